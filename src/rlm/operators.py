@@ -218,7 +218,7 @@ class _Found:
         self.value = told.get("value", nothing)
         self.missing = list(told.get("missing", range(0 if told else count)))
         self.unsure = list(told.get("unsure", ()))
-        self.note = told.get("note", f"{name}: nothing was asked: {run.detail}")
+        self.note = told.get("note", f"{name}: no result: {run.detail}")
 
 
 ALIGNED = ("classify", "extract", "answer_each")
@@ -258,7 +258,7 @@ async def _answered(engine: RLM, call: OperatorCall, run_id: str | None) -> RunR
 
 def _texts(items: Iterable[Any]) -> tuple[str, ...]:
     """Return items as the texts that a model reads."""
-    if isinstance(items, str | bytes | Mapping):
+    if isinstance(items, str | bytes | Mapping) or not hasattr(type(items), "__iter__"):
         raise ConfigError(f"expected a list of items, not one {type(items).__name__}")
     return tuple(each if isinstance(each, str) else _text(each) for each in items)
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlm.engine.operators.reading import labels_in
+from rlm.engine.operators.reading import Codes, labels_in
 from rlm.errors import ConfigError, ModelError
 from rlm.messages import Message, Request
 from rlm.testing import NoisyOracle
@@ -245,7 +245,7 @@ def test_every_drifted_reply_can_be_read(labels: list[str], unsure: bool, drift:
     }
     reply = written(prompt, verdicts, drift)
     assert read(reply) == verdicts
-    found = labels_in(reply, len(labels), prompt.codes)  # as the operators read it
+    found = labels_in(reply, len(labels), Codes(prompt.codes))  # as the operators read it
     assert {number: Verdict(each.text, each.unsure) for number, each in found.items()} == verdicts
 
 

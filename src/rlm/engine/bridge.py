@@ -13,7 +13,6 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from rlm._util.text import all_used
@@ -23,7 +22,7 @@ from rlm.calls.scope import Scope, failed
 from rlm.config import RunConfig
 from rlm.engine.children import ChildTask, StartChild
 from rlm.engine.concurrency import concurrently, outcome
-from rlm.engine.operators import OperatorCall, OperatorResult, run_operator
+from rlm.engine.operators import OperatorCall, run_operator
 from rlm.engine.operators.reading import json_in
 from rlm.engine.operators.shapes import Shape, shape_of
 from rlm.engine.pictures import RunPictures
@@ -63,8 +62,6 @@ NOTE = JsonBounds(CALLS[b"note"].texts_bytes, MAX_TOOL_VALUES)
 
 SHAPE_ATTEMPTS = 3
 JSON_ONLY = "Reply with the JSON only: no prose, no code fence."
-OPERATOR_RESULT_CHARS = 40
-"""About how much JSON the result for one item takes."""
 
 Answer = tuple[dict[str, Any], Sequence[str]]
 
@@ -195,9 +192,7 @@ class Bridge:
         others = None if left is None else tuple(parts[left:])
         call = OperatorCall(name=name, items=tuple(parts[:left]), others=others, options=options)
         result = await run_operator(call, self.calls, self.scope, self.config, model)
-        if len(parts) * OPERATOR_RESULT_CHARS < LONG_CHARS:
-            return {"json": _operator_json(result)}, ()
-        return {"json": await asyncio.to_thread(_operator_json, result)}, ()
+        return {}, [await result.to_json()]
 
     def _with_failed_replies(self, kind: str, arguments: dict[str, Any], answer: Answer) -> Answer:
         """Return the answer with texts in place of failures, if the run has any for them."""
@@ -379,10 +374,6 @@ class Bridge:
 def _logged(result: str) -> str:
     """Return the part of a result that its event holds."""
     return cut(result, MAX_RESULT_CHARS)
-
-
-def _operator_json(result: OperatorResult) -> str:
-    return json.dumps(msgspec.to_builtins(result), ensure_ascii=False)
 
 
 def _one_failed(error: RLMError) -> Answer:

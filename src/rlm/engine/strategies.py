@@ -1,11 +1,9 @@
 """Runs without a REPL: one plain call, or map/reduce."""
 
 import asyncio
-import json
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
@@ -126,8 +124,7 @@ async def _operator(run: RunState) -> Ending:
     assert run.task.operator is not None
     model = run.config.sub_model
     result = await run_operator(run.task.operator, run.calls, run.scope, run.config, model)
-    encoded = json.dumps(msgspec.to_builtins(result), ensure_ascii=False)
-    submission = Submission(result.note, OPERATOR, encoded)
+    submission = Submission(result.note, OPERATOR, await result.to_json())
     if result.missing:
         stop_reason: StopReason = "limit" if result.limit else "error"
         return Ending(stop_reason, "asked", submission, result.limit, result.reason)

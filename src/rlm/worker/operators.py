@@ -145,7 +145,8 @@ def _ask(
         arguments["left"] = len(texts)
         texts += [_text(item) for item in others]
     answer = yield question("operator", wire.to_json(arguments), texts)
-    told = json.loads(meta(answer, CallFailed)["json"])
+    meta(answer, CallFailed)
+    told = json.loads(answer.texts(1)[0])
     print(told["note"])
     return told
 

@@ -1,11 +1,16 @@
 """`classify` and `where`: every item gets its label, and doubtful ones are looked at again."""
 
+import asyncio
 import re
+import threading
 from collections import Counter
+from typing import Any
 
 import pytest
 
 from rlm import Limits, ModelError, operators
+from rlm.engine.operators import labelling
+from rlm.engine.operators.reading import labels_in
 from rlm.errors import ConfigError
 from rlm.events import CallStarted, OperatorEnded, OperatorStarted
 from tests.operator_reader import Reader, codes_in, items_in
@@ -282,3 +287,32 @@ def test_items_with_several_lines_keep_their_numbers() -> None:
     reader = Reader(by_word)
     assert operators.classify(lines, LABELS, model=reader) == ["spam", "ham", "spam"]
     assert len(items_in(reader.prompts[0])) == 3
+
+
+def test_long_replies_are_read_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[str] = []
+    read = labels_in
+
+    def reading(reply: str, *given: Any) -> Any:
+        threads.append(threading.current_thread().name)
+        return read(reply, *given)
+
+    monkeypatch.setattr(labelling, "labels_in", reading)
+    short, long = Reader(by_word), Reader(by_word)
+    plain = long.reply
+    long.reply = lambda prompt: plain(prompt) + "\nas said" * 40_000  # type: ignore[method-assign]
+    asyncio.run(operators.aclassify(LINES[:50], LABELS, model=short))
+    assert threads == [threading.main_thread().name]
+    limits = Limits(call_output_tokens=200_000)
+    found = asyncio.run(operators.aclassify(LINES[:50], LABELS, model=long, limits=limits))
+    assert found == RIGHT[:50]
+    assert len(threads) == 2
+    assert threads[1] != threading.main_thread().name
+
+
+@pytest.mark.parametrize("items", [None, 5, "text", b"text", {"a": "b"}])
+def test_what_is_no_list_of_items_is_refused(items: Any) -> None:
+    with pytest.raises(ConfigError, match="expected a list of items"):
+        operators.classify(items, LABELS, model=Reader(by_word))
+    with pytest.raises(ConfigError, match="expected a list of items"):
+        operators.classify(LINES, items, model=Reader(by_word))

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from rlm import Limits, operators
+from rlm.engine.operators import running
 from rlm.errors import ConfigError
 from tests.operator_reader import Reader, codes_in, items_in
 
@@ -43,6 +44,33 @@ def test_extract_takes_a_json_schema_and_a_class() -> None:
     assert found[1]["age"] == "31"
     people = operators.extract(PEOPLE, Person, model=Reader(person))
     assert people[0] == Person("Ada", 30)
+
+
+@pytest.mark.parametrize(
+    ("schema", "replies", "values"),
+    [
+        (int, ("30", "31"), [30, 31]),
+        (bool, ("true", "false"), [True, False]),
+        (int | None, ("null", "31"), [None, 31]),
+        ({"enum": ["old", "young"]}, ('"old"', '"young"'), ["old", "young"]),
+        ({"type": "string"}, ('"Ada"', '"Bob"'), ["Ada", "Bob"]),
+    ],
+)
+def test_extract_gives_single_values_too(
+    schema: object, replies: tuple[str, str], values: list[object]
+) -> None:
+    said = dict(zip(PEOPLE, replies, strict=False))
+    for items in (PEOPLE[:2], PEOPLE[:1]):
+        found = operators.extract(items, schema, model=Reader(lambda item, prompt: said[item]))
+        assert found == values[: len(items)]
+        assert found.missing == []
+
+
+@pytest.mark.parametrize("name", ["type", "enum", "const", "anyOf"])
+def test_a_field_may_be_called_like_a_word_of_json_schema(name: str) -> None:
+    reader = Reader(lambda item, prompt: json.dumps({name: "a", "age": 1}))
+    found = operators.extract(PEOPLE, {name: "string", "age": "integer"}, model=reader)
+    assert found == [{name: "a", "age": 1}] * 4
 
 
 def test_a_value_of_the_wrong_shape_is_asked_for_again_with_the_mistake() -> None:
@@ -119,6 +147,18 @@ def test_a_long_item_is_read_in_pieces_and_nothing_of_it_is_skipped() -> None:
     assert "".join(seen).count("line") == 20_000
 
 
+@pytest.mark.parametrize(("calls", "answer"), [(1, "4821"), (2, None), (3, None)])
+def test_an_item_that_was_read_in_part_is_not_said_to_have_no_answer(
+    calls: int, answer: str | None
+) -> None:
+    model = Reader(lambda item, prompt: "4821", window_tokens=8_000)
+    limits = Limits(max_calls=calls)
+    found = operators.answer_each("Which code?", ["x" * 100_000], model=model, limits=limits)
+    assert found == [answer]
+    assert found.missing == ([] if answer else [0])
+    assert ("1 read only in part" if answer else "1 has no result") in found.note
+
+
 def test_answers_over_several_lines_stay_whole() -> None:
     reader = Reader(lambda item, prompt: f"{item}\n   more of it")
     found = operators.answer_each("What?", PEOPLE, model=reader)
@@ -166,6 +206,25 @@ def test_pairs_within_one_list_count_once() -> None:
     found = operators.pairs([*NUMBERS[:6], NUMBERS[0]], None, "both are even", model=reader)
     assert found.indexes == [(0, 2), (0, 4), (0, 6), (2, 4), (2, 6), (4, 6)]
     assert len(reader.prompts) == 2
+
+
+@pytest.mark.parametrize(("most", "told"), [(15, "15 pairs"), (14, "only the first 14 pairs")])
+def test_more_pairs_than_are_returned_are_said_to_be_there(
+    most: int, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "MAX_PAIRS", most)
+    reader = planning(PLAN.replace('[["even", "odd"]]', '[["even", "even"]]'))
+    found = operators.pairs(NUMBERS[:11], None, "both are even", model=reader)
+    every = [(one, other) for one in range(0, 11, 2) for other in range(one + 2, 11, 2)]
+    assert len(every) == 15
+    assert found.indexes == every[:most]
+    assert told in found.note
+
+
+def test_sides_of_one_list_may_have_labels_of_their_own() -> None:
+    plan = PLAN.replace('"right": {"even": "an even number"', '"right": {"even": "not odd"')
+    found = operators.pairs(NUMBERS[:5], None, "even, then odd", model=planning(plan))
+    assert found.indexes == [(0, 1), (0, 3), (1, 2), (1, 4), (2, 3), (3, 4)]
 
 
 @pytest.mark.parametrize("plan", ['{"compare": true}', "no idea", "[]", '{"left": {}}'])

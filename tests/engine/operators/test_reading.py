@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlm.engine.operators import reading
 from rlm.engine.operators.reading import (
+    Codes,
     Label,
     codes_for,
     json_in,
@@ -19,7 +21,7 @@ from rlm.engine.operators.reading import (
     rating_in,
 )
 
-CODES = {"A": "bug report", "B": "feature request", "C": "bug"}
+CODES = Codes({"A": "bug report", "B": "feature request", "C": "bug"})
 THREE = {1: Label("bug report"), 2: Label("feature request"), 3: Label("bug", unsure=True)}
 
 
@@ -137,3 +139,18 @@ def test_json_in_a_fence_and_in_prose() -> None:
     assert json_in('```json\n{"a": 1}\n```') == {"a": 1}
     assert json_in('Sure: {"a": [1]} is it.') == {"a": [1]}
     assert json_in("The list: [1, 2]") == [1, 2]
+
+
+def test_a_line_is_not_compared_with_every_label(monkeypatch: pytest.MonkeyPatch) -> None:
+    codes = codes_for([f"label {number}" for number in range(500)])
+    looked_at: list[str] = []
+    plain = reading._plain
+
+    def counting(text: str) -> str:
+        looked_at.append(text)
+        return plain(text)
+
+    monkeypatch.setattr(reading, "_plain", counting)
+    reply = "\n".join(f"{number}: label {number}" for number in range(1, 101))
+    assert labels_in(reply, 100, codes)[7] == Label("label 7")
+    assert len(looked_at) <= 3 * 100

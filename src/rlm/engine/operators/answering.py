@@ -65,9 +65,12 @@ async def answer_each(
             by_owner[owners[piece]].append(answer)
     answers: dict[int, str | None] = {}
     for number, given in by_owner.items():
-        if number in incomplete and not given:
-            continue  # A piece was not read: that it says nothing is not known.
-        answers[number] = given[0] if len(given) == 1 else await _merged(operation, given, question)
+        result = given[0] if len(given) == 1 else await _merged(operation, given, question)
+        if result is None and (given or number in incomplete):
+            continue  # That the item says nothing is not known.
+        answers[number] = result
+    if partly := len(incomplete & answers.keys()):
+        operation.figures.notes.append(f"{partly:,} read only in part")
     return answers
 
 
@@ -146,26 +149,24 @@ async def _checked(found: dict[int, Any], check: Check) -> tuple[dict[int, Any],
 def _records(reply: str, pack: list[int]) -> dict[int, Any]:
     """Read a JSON value for each item: on numbered lines, or all in one array."""
     if len(pack) == 1:
-        value = _json_or_none(reply)
-        return {} if value is None else {0: value}
+        return dict(enumerate(_json_of(reply) or _json_of(_alone(reply)) or ()))
     lines = lines_in(reply, len(pack), whole=True)
     numbered = "\n".join(f"{number}: {' '.join(text.split())}" for number, text in lines)
-    found = {n - 1: v for n, v in values_in(numbered, len(pack), _json_or_none).items()}
+    found = {n - 1: value for n, (value,) in values_in(numbered, len(pack), _json_of).items()}
     if found:
         return found
-    whole = _json_or_none(reply)
+    (whole,) = _json_of(reply) or (None,)
     if isinstance(whole, list) and len(whole) == len(pack):
         return dict(enumerate(whole))
     return {}
 
 
-def _json_or_none(text: str) -> Any:
-    """Return the object or list in a text; None if it has neither."""
+def _json_of(text: str) -> tuple[Any] | None:
+    """Return the JSON value in a text, in a tuple, since it may be null; None if it has none."""
     try:
-        value = json_in(text)
+        return (json_in(text),)
     except ValueError:
         return None
-    return value if isinstance(value, dict | list) else None
 
 
 async def merge(

@@ -1,8 +1,6 @@
 """Compare items with each other: `pairs` and `rank`."""
 
-from collections.abc import Iterator, Sequence
-from heapq import merge
-from itertools import islice
+from collections.abc import Callable, Iterator, Sequence
 from math import ceil
 from typing import Any
 
@@ -14,9 +12,7 @@ from rlm.engine.operators.reading import json_in, numbers_in, order_in, rating_i
 from rlm.errors import CallRefused
 from rlm.prompts import operators as words
 
-__all__ = ["MAX_PAIRS", "Paired", "pairs", "rank"]
-
-MAX_PAIRS = 1_000_000
+__all__ = ["Paired", "pairs", "rank"]
 
 SAMPLES = 12
 SAMPLE_CHARS = 300
@@ -27,9 +23,13 @@ ORDERED_AT_ONCE = 20
 
 
 class Paired(Struct, frozen=True):
-    """Pairs of places, left and right, and the places that could not be judged."""
+    """What pairs a place has, as a function: all pairs of many places would fill the memory.
 
-    places: list[tuple[int, int]]
+    `partners` yields the right places of a left one; within one list, of any place. The other two
+    are the places that could not be judged.
+    """
+
+    partners: Callable[[int], Iterator[int]]
     missing_left: frozenset[int] = frozenset()
     missing_right: frozenset[int] = frozenset()
 
@@ -61,7 +61,7 @@ async def pairs(
     reply = await operation.ask(words.pairs_plan_prompt(some, others, counts, condition))
     plan = None if reply is None else _plan(reply)
     if plan is None:
-        return await _compared(operation, left, right, condition)
+        return await _compared(operation, left, right, condition, same=same)
     operation.figures.notes.append(
         f"pairs made from {len(plan.left) + len(plan.right)} labels, not compared"
     )
@@ -71,7 +71,7 @@ async def pairs(
     else:
         on_right = await _sorted_by_label(operation, right, plan.right, condition, "right", check)
     return Paired(
-        list(islice(_matching(on_left, on_right, plan), MAX_PAIRS + 1)),
+        _matching(on_left, on_right, plan, same=same),
         frozenset(range(len(left))) - on_left.keys(),
         frozenset(range(len(right))) - on_right.keys(),
     )
@@ -127,14 +127,27 @@ async def _sorted_by_label(
     return (await classify(operation, texts, list(guide), text, check)).labels
 
 
-def _matching(left: dict[int, str], right: dict[int, str], plan: Plan) -> Iterator[tuple[int, int]]:
-    by_label: dict[str, list[int]] = {}
-    for place, label in sorted(right.items()):
-        by_label.setdefault(label, []).append(place)
-    for place, label in sorted(left.items()):
-        matching = sorted({other for one, other in plan.match if one == label})
-        for other in merge(*(by_label.get(each, []) for each in matching)):
-            yield place, other
+def _matching(
+    left: dict[int, str], right: dict[int, str], plan: Plan, *, same: bool
+) -> Callable[[int], Iterator[int]]:
+    """Return what yields the partners of a place, from the labels on both sides."""
+    as_left, as_right = _by_label(left), _by_label(right)
+
+    def partners(place: int) -> Iterator[int]:
+        for one, other in plan.match:
+            if left.get(place) == one:
+                yield from as_right.get(other, ())
+            if same and right.get(place) == other:
+                yield from as_left.get(one, ())
+
+    return partners
+
+
+def _by_label(labels: dict[int, str]) -> dict[str, list[int]]:
+    places: dict[str, list[int]] = {}
+    for place, label in labels.items():
+        places.setdefault(label, []).append(place)
+    return places
 
 
 async def _compared(
@@ -142,6 +155,8 @@ async def _compared(
     left: Sequence[str],
     right: Sequence[str],
     condition: str,
+    *,
+    same: bool,
 ) -> Paired:
     """Compare every left item with every right one, many of each in one prompt."""
     packing = operation.packing(per_item=LEFT_PER_PROMPT, line_tokens=40)
@@ -156,7 +171,7 @@ async def _compared(
             "can match with `where` first, or name what must agree in the condition",
             limit="calls",
         )
-    places: list[tuple[int, int]] = []
+    partners: dict[int, list[int]] = {}
     seen: dict[int, int] = dict.fromkeys(range(len(left)), 0)
     for pack in rights:
         shown_right = [operation.shown(right[place], packing)[:half] for place in pack]
@@ -171,9 +186,12 @@ async def _compared(
         found = await operation.each(range(len(left)), left, packing, prompt, read)
         for place, others in found.items():
             seen[place] += 1
-            places += [(place, pack[other - 1]) for other in others]
+            for other in (pack[number - 1] for number in others):
+                partners.setdefault(place, []).append(other)
+                if same:
+                    partners.setdefault(other, []).append(place)
     missing = frozenset(place for place, packs in seen.items() if packs < len(rights))
-    return Paired(sorted(places), missing)
+    return Paired(lambda place: iter(partners.get(place, ())), missing)
 
 
 async def rank(

@@ -10,7 +10,7 @@ from typing import Literal
 from msgspec import Struct
 
 from rlm.engine.operators.operation import Operation, Packing
-from rlm.engine.operators.reading import Label, codes_for, label_in, labels_in
+from rlm.engine.operators.reading import Codes, Label, codes_for, label_in, labels_in, visible
 from rlm.prompts import operators as words
 
 __all__ = ["CHECKS", "Check", "Labelled", "classify", "where"]
@@ -18,7 +18,7 @@ __all__ = ["CHECKS", "Check", "Labelled", "classify", "where"]
 Check = Literal["unsure", "all", "none"]
 CHECKS: tuple[Check, ...] = ("unsure", "all", "none")
 
-YES_NO = {"YES": "yes", "NO": "no"}
+YES_NO = Codes({"YES": "yes", "NO": "no"})
 
 Candidates = dict[int, tuple[str, str]]
 
@@ -27,7 +27,7 @@ class Asked(Struct, frozen=True):
     """One look at some items: the order they are shown in, and the codes of the labels."""
 
     order: Sequence[int]
-    codes: dict[str, str]
+    codes: Codes
     candidates: Candidates
 
 
@@ -56,7 +56,7 @@ async def classify(
         ]
         return words.classify_prompt(shown, asked.codes, guide, choices)
 
-    def codes(look: int) -> dict[str, str]:
+    def codes(look: int) -> Codes:
         # Another order, so that a habit of choosing the first label does not repeat itself.
         return codes_for(labels if look % 2 == 0 else labels[::-1])
 
@@ -82,7 +82,7 @@ class _Looks:
         operation: Operation,
         texts: Sequence[str],
         prompt: Callable[[list[str], Asked, list[int]], str],
-        codes: Callable[[int], dict[str, str]],
+        codes: Callable[[int], Codes],
     ) -> None:
         self._operation = operation
         self._texts = texts
@@ -142,8 +142,9 @@ class _Looks:
         )
 
 
-def _alone(reply: str, codes: dict[str, str]) -> dict[int, Label]:
+def _alone(reply: str, codes: Codes) -> dict[int, Label]:
     """Read the reply about one item: a code, or a line that numbers it all the same."""
+    reply = visible(reply)
     label = label_in(reply, codes)
     if label is None:
         found = labels_in(reply, 1, codes)

@@ -4,6 +4,7 @@ Whatever happens to single calls, the operator returns what it has and says what
 raises only if it has nothing at all.
 """
 
+import asyncio
 import hashlib
 import json
 import time
@@ -25,7 +26,7 @@ from rlm.events import OperatorEnded, OperatorStarted
 from rlm.messages import Message, Request
 from rlm.prompts.observation import cut
 
-__all__ = ["Found", "Operation", "Packing", "digest_of", "distinct"]
+__all__ = ["Found", "Operation", "Packing", "digest_of", "distinct", "off_loop"]
 
 Value = TypeVar("Value")
 
@@ -45,6 +46,9 @@ CHARS_PER_PROMPT = {"frontier": 40_000, "standard": 16_000, "small": 6_000, "tin
 """Models lose items of long lists long before their window is full, weak ones sooner."""
 
 WEAK = ("small", "tiny")
+LONG_CHARS = 256 << 10
+"""More text than this is put into prompts, and read from replies, in a thread."""
+
 SHOWN_CHARS = 500
 ROOM_FOR_WORDS = 1_000
 
@@ -304,20 +308,32 @@ class Operation:
         prompt: Callable[[list[int], list[str]], str],
         read: Callable[[str, list[int]], Mapping[int, Value]],
     ) -> dict[int, Value]:
-        questions = [prompt(p, [self.shown(texts[n], packing) for n in p]) for p in packs]
+        def write_all() -> list[str]:
+            return [prompt(p, [self.shown(texts[n], packing) for n in p]) for p in packs]
+
+        questions = await off_loop(sum(len(texts[n]) for p in packs for n in p), write_all)
         most = max(map(len, packs), default=1)
         replies = await self.ask_all(questions, self.output_tokens(packing, most))
-        brought: dict[int, Value] = {}
-        for pack, reply in zip(packs, replies, strict=True):
-            if reply is not None:
-                brought |= {pack[place]: value for place, value in read(reply, pack).items()}
-        return brought
+
+        def read_all() -> dict[int, Value]:
+            brought: dict[int, Value] = {}
+            for pack, reply in zip(packs, replies, strict=True):
+                if reply is not None:
+                    brought |= {pack[place]: value for place, value in read(reply, pack).items()}
+            return brought
+
+        return await off_loop(sum(len(reply or "") for reply in replies), read_all)
 
     def shuffled(self, numbers: Sequence[int], texts: Sequence[str]) -> list[int]:
         """Return numbers in another order, the same on every execution: other neighbours."""
         order = list(numbers)
         Random(_digest(*(texts[number][:200] for number in order))).shuffle(order)
         return order
+
+
+async def off_loop(chars: int, work: Callable[[], Value]) -> Value:
+    """Return the result of pure work on so many characters; long work is done in a thread."""
+    return work() if chars <= LONG_CHARS else await asyncio.to_thread(work)
 
 
 def _next_size(size: int, brought: int, packs: int) -> int:

@@ -15,6 +15,7 @@ from msgspec import Struct
 from rlm._util.untrusted import JsonBounds, read_json
 
 __all__ = [
+    "Codes",
     "Label",
     "codes_for",
     "json_in",
@@ -25,6 +26,7 @@ __all__ = [
     "order_in",
     "rating_in",
     "values_in",
+    "visible",
 ]
 
 Value = TypeVar("Value")
@@ -44,6 +46,8 @@ _INLINE = re.compile(
 _AROUND = " \t\r\n*_`\"'.,;:!()[]{}<>|“”‘’–—-"
 _SAYS_UNSURE = re.compile(r"\?|\b(?:not sure|unsure|uncertain)\b", re.IGNORECASE)
 _NUMBER = re.compile(r"\d{1,7}")
+_LINE_CHARS = 20_000
+"""How much of a line is looked at."""
 
 
 class Label(Struct, frozen=True):
@@ -53,13 +57,24 @@ class Label(Struct, frozen=True):
     unsure: bool = False
 
 
-def codes_for(labels: Sequence[str]) -> dict[str, str]:
+class Codes(dict[str, str]):
+    """Labels by their codes, and by their names in any spelling; None for a name of several."""
+
+    def __init__(self, labels: Mapping[str, str]) -> None:
+        super().__init__(labels)
+        self.names: dict[str, str | None] = {}
+        for label in labels.values():
+            name = _plain(label)
+            self.names[name] = None if name in self.names else label
+
+
+def codes_for(labels: Sequence[str]) -> Codes:
     """Return a short code for each label; no code is a label too, which would mean two things."""
     taken = {_plain(label) for label in labels}
     for codes in (_letters(len(labels)), [f"L{n}" for n in range(1, len(labels) + 1)]):
         if not taken.intersection(map(str.casefold, codes)):
-            return dict(zip(codes, labels, strict=True))
-    return {f"CODE{n}": label for n, label in enumerate(labels, 1)}
+            return Codes(dict(zip(codes, labels, strict=True)))
+    return Codes({f"CODE{n}": label for n, label in enumerate(labels, 1)})
 
 
 def _letters(count: int) -> list[str]:
@@ -68,27 +83,28 @@ def _letters(count: int) -> list[str]:
     return [*one, *(first + second for first in one for second in one)][:count] if count else []
 
 
-def labels_in(reply: str, count: int, codes: Mapping[str, str]) -> dict[int, Label]:
+def labels_in(reply: str, count: int, codes: Codes) -> dict[int, Label]:
     """Return the labels of items 1 to `count`; those with two different labels are left out."""
     found = values_in(reply, count, lambda text: label_in(text, codes))
     if found:
         return found
     inline: dict[int, set[Label]] = {}
-    for number, code, unsure in _INLINE.findall(_visible(reply)):
+    for number, code, unsure in _INLINE.findall(visible(reply)):
         label = _by_code(code, codes)
         if label is not None and 1 <= int(number) <= count:
             inline.setdefault(int(number), set()).add(Label(label, bool(unsure)))
     return {number: labels.pop() for number, labels in inline.items() if len(labels) == 1}
 
 
-def label_in(text: str, codes: Mapping[str, str]) -> Label | None:
+def label_in(text: str, codes: Codes) -> Label | None:
     """Return the label that a text names by its code or by its name; None if that is not clear."""
+    text = text[:_LINE_CHARS]
     unsure = _SAYS_UNSURE.search(text) is not None
     label = _named(text, codes)
     return None if label is None else Label(label, unsure)
 
 
-def _named(text: str, codes: Mapping[str, str]) -> str | None:
+def _named(text: str, codes: Codes) -> str | None:
     bare = _SAYS_UNSURE.sub("", text).strip(_AROUND)
     if (label := _by_name(text.strip(_AROUND), codes) or _by_name(bare, codes)) is not None:
         return label
@@ -103,14 +119,12 @@ def _named(text: str, codes: Mapping[str, str]) -> str | None:
     return label if same == label else None
 
 
-def _by_code(text: str, codes: Mapping[str, str]) -> str | None:
+def _by_code(text: str, codes: Codes) -> str | None:
     return codes.get(text.upper())
 
 
-def _by_name(text: str, codes: Mapping[str, str]) -> str | None:
-    plain = _plain(text)
-    found = [label for label in codes.values() if _plain(label) == plain]
-    return found[0] if len(found) == 1 else None
+def _by_name(text: str, codes: Codes) -> str | None:
+    return codes.names.get(_plain(text))
 
 
 def _plain(text: str) -> str:
@@ -135,7 +149,7 @@ def values_in(reply: str, count: int, read: Callable[[str], Value | None]) -> di
 
 def _unnumbered(reply: str, count: int, read: Callable[[str], Value | None]) -> dict[int, Value]:
     """Return the values of a reply that has one line for every item, but no numbers."""
-    lines = [line for line in _visible(reply).splitlines() if line.strip(_AROUND)]
+    lines = [line for line in visible(reply).splitlines() if line.strip(_AROUND)]
     values = [read(line) for line in lines] if len(lines) == count else []
     if not values or any(value is None for value in values):
         return {}
@@ -145,8 +159,8 @@ def _unnumbered(reply: str, count: int, read: Callable[[str], Value | None]) -> 
 def lines_in(reply: str, count: int, *, whole: bool = False) -> list[tuple[int, str]]:
     """Return the numbered lines of a reply; with `whole`, also the lines that continue them."""
     found: list[tuple[int, list[str]]] = []
-    for line in _visible(reply).splitlines():
-        match = _LINE.match(line[:20_000])
+    for line in visible(reply).splitlines():
+        match = _LINE.match(line[:_LINE_CHARS])
         if match is not None and 1 <= int(match[1]) <= count:
             found.append((int(match[1]), [match[2].strip()]))
         elif whole and found and line.strip():
@@ -165,7 +179,7 @@ def rating_in(text: str) -> float | None:
 
 def order_in(reply: str, count: int) -> list[int]:
     """Return the numbers 1 to `count` in the order of their first mention."""
-    numbers = (int(each) for each in _NUMBER.findall(_visible(reply)))
+    numbers = (int(each) for each in _NUMBER.findall(visible(reply)))
     return list(dict.fromkeys(number for number in numbers if 1 <= number <= count))
 
 
@@ -180,7 +194,7 @@ def numbers_in(text: str, most: int) -> list[int] | None:
 
 def json_in(text: str) -> Any:
     """Return the JSON value in a text, in a fence or with prose around it; ValueError if none."""
-    text = _visible(text)
+    text = visible(text)
     for candidate in (text, *_between_brackets(text)):
         try:
             return read_json(candidate, MAX_JSON)
@@ -195,7 +209,7 @@ def _between_brackets(text: str) -> list[str]:
     return [text[start:end] for start, end in sorted(spans) if 0 <= start < end]
 
 
-def _visible(reply: str) -> str:
+def visible(reply: str) -> str:
     """Return a reply without thoughts and fences, cut to what any pack could need."""
     text = _THOUGHTS.sub("", reply[:MAX_REPLY_CHARS])
     return "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("```"))

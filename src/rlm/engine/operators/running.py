@@ -3,18 +3,19 @@
 The same code serves cells (`classify(...)` in the REPL) and programs (`rlm.operators`).
 """
 
+import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
-from msgspec import Struct, field
+from msgspec import Struct, field, to_builtins
 
 from rlm._util.text import counted
 from rlm.calls.calls import Calls
 from rlm.calls.scope import Scope
 from rlm.config import RunConfig
 from rlm.engine.operators import answering, comparing, labelling
-from rlm.engine.operators.comparing import MAX_PAIRS
 from rlm.engine.operators.labelling import CHECKS
 from rlm.engine.operators.operation import Operation, digest_of, distinct
 from rlm.engine.operators.shapes import shape_of
@@ -25,6 +26,8 @@ from rlm.typed import AnswerType
 __all__ = ["OPERATORS", "OperatorCall", "OperatorResult", "run_operator"]
 
 MAX_LABELS = 500
+MAX_PAIRS = 200_000
+"""How many pairs are returned: all of a few thousand items would fill the memory."""
 MAX_QUERY_CHARS = 500
 MAX_LABEL_CHARS = 500
 
@@ -91,6 +94,10 @@ class OperatorResult(Struct, frozen=True, kw_only=True):
     unsure: tuple[int, ...] = ()
     reason: str = ""
     limit: str | None = None
+
+    async def to_json(self) -> str:
+        """Return it as JSON, encoded in a thread: it may be long."""
+        return await asyncio.to_thread(lambda: json.dumps(to_builtins(self), ensure_ascii=False))
 
 
 async def run_operator(
@@ -255,17 +262,18 @@ async def _pairs(given: _Arguments, operation: Operation) -> OperatorResult:
     lefts, on_left = distinct(left)
     rights, on_right = (lefts, on_left) if same else distinct(right)
     found = await comparing.pairs(operation, lefts, rights, condition, check, same=same)
-    places = _all_pairs(found.places, on_left, on_right, same=same)
-    if len(places) > MAX_PAIRS:
-        operation.figures.notes.append(f"only the first {MAX_PAIRS:,} pairs are returned")
-    operation.figures.notes.append(f"{len(places):,} pairs")
+    every = _all_pairs(found.partners, on_left, on_right, same=same)
+    places = await asyncio.to_thread(lambda: list(islice(every, MAX_PAIRS + 1)))
+    has_more = len(places) > MAX_PAIRS
+    counting = "only the first {:,} pairs are returned" if has_more else "{:,} pairs"
+    operation.figures.notes.append(counting.format(min(len(places), MAX_PAIRS)))
     missing = [item for item, place in enumerate(on_left) if place in found.missing_left]
     unjudged = sum(place in found.missing_right for place in on_right)
     if unjudged and not same:
         operation.figures.notes.append(f"{counted(unjudged, 'right item')} not judged")
     ended = operation.end(missing)
     return OperatorResult(
-        value=[list(pair) for pair in places[:MAX_PAIRS]],
+        value=places[:MAX_PAIRS],
         note=ended.text,
         missing=ended.missing,
         reason=ended.reason,
@@ -274,26 +282,20 @@ async def _pairs(given: _Arguments, operation: Operation) -> OperatorResult:
 
 
 def _all_pairs(
-    places: Sequence[tuple[int, int]],
+    partners: Callable[[int], Iterator[int]],
     on_left: Sequence[int],
     on_right: Sequence[int],
     *,
     same: bool,
-) -> list[tuple[int, int]]:
-    """Return pairs of items from pairs of distinct texts, up to one more than is returned.
+) -> Iterator[tuple[int, int]]:
+    """Yield pairs of items, in order, from the partners of distinct texts.
 
     Within one list a pair counts once, whichever side its items are on.
     """
-    lefts, rights = _by_place(on_left), _by_place(on_right)
-    found = set[tuple[int, int]]()
-    for left, right in places:
-        for one in lefts[left]:
-            for other in rights[right]:
-                if not same or one != other:
-                    found.add((min(one, other), max(one, other)) if same else (one, other))
-            if len(found) > MAX_PAIRS:
-                return sorted(found)
-    return sorted(found)
+    items = _by_place(on_right)
+    for one, place in enumerate(on_left):
+        others = sorted({item for other in partners(place) for item in items[other]})
+        yield from ((one, other) for other in others if not same or one < other)
 
 
 def _by_place(places: Sequence[int]) -> dict[int, list[int]]:

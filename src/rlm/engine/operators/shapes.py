@@ -16,6 +16,9 @@ MAX_FIELDS = 100
 MAX_FIELD_CHARS = 500
 JSON_TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
 SCHEMA_KEYS = ("$ref", "$schema", "anyOf", "allOf", "oneOf", "enum", "const")
+TEXT_KEYS = ("$comment", "$id", "const", "default", "description", "format", "pattern", "title")
+"""Keys of a schema that have a text, besides "type" and those above."""
+
 TRUE, FALSE = ("true", "yes", "1"), ("false", "no", "0")
 
 
@@ -55,6 +58,10 @@ def _checker(kind: AnswerType) -> Callable[[Any], Awaitable[Any]]:
 def _is_json_schema(schema: Any) -> bool:
     if not isinstance(schema, Mapping):
         return False
+    if all(isinstance(each, str) for each in schema.values()) and not schema.keys() <= {
+        *("type", *SCHEMA_KEYS, *TEXT_KEYS)
+    }:
+        return False  # Fields and their types, of which one is called "type" or "const".
     kind = schema.get("type")
     return (
         (isinstance(kind, str) and kind in JSON_TYPES)
