@@ -1,6 +1,9 @@
 """Whole runs that cite: in the REPL, in the answer, after a crash, and with hostile workers."""
 
+import asyncio
 import json
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -260,3 +263,33 @@ def test_large_citations_are_refused() -> None:
     for each in (frame(place(name="n" * 5_000), b"q"), frame(place(), b"q" * (65 << 10))):
         with pytest.raises(CallRefused):
             read_call(each)
+
+
+def test_a_run_searches_its_context_for_one_citation_at_a_time() -> None:
+    running: list[int] = []
+    most: list[int] = []
+
+    def texts() -> Iterator[tuple[str | None, Iterator[str]]]:
+        running.append(1)
+        most.append(len(running))
+        try:
+            time.sleep(0.002)  # In a thread.
+            yield None, iter(["some text"])
+        finally:
+            running.pop()
+
+    async def cite_often() -> list[Any]:
+        citations = Citations(texts)
+        nowhere = {"start": None, "end": None, "name": None}
+        place = {"start": 0, "end": 4, "name": None}
+        found: list[Any] = await asyncio.gather(
+            citations.look_into('He said "nothing of the sort, ever".'),
+            *(citations.cite(nowhere, [f"quote {number}"]) for number in range(20)),
+            *(citations.cite(place, []) for _ in range(5)),
+        )
+        return found
+
+    found = asyncio.run(cite_often())
+    assert [told for told, _ in found[-5:]] == [{}] * 5
+    assert len(most) >= 50
+    assert max(most) == 1

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlm.engine.voting import Tally, ballot_of
+from rlm.engine.voting import MAX_COMPARED_CHARS, Tally, ballot_of
 
 
 @pytest.mark.parametrize(
@@ -23,6 +23,13 @@ from rlm.engine.voting import Tally, ballot_of
 )
 def test_equal_answers(answers: list[str]) -> None:
     assert len({ballot_of(each) for each in answers}) == 1
+
+
+def test_long_answers_are_compared_as_they_are() -> None:
+    most = "\N{ARABIC LIGATURE SALLALLAHOU ALAYHE WASALLAM}" * MAX_COMPARED_CHARS
+    assert len(ballot_of(most)) == 18 * len(most)
+    assert ballot_of(most + "a") == most + "a"
+    assert ballot_of("[]", "[" + " " * MAX_COMPARED_CHARS + "]") == "[]"
 
 
 @pytest.mark.parametrize(

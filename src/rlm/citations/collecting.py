@@ -1,7 +1,8 @@
 """The citations of one run: cited by its cells, or quoted by its answer."""
 
-from collections.abc import Sequence
-from typing import Any
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, ParamSpec, TypeVar
 
 from rlm._util.limited import in_thread
 from rlm.citations.citation import Citation
@@ -17,6 +18,9 @@ CITE_LINE = (
     "every place that supports the answer. Without a REPL, quote the places word for word in “…”."
 )
 """What the prompt says if citations are asked for."""
+
+_Given = ParamSpec("_Given")
+_Result = TypeVar("_Result")
 
 MAX_CITATIONS = 100
 MAX_TOTAL_CHARS = 100_000
@@ -35,6 +39,7 @@ class Citations:
 
     def __init__(self, source: Source) -> None:
         self._source = source
+        self._searching = asyncio.Lock()
         self._missing: set[object] = set()
         self._attempts = 0
         self._chars = 0
@@ -59,7 +64,7 @@ class Citations:
             if parts:
                 citation = await self._quoted(parts[0])
             else:
-                citation = await in_thread(find_span, self._source, *place)
+                citation = await self._search(find_span, self._source, *place)
         except LookupError as error:
             self._missing.add(_key(parts[0]) if parts else place)
             return {"problem": str(error)}, ()
@@ -70,10 +75,17 @@ class Citations:
         return ({}, [citation.text]) if problem is None else ({"problem": problem}, ())
 
     async def _quoted(self, quote: str) -> Citation:
-        found = await in_thread(find_quotes, self._source, [quote])
+        found = await self._search(find_quotes, self._source, [quote])
         if found.citations[0] is None:
             raise LookupError(f"the context does not hold {quote[:80]!r}; quote it word for word")
         return found.citations[0]
+
+    async def _search(
+        self, find: Callable[_Given, _Result], *given: _Given.args, **named: _Given.kwargs
+    ) -> _Result:
+        """Search in a thread, one at a time: the threads of many would stop the event loop."""
+        async with self._searching:
+            return await in_thread(find, *given, **named)
 
     # -- by the answer -----------------------------------------------------------------------
 
@@ -86,7 +98,7 @@ class Citations:
         if not wanted:
             return
         try:
-            found = await in_thread(find_quotes, self._source, wanted)
+            found = await self._search(find_quotes, self._source, wanted)
         except RLMError:  # A file of the context has changed.
             self.omitted += len(wanted)
             return
