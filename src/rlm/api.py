@@ -101,12 +101,11 @@ class RLM(compat.ReferenceAttributes):
         seed: int = 0,
         **reference: Unpack[compat.ReferenceKeywords],
     ) -> None:
-        # The decorator reads `positions` and `reference`, and leaves none of them here.
-        # Options that `Resources` and `RunConfig` take under the same names are not listed again.
-        given = dict(locals())
-        given["limits"] = None if limits is None else limits_of(limits)
-        given |= setup_code_of(setup_code, environment_kwargs)
-        resources = _resources(given)
+        # The decorator has read `positions` and `reference`. Options that `Resources` and
+        # `RunConfig` take under the same names are not listed again.
+        taken = None if limits is None else limits_of(limits)
+        given: dict[str, Any] = {**locals(), "limits": taken}
+        resources = _resources(given := given | setup_code_of(setup_code, environment_kwargs))
         given |= {name: getattr(resources, name) for name in ("model", "sub_model", "models")}
         self.config = RunConfig(**{n: given[n] for n in RUN_OPTIONS if given[n] is not None})
         self.logger = logger
