@@ -8,7 +8,7 @@ sends content by design; no run here is stuck.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -169,7 +169,7 @@ async def test_no_request_holds_the_context(
 
 
 @contextmanager
-def served() -> Iterator[Endpoint]:
+def served() -> Generator[Endpoint]:
     def reply(body: dict[str, Any]) -> str:
         return LOOK if len(body["messages"]) == 2 else DONE
 

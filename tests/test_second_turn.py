@@ -119,6 +119,7 @@ ELSEWHERE = {
 WITHOUT_TURNS = {
     "batch": "every query is a run of its own",
     "bench": "every trial is a run of its own",
+    "operators": "every operator is a run of its own",
     "plugin-rlm": "every message is a run of its own; the runtime keeps the conversation",
     "replay": "it repeats what was recorded",
     "viewer": "it shows what was recorded",

@@ -1,5 +1,6 @@
 """Write the table and the plots of the trials: accuracy and tokens against context size."""
 
+import json
 import statistics
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -10,11 +11,11 @@ from rlm.bench.plan import show_size
 from rlm.bench.report.svg import Point, Series, chart
 from rlm.bench.report.writing import interval
 
-__all__ = ["Row", "rows_of", "write_report"]
+__all__ = ["SETUP", "Row", "rows_of", "write_report"]
 
 METHODS = ("plain", "operators", "mapreduce", "loop", "reference")
 """In the order of tables and colours."""
-REPORT = "report.md"
+REPORT, SETUP = "report.md", "setup.json"
 _NOTHING = "–"
 _HEAD = """\
 # Trials with a real model
@@ -91,7 +92,7 @@ def _mean(values: Sequence[float]) -> float:
 def write_report(lines: Sequence[dict[str, Any]], folder: Path) -> Path:
     """Write `report.md` and two plots for each task, and return the path of the report."""
     rows = rows_of(lines)
-    parts = [_HEAD]
+    parts = [_HEAD, *_setup_lines(folder)]
     for task in dict.fromkeys(row.task for row in rows):
         own = [row for row in rows if row.task == task]
         names = {row.size: show_size(row.size) for row in own}
@@ -106,6 +107,20 @@ def write_report(lines: Sequence[dict[str, Any]], folder: Path) -> Path:
     path = folder / REPORT
     path.write_text("\n".join(parts) + "\n", "utf-8")
     return path
+
+
+def _setup_lines(folder: Path) -> list[str]:
+    """Say which model the folder is about, and what a trial might use."""
+    path = folder / SETUP
+    if not path.exists():
+        return []
+    facts = json.loads(path.read_text("utf-8"))
+    told = (
+        f"Model: **{facts['model']}**, window {facts['window_tokens']:,} tokens. A trial may use "
+        f"{facts['max_calls']:,} calls, {facts['max_tokens']:,} tokens and "
+        f"{facts['max_seconds']:g} s; a reply {facts['reply_tokens']:,} tokens."
+    )
+    return [told, ""]
 
 
 def _table(rows: Sequence[Row]) -> Iterator[str]:

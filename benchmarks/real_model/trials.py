@@ -20,14 +20,14 @@ from typing import Any, NamedTuple
 
 from benchmarks.options import among
 from benchmarks.real_model.methods import METHODS, Answered, Setup
-from benchmarks.real_model.report import write_report
+from benchmarks.real_model.report import SETUP, write_report
 from benchmarks.real_model.samples import TASKS, make_sample
 from rlm.bench.plan import parse_sizes, show_size
 from rlm.errors import ConfigError
 
 __all__ = ["Trial", "main", "read_lines", "run_trials"]
 
-LINES, SETUP = "trials.jsonl", "setup.json"
+LINES = "trials.jsonl"
 KEPT_ANSWER_CHARS, KEPT_DETAIL_CHARS = 2_000, 500
 FAILURES_IN_A_ROW = 5
 """Then the endpoint is gone, and the rest is left for another time."""

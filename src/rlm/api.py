@@ -11,12 +11,12 @@ from rlm.calls.cache import ReplyCache
 from rlm.calls.rate_limits import RateLimit
 from rlm.compat import Completion
 from rlm.config import CallRules, Guards, RunChanges, RunConfig, as_asked
-from rlm.context import ContextValue
+from rlm.context import ContextValue, warn_of_path
 from rlm.engine.sessions import RunSession
 from rlm.engine.task import Task
 from rlm.errors import ConfigError
 from rlm.events import Event
-from rlm.limits import Budget, Limits
+from rlm.limits import Budget, Limits, limits_of
 from rlm.messages import Price
 from rlm.portal import portal
 from rlm.prompts import FIXED_QUERY
@@ -65,7 +65,7 @@ class RLM(compat.ReferenceAttributes):
         clients: Mapping[str, Client] | None = None,
         environment: str | Environment = "local",
         environment_kwargs: Mapping[str, Any] | None = None,
-        limits: Limits | None = None,
+        limits: Limits | Mapping[str, Any] | None = None,
         strategy: Literal["rlm", "direct", "mapreduce", "auto"] | None = None,
         protocol: Literal["fences", "tools"] = "fences",
         profile: Literal["frontier", "standard", "small", "tiny"] | None = None,
@@ -101,11 +101,11 @@ class RLM(compat.ReferenceAttributes):
         seed: int = 0,
         **reference: Unpack[compat.ReferenceKeywords],
     ) -> None:
-        # The decorator reads `positions` and `reference`, and leaves none of them here.
-        # Options that `Resources` and `RunConfig` take under the same names are not listed again.
-        given = dict(locals())
-        given |= setup_code_of(setup_code, environment_kwargs)
-        resources = _resources(given)
+        # The decorator has read `positions` and `reference`. Options that `Resources` and
+        # `RunConfig` take under the same names are not listed again.
+        taken = None if limits is None else limits_of(limits)
+        given: dict[str, Any] = {**locals(), "limits": taken}
+        resources = _resources(given := given | setup_code_of(setup_code, environment_kwargs))
         given |= {name: getattr(resources, name) for name in ("model", "sub_model", "models")}
         self.config = RunConfig(**{n: given[n] for n in RUN_OPTIONS if given[n] is not None})
         self.logger = logger
@@ -127,7 +127,7 @@ class RLM(compat.ReferenceAttributes):
         response_model: Any = None,
         recorders: Sequence[Recorder] = (),
         run_id: str | None = None,
-        limits: Limits | None = None,
+        limits: Limits | Mapping[str, Any] | None = None,
         sampling: Mapping[str, Any] | None = None,
         sub_sampling: Mapping[str, Any] | None = None,
         budget: Budget | None = None,
@@ -152,6 +152,7 @@ class RLM(compat.ReferenceAttributes):
         changes = RunChanges(limits=limits, sampling=sampling, sub_sampling=sub_sampling, cite=cite)
         profile = self.config.profile or self.runner.resources.info(self.config.model).profile
         config = as_asked(changes.applied_to(self.config), profile, self._left_open)
+        warn_of_path(context)
         task = Task(query, await self.runner.resources.store(context, config))
         result = await self.runner.answer(
             task,
@@ -171,7 +172,7 @@ class RLM(compat.ReferenceAttributes):
         *,
         response_model: Any = None,
         run_id: str | None = None,
-        limits: Limits | None = None,
+        limits: Limits | Mapping[str, Any] | None = None,
         sampling: Mapping[str, Any] | None = None,
         sub_sampling: Mapping[str, Any] | None = None,
         strict: bool = False,
@@ -193,7 +194,7 @@ class RLM(compat.ReferenceAttributes):
         *,
         response_model: Any = None,
         run_id: str | None = None,
-        limits: Limits | None = None,
+        limits: Limits | Mapping[str, Any] | None = None,
         sampling: Mapping[str, Any] | None = None,
         sub_sampling: Mapping[str, Any] | None = None,
     ) -> AsyncGenerator[Event, None]:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from rlm.citations import CITE_LINE
 from rlm.errors import ConfigError
-from rlm.limits import Limits
+from rlm.limits import Limits, limits_of
 
 __all__ = ["WEAK", "CallRules", "Guards", "RunChanges", "RunConfig", "as_asked", "recordable"]
 
@@ -22,7 +22,8 @@ class Guards(Struct, frozen=True):
     """When an answer may end the run, and what to do with a model that is stuck.
 
     `confirm_final`: a final beside code, whose text no cell printed, is asked about once.
-    `check_values`: so is a short value of a weak model that is neither printed nor in the context.
+    `check_values`: so is a short value of a weak model that is neither printed nor in the context;
+    if it submits a number or code again that is in neither, map/reduce looks for the answer.
     """
 
     require_repl_before_final: bool = False
@@ -146,14 +147,16 @@ class RunChanges(Struct, frozen=True, kw_only=True):
     option out. `cite` asks the model for citations.
     """
 
-    limits: Limits | None = None
+    limits: Limits | Mapping[str, Any] | None = None
     sampling: Mapping[str, Any] | None = None
     sub_sampling: Mapping[str, Any] | None = None
     cite: bool = False
 
     def applied_to(self, config: RunConfig) -> RunConfig:
         """Return the configuration of the run."""
-        given: dict[str, Any] = {} if self.limits is None else {"limits": self.limits}
+        given: dict[str, Any] = {}
+        if self.limits is not None:
+            given["limits"] = limits_of(self.limits, config.limits)
         if self.cite:
             given["prologue"] = "\n\n".join(filter(None, (config.prologue, CITE_LINE)))
         for name in ("sampling", "sub_sampling"):

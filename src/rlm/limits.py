@@ -9,16 +9,18 @@ whole tree.
 import asyncio
 import math
 import time
+from collections.abc import Mapping
 from decimal import Decimal
 from operator import itemgetter
+from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from rlm._util.text import all_used, counted
 from rlm.errors import CallRefused, ConfigError
 from rlm.messages import PICODOLLARS, Usage
 
-__all__ = ["Amount", "Budget", "Limits", "Reservation"]
+__all__ = ["Amount", "Budget", "Limits", "Reservation", "limits_of"]
 
 FINAL_SECONDS = 30.0
 """The most of a time limit that is kept for the final-answer call."""
@@ -63,6 +65,18 @@ class Limits(Struct, frozen=True, kw_only=True):
                 raise ConfigError(f"{name} must be a positive {kind}, not {value!r}")
             if name.endswith(("_bytes", "_chars")) and value > MAX_SIZE:
                 raise ConfigError(f"{name} must be at most {MAX_SIZE:,}")
+
+
+def limits_of(value: Limits | Mapping[str, Any], base: Limits | None = None) -> Limits:
+    """Return limits as they are, or those of a dict: `{"max_steps": 5}` changes `base`."""
+    if isinstance(value, Limits):
+        return value
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"limits must be Limits(…) or a dict, not {type(value).__name__}")
+    if unknown := [name for name in value if name not in Limits.__struct_fields__]:
+        known = ", ".join(Limits.__struct_fields__)
+        raise ConfigError(f"there is no limit {unknown[0]!r}; there are: {known}")
+    return structs.replace(base or Limits(), **value)
 
 
 def _is_number(value: object, whole: bool) -> bool:

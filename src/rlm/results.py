@@ -5,9 +5,11 @@ from typing import Any, Literal
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from rlm._util.html_card import Bar, card
+from rlm._util.text import counted
 from rlm.citations import Citation
 from rlm.errors import NoAnswerError
-from rlm.events import Event
+from rlm.events import CallEnded, CellEnded, Event, ModelReplied
 from rlm.messages import Usage, total_of
 from rlm.worker import bounds
 from rlm.worker.capture import cut
@@ -179,6 +181,10 @@ class Sample(Struct, frozen=True, kw_only=True):
     detail: str = ""
 
 
+SHOWN_ANSWER_CHARS = 80
+"""Of an answer, in the `repr` of a result."""
+
+
 class RunResult(Struct, frozen=True, kw_only=True):
     """The end of a run. `answer` is None only when there is no answer of any kind.
 
@@ -206,9 +212,60 @@ class RunResult(Struct, frozen=True, kw_only=True):
     omitted_citations: int = 0
     samples: tuple[Sample, ...] = ()
 
+    def __str__(self) -> str:
+        """Return the answer; without one, why there is none."""
+        return f"(no answer: {self._problem()})" if self.answer is None else str(self.answer)
+
+    def __repr__(self) -> str:
+        """Return one short line; the fields have everything."""
+        answer = repr(self.answer)
+        if len(answer) > SHOWN_ANSWER_CHARS:
+            answer = answer[: SHOWN_ANSWER_CHARS - 1] + "…"
+        return f"<RunResult {answer}, {', '.join(self._facts())}>"
+
+    def _repr_html_(self) -> str:
+        """Return a card for notebooks: answer, citations, timeline and figures."""
+        answer = None if self.answer is None else str(self.answer)
+        quotes = [(each.label, each.text) for each in self.citations]
+        problem = "" if self.stop_reason == "answer" else self._problem()
+        return card(answer, problem, [*self._facts(), self.run_id], quotes, _bars(self.events))
+
+    def _repr_markdown_(self) -> str:
+        return str(self)
+
+    def _problem(self) -> str:
+        limit = f" ({self.limit})" if self.limit else ""
+        return self.detail or f"{self.stop_reason}{limit}"
+
+    def _facts(self) -> list[str]:
+        return [
+            self.stop_reason,
+            counted(self.steps, "step"),
+            counted(self.usage.total.total_tokens, "token"),
+            *([] if self.cost_usd is None else [f"${self.cost_usd:.4f}"]),
+            f"{self.seconds:.1f} s",
+        ]
+
     def strictly(self, strict: bool) -> "RunResult":
         """Return this result; if `strict`, raise NoAnswerError if it has no answer."""
         if strict and self.answer is None:
             why = self.detail or self.stop_reason
             raise NoAnswerError(f"the run ended without an answer: {why}", result=self)
         return self
+
+
+def _bars(events: tuple[Event, ...]) -> list[Bar]:
+    """Return when a run asked its model, made calls and ran cells, in seconds from its start."""
+    if not events:
+        return []
+    first = min(event.wall_time for event in events)
+    kinds: dict[type[Any], str] = {ModelReplied: "step", CallEnded: "call", CellEnded: "cell"}
+    return [
+        Bar(
+            kinds[type(event)],
+            max(0.0, event.wall_time - first - event.seconds),
+            event.wall_time - first,
+        )
+        for event in events
+        if isinstance(event, ModelReplied | CallEnded | CellEnded)
+    ]

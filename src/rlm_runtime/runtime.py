@@ -24,8 +24,7 @@ class RLM:
     """Answers queries about contexts with an adapter's model, under a policy.
 
     `cache` (a folder, True for the usual one, or a ReplyCache) replays sub-calls; `max_tokens` caps
-    one reply to the run itself. Further keywords are the engine's guards, such as
-    `require_repl_before_final=True`, and those of `rlm.RLM`.
+    one reply to the run itself. Further keywords are the fields of `Guards` and those of `rlm.RLM`.
     """
 
     def __init__(
@@ -39,6 +38,7 @@ class RLM:
         **options: Any,
     ) -> None:
         guards = {name: options.pop(name) for name in Guards.__struct_fields__ if name in options}
+        options = {"strategy": "rlm", "preview_chars": 0, **options}
         options |= setup_code_of(options.get("setup_code"), options.get("environment_kwargs"))
         options["setup_code"] = f"{CELL_NAMES}\n{options['setup_code'] or ''}"
         self._engine = api.RLM(
@@ -47,7 +47,7 @@ class RLM:
             limits=replace((policy or Policy()).limits(), step_output_tokens=max_tokens),
             guards=Guards(**guards),
             cache=_replaying(cache),
-            **{"strategy": "rlm", "preview_chars": 0, **options},
+            **options,
         )
 
     def run(self, query: str, context: Context | str) -> tuple[str, Trace]:

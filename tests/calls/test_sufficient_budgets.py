@@ -141,4 +141,5 @@ async def test_a_batch_stays_wide_within_twice_what_it_needs() -> None:
     counts = await in_flight_before_each_reply(provider, 64)
     result = await run
     assert (result.answer, result.usage.total.requests) == ("42", 66)
-    assert [count for done, count in enumerate(counts) if count < min(16, 64 - done)] == []
+    # In the end half of the budget is left: 15 calls of 64, reserved at their worst case.
+    assert [count for done, count in enumerate(counts) if count < min(15, 64 - done)] == []

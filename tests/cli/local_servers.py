@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 CHAT = {
     "choices": [
-        {"message": {"role": "assistant", "content": "FINAL(blue)"}, "finish_reason": "stop"}
+        {"message": {"role": "assistant", "content": 'FINAL("blue")'}, "finish_reason": "stop"}
     ],
     "usage": {"prompt_tokens": 5, "completion_tokens": 2},
 }

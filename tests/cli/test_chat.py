@@ -201,7 +201,7 @@ def test_a_conversation(notes: Path, state: Path) -> None:
         shown = terminal.say(QUESTION)
         assert shown.endswith(f"{FOUND}\n\nrlm> ")
         assert "ended: answer" in shown
-        assert "matches: list[1]" in terminal.say("/vars")
+        assert "matches: Hits[1]" in terminal.say("/vars")
         assert "There is no command /nothing" in terminal.say("/nothing")
         assert "Usage: /context FILE..." in terminal.say("/context")
         assert "Error: " in terminal.say("/context /no/such/file")

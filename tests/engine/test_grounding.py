@@ -35,7 +35,18 @@ async def requests(*script: str, profile: Profile = "tiny", **more: Any) -> tupl
 async def test_a_made_up_value_is_asked_about_once(profile: Profile, made_up: str) -> None:
     script = [made_up, code("print(ctx.grep('dolphin')[0])"), "FINAL(4821)"]
     assert await requests(*script, profile=profile) == (3, True, "4821")
-    assert await requests(made_up, made_up, profile=profile) == (2, True, "9377")
+
+
+async def test_a_made_up_code_is_not_accepted_the_second_time() -> None:
+    """Seen with a real model of 1.5 billion parameters: it printed and submitted 12345."""
+    made_up = code("number = '12345'\nprint(number)\nFINAL(number)")
+    line = "The access code for silver-dolphin is 4821."
+    assert await requests(made_up, made_up, *[line] * 3) == (5, True, line)
+
+
+async def test_a_made_up_word_or_small_number_counts_the_second_time() -> None:
+    assert await requests("FINAL(977)", "FINAL(977)") == (2, True, "977")
+    assert await requests("FINAL(Zebedee)", "FINAL(Zebedee)") == (2, True, "Zebedee")
 
 
 async def test_by_way_of_a_variable_too() -> None:
@@ -56,7 +67,6 @@ async def test_stronger_models_are_not_asked(profile: Profile) -> None:
         code("FINAL('9377' if len(context) > 3 else '1')"),
         code("FINAL('4821')"),
         code("FINAL('Jo Marsh')"),
-        code("print(9377)\nFINAL('9377')"),
         code("FINAL('yes')"),
         code("FINAL('The code is not given directly; the text only says who is in charge of it.')"),
         "FINAL: silver-dolphin",

@@ -4,6 +4,7 @@ import asyncio
 import math
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -92,9 +93,7 @@ async def test_independent_errors_are_made_anew_at_each_look() -> None:
     oracle = NoisyOracle(GOLD, error_rate=0.2)
     first, second = errors_of(await looked(oracle)), errors_of(await looked(oracle))
     assert near(len(first & second), 0.2 * 0.2, len(ITEMS))
-    unsure = {text for text, each in zip(ITEMS, await looked(oracle), strict=True) if each.unsure}
-    assert near(len(unsure), 0.05, len(ITEMS))
-    assert near(len(unsure & first), 0.2, len(unsure))  # The marks say nothing about errors.
+    assert not any(each.unsure for each in await looked(oracle))
 
 
 async def test_concentrated_errors_are_repeated_and_half_of_them_marked() -> None:
@@ -271,9 +270,9 @@ async def test_what_it_cannot_know_is_an_error() -> None:
         ({"noise": "loud"}, "'independent' or 'concentrated'"),
     ],
 )
-def test_rates_that_make_no_sense_are_refused(given: dict[str, object], told: str) -> None:
+def test_rates_that_make_no_sense_are_refused(given: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
-        NoisyOracle(GOLD, **given)  # type: ignore[arg-type]
+        NoisyOracle(GOLD, **given)
 
 
 async def test_a_label_that_the_prompt_does_not_offer_is_not_given() -> None:

@@ -27,7 +27,7 @@ TEXT = words(1, 20_000)
 
 def ask(state: Path, codes: list[str], context: Any, rules: Any = (), **options: Any) -> RunResult:
     client = ScriptedClient([f"```repl\n{code}\n```" for code in codes], rules=rules)
-    with RLM(client, journal=state, **options) as rlm:
+    with RLM(client, journal=state, preview_chars=0, **options) as rlm:
         return rlm.ask("Why?", context)
 
 

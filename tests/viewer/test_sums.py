@@ -114,7 +114,7 @@ async def test_a_real_run_whose_calls_fail_has_read_nothing(tmp_path: Path) -> N
         rules=[("piece 0", ModelError("it is down")), ("piece 1", "a reply")],
     )
     logger, context = RLMLogger(log_dir=tmp_path), "piece 0 and some words\n" * 5
-    async with RLM(client, environment=PlanEnvironment(), logger=logger) as engine:
+    async with RLM(client, environment=PlanEnvironment(), logger=logger, preview_chars=0) as engine:
         await engine.aask("Q", context)
     path = Path(str(logger.log_file_path))
     shelf = log_shelf(path)

@@ -8,7 +8,13 @@ from rlm.context.citable import citable_texts
 from rlm.context.describe import describe
 from rlm.context.fileset import FileSet, files
 from rlm.context.skipping import Skipped
-from rlm.context.store import ContextValue, EncodedJson, store_context, store_encoded
+from rlm.context.store import (
+    ContextValue,
+    EncodedJson,
+    store_context,
+    store_encoded,
+    warn_of_path,
+)
 from rlm.context.stored import StoredContext
 
 __all__ = [
@@ -22,4 +28,5 @@ __all__ = [
     "files",
     "store_context",
     "store_encoded",
+    "warn_of_path",
 ]

@@ -1,6 +1,7 @@
 """Store what callers pass in. Blocking; may run in any thread."""
 
 import json
+import warnings
 from collections.abc import Mapping
 from os import PathLike, fsdecode
 from pathlib import Path
@@ -16,7 +17,14 @@ from rlm.context.stored import StoredContext
 from rlm.errors import ConfigError
 from rlm.images import Picture, picture_of
 
-__all__ = ["ContextValue", "EncodedJson", "StoredContext", "store_context", "store_encoded"]
+__all__ = [
+    "ContextValue",
+    "EncodedJson",
+    "StoredContext",
+    "store_context",
+    "store_encoded",
+    "warn_of_path",
+]
 
 ContextValue = (
     str
@@ -44,6 +52,25 @@ def store_context(
     if pictures:
         stored.pictures = {**pictures, **stored.pictures}
     return stored
+
+
+MAX_PATH_CHARS = 1_024
+
+
+def warn_of_path(value: object) -> None:
+    """Warn if a text is the name of a file: a `str` is always the context itself."""
+    if not isinstance(value, str) or not 0 < len(value) <= MAX_PATH_CHARS or "\n" in value:
+        return
+    try:
+        exists = Path(value).is_file()
+    except (OSError, ValueError):
+        return
+    if exists:
+        warnings.warn(
+            f"the context is the text {value!r}, not the file of that name; to read the file, pass "
+            f"Path({value!r})",
+            stacklevel=2,
+        )
 
 
 class EncodedJson(Struct, frozen=True):

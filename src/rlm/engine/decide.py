@@ -80,7 +80,9 @@ class Progress(Struct, eq=False):
     asked_to_confirm: bool = False
     hinted: bool = False
     touched_context: bool = False
-    printed: list[str] = field(default_factory=list)
+    asked_to_look: bool = False
+    outputs: list[tuple[str, str]] = field(default_factory=list)
+    """The code of every cell that printed something, and what it printed."""
     last_output: str = ""
     submitted: Submission | None = None
     codes: Counter[str] = field(default_factory=Counter)
@@ -89,6 +91,10 @@ class Progress(Struct, eq=False):
     same_error: int = 0
     mistake: str = ""
     same_mistakes: int = 0
+
+    @property
+    def printed(self) -> list[str]:
+        return [output for _, output in self.outputs]
 
     def note(self, step_result: StepResult) -> None:
         """Count what a step did, before deciding on it."""
@@ -105,7 +111,7 @@ class Progress(Struct, eq=False):
         self.same_code = max(self.same_code, self.codes[code.strip()])
         if result.stdout.strip():
             self.last_output = result.stdout.strip()
-            self.printed.append(result.stdout)
+            self.outputs.append((code, result.stdout))
         if result.answer_content:
             self.submitted = Submission(result.answer_content, "answer")
         if result.submission is not None:

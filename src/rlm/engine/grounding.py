@@ -13,7 +13,7 @@ from rlm.engine.cells import Actions
 from rlm.engine.finals import final_is_supported
 from rlm.results import CellResult
 
-__all__ = ["is_founded", "is_literal"]
+__all__ = ["is_exact", "is_founded", "is_literal"]
 
 SUBMITTING = ("FINAL", "SUBMIT", "submit_answer")
 MAX_CHARS = 200
@@ -26,6 +26,7 @@ JUDGEMENTS = frozenset(
 
 _WORD = pattern(r"\w+")
 _DIGIT = pattern(r"\d")
+_EXACT = pattern(r"(?=[\w-]*\d)[\w-]{4,40}")
 
 
 def is_literal(text: str, actions: Actions, results: Sequence[CellResult]) -> bool:
@@ -46,6 +47,13 @@ def _constants(code: str) -> set[str]:
         elif isinstance(node, ast.Assign):
             values.append(node.value)
     return {str(value.value) for value in values if isinstance(value, ast.Constant)}
+
+
+def is_exact(text: str) -> bool:
+    """Whether an answer is a number or code of four characters or more, which is copied, not read
+    between the lines.
+    """
+    return _EXACT.fullmatch(text.strip(" .")) is not None
 
 
 def is_founded(text: str, seen: Iterable[str]) -> bool:

@@ -18,6 +18,7 @@ from rlm.context import StoredContext, citable_texts
 from rlm.engine.answer_stream import prose_stream
 from rlm.engine.decide import (
     Answered,
+    ChangeCourse,
     Continue,
     Decision,
     Progress,
@@ -26,7 +27,7 @@ from rlm.engine.decide import (
     guarded,
     of_wrong_shape,
 )
-from rlm.engine.grounding import is_founded, is_literal
+from rlm.engine.grounding import is_exact, is_founded, is_literal
 from rlm.engine.sessions import RunSession
 from rlm.engine.task import Ending, Task
 from rlm.errors import CallRefused, ConfigError, ModelError
@@ -366,8 +367,11 @@ class ReplRunState(RunState):
             return decision
         submission = decision.submission
         if await self._is_unfounded(step_result, submission):
-            progress.asked_to_confirm = True
-            return Continue((nudges.LOOK_AGAIN,))
+            if not progress.asked_to_look:
+                progress.asked_to_look = True
+                return Continue((nudges.LOOK_AGAIN,))
+            if is_exact(submission.text):
+                return ChangeCourse("the answer is not in the context, nor in any output")
         if (problem := await self.objection(submission)) is None:
             return decision
         return of_wrong_shape(step_result, submission, problem, progress, guards)
@@ -376,19 +380,23 @@ class ReplRunState(RunState):
     def _checks_literals(self) -> bool:
         """Whether an answer may still be sent back because nothing seen so far holds it."""
         profile = self.config.profile or self.calls.info(self.config.model).profile
-        is_open = self.config.guards.check_values and not self.progress.asked_to_confirm
+        is_open = self.config.guards.check_values
         has_steps = self.scope.step < self.config.limits.max_steps
         has_values = self.task.context.size_bytes > 0 and self.task.objection_to is None
         return profile in WEAK and is_open and has_steps and has_values
 
     async def _is_unfounded(self, step_result: StepResult, submission: Submission) -> bool:
-        """Whether a weak model may have invented its answer; it is asked about once."""
+        """Whether a weak model may have invented its answer.
+
+        What a cell prints of its own code is no evidence: a made-up value may be printed first.
+        """
         if not self._checks_literals:
             return False
         text, context = submission.text, self.task.context
         if not is_literal(text, step_result.actions, step_result.results):
             return False
-        if is_founded(text, (self.task.query, self.task.prologue, *self.progress.printed)):
+        evidence = [output for code, output in self.progress.outputs if text not in code]
+        if is_founded(text, (self.task.query, self.task.prologue, *evidence)):
             return False
         if context.size_bytes > SEARCHED_BYTES:
             return False

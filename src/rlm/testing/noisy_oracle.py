@@ -30,7 +30,7 @@ REPEATED = 0.8
 UNSURE_AMBIGUOUS = 0.5
 """Concentrated: the share of ambiguous items that are marked as unsure, at every look."""
 UNSURE_OTHER = 0.05
-"""Both kinds: the share of other items that are marked as unsure, right or not, at every look."""
+"""Concentrated: the share of other items that are marked as unsure, right or not, at every look."""
 
 MAX_ERROR_CONCENTRATED = AMBIGUOUS / ERRORS_OF_AMBIGUOUS
 _NAMED_CHARS = 60
@@ -47,9 +47,9 @@ class NoisyOracle:
     every other label is equally likely instead. With *concentrated* noise, a fifth of the items are
     ambiguous and carry 95 % of the errors, so that the rate over all items is `error_rate`. What is
     said of an ambiguous item, when it is wrong, is always the same other label. A later look
-    repeats the first one in 80 % of all cases. Half of the ambiguous items are marked with `?`.
-    With both kinds, 5 % of the other items are marked as well, whether their labels are right
-    or wrong. A list of candidates in a prompt changes nothing.
+    repeats the first one in 80 % of all cases. Half of the ambiguous items are marked with `?`,
+    and 5 % of the others, whether their labels are right or wrong. A list of candidates in a
+    prompt changes nothing.
 
     An item is left out of a reply with probability `omission_rate`; a reply drifts to one of the
     forms in `DRIFTS` with probability `drift_rate`. `requests` holds everything received, `looks`
@@ -144,7 +144,8 @@ class NoisyOracle:
         others = sorted({*prompt.codes.values()} - {gold})
         is_concentrated = self._noise == "concentrated"
         is_ambiguous = is_concentrated and item.ambiguous < AMBIGUOUS
-        unsure = item.unsure < (UNSURE_AMBIGUOUS if is_ambiguous else UNSURE_OTHER)
+        marked = UNSURE_AMBIGUOUS if is_ambiguous else UNSURE_OTHER
+        unsure = is_concentrated and item.unsure < marked
         drawn = self._drawn(text, look)
         if is_concentrated and look > 1 and drawn.repeat < REPEATED:
             drawn = self._drawn(text, 1)

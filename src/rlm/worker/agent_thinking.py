@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 
 from . import calls, loose_json
+from .arguments import several
 from .replies import FailedReply
 
 __all__ = [
@@ -103,7 +104,7 @@ def reason_step_by_step(problem: str, attempts: int = 3) -> Dialogue:
 
 def evaluate_options(options: Iterable[Any], criteria: Any = None) -> Dialogue:
     """Each option judged by itself, all at once; the best comes first."""
-    choices = [as_text(option) for option in calls.several(options)]
+    choices = [as_text(option) for option in several(options)]
     if not choices:
         raise ValueError("there are no options to judge")
     by = f" by these criteria: {_criteria(criteria)}" if criteria else ""

@@ -10,22 +10,28 @@ import json
 
 from . import images as pictures
 from . import loose_json, tagged, wire
+from .arguments import (
+    chunk_text,
+    context_kind,
+    context_text,
+    plain_schema,
+    positive,
+    several,
+    tool_names,
+)
 from .channel import question
 from .replies import CallFailed, FailedReply, ToolFailed
 
 __all__ = [
     "budget",
     "call_tool",
-    "chunk_text",
     "llm_query",
     "llm_query_batched",
     "llm_query_json",
     "map_query",
     "meta",
-    "plain_schema",
     "rlm_query",
     "rlm_query_batched",
-    "several",
 ]
 
 TYPE_CHECKING = False
@@ -104,7 +110,7 @@ def rlm_query(
     `tools` are those it gets, by name or as they are; without it, all that children may have.
     """
     _refuse_images(images)
-    granted = _tool_names(tools)
+    granted = tool_names(tools)
     replies = yield from _ask_models("rlm", [prompt], model, False, [context], tools=granted)
     return _only(replies)
 
@@ -121,7 +127,7 @@ def rlm_query_batched(
     Each gets these `tools`, by name or as they are; without it, all that children may have.
     """
     _refuse_images(images)
-    granted = _tool_names(tools)
+    granted = tool_names(tools)
     prompts = several(prompts)
     contexts = [None] * len(prompts) if contexts is None else several(contexts)
     if len(contexts) != len(prompts):
@@ -188,8 +194,8 @@ def _ask_models(
         given: dict[str, Any] = {"model": model, "batched": batched}
         given.update(_call_options(tools, max_tokens, schema))
         if contexts is not None:
-            given["contexts"] = [_context_kind(context) for context in contexts]
-            texts += [_context_text(context) for context in contexts if context is not None]
+            given["contexts"] = [context_kind(context) for context in contexts]
+            texts += [context_text(context) for context in contexts if context is not None]
         if images is not None:
             rows, sent = pictures.attached(images)
             if any(rows):
@@ -206,7 +212,7 @@ def _call_options(
     if tools is not None:
         yield "tools", tools
     if max_tokens is not None:
-        yield "max_tokens", _positive("max_tokens", max_tokens)
+        yield "max_tokens", positive("max_tokens", max_tokens)
     if schema is not None:
         yield "schema", plain_schema(schema)
 
@@ -223,25 +229,6 @@ def _replies(answer: wire.Frame, count: int, parsed: bool) -> list[Any]:
     if parsed:
         return [each if isinstance(each, FailedReply) else json.loads(each) for each in replies]
     return replies
-
-
-def _positive(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name} must be a whole number, 1 or more, not {value!r}")
-    return value
-
-
-def plain_schema(schema: Any) -> Any:
-    """Return a schema as JSON, with the names of types in place of types such as `int`."""
-    if isinstance(schema, type):
-        return schema.__name__
-    if isinstance(schema, dict):
-        return {str(name): plain_schema(each) for name, each in schema.items()}
-    if isinstance(schema, (list, tuple, set)):
-        return [plain_schema(each) for each in schema]
-    if schema is None or isinstance(schema, (str, int, float, bool)):
-        return schema
-    return str(schema)
 
 
 def _are_named(arguments: tuple[Any, ...]) -> bool:
@@ -270,48 +257,9 @@ def _only(replies: list[str]) -> str:
     return reply
 
 
-def several(items: Iterable[Any]) -> list[Any]:
-    """Return the items of a batch; refuse a single text, which would be a list of letters."""
-    if isinstance(items, (str, bytes, dict)):
-        raise TypeError(f"expected a list with one item per call, not one {type(items).__name__}")
-    return list(items)
-
-
 def _refuse_images(images: None) -> None:
     if images is not None:
         raise TypeError(
             "a child run takes no images; look at them with llm_query(prompt, images=[...]), "
             "or tell the child the names of the context's pictures, which it may use too"
         )
-
-
-def _tool_names(tools: Iterable[Any] | None) -> list[str] | None:
-    """Return the names of a child's tools, given as names or as functions of the REPL."""
-    if tools is None:
-        return None
-    if isinstance(tools, (str, bytes)) or callable(tools):
-        raise TypeError('tools must be a list, such as tools=["search"]; [] gives a child none')
-    names = []
-    for each in tools:
-        name = each if isinstance(each, str) else getattr(each, "__name__", None)
-        if not isinstance(name, str):
-            raise TypeError("tools holds names of tools, or the tools themselves")
-        names.append(name)
-    return names
-
-
-def _context_kind(context: Any) -> dict[str, str] | None:
-    if context is None:
-        return None
-    return {"kind": "text" if isinstance(context, str) else "json"}
-
-
-def _context_text(context: Any) -> str:
-    return context if isinstance(context, str) else json.dumps(context, ensure_ascii=False)
-
-
-def chunk_text(chunk: Any) -> str:
-    """Return the text of a chunk as `ctx.chunk` gives it, or of anything else."""
-    if isinstance(chunk, tuple) and len(chunk) == 3 and isinstance(chunk[2], str):
-        return chunk[2]
-    return str(chunk)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 
 from . import wire
-from .calls import chunk_text, meta, plain_schema, several
+from .arguments import chunk_text, plain_schema, several
+from .calls import meta
 from .channel import question
 from .replies import AwaitableList, CallFailed
 

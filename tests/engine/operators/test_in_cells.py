@@ -1,6 +1,7 @@
 """Operators in cells: the same code, through the sandbox, with figures that the model sees."""
 
 import json
+from typing import Any
 
 from rlm import RLM, Limits, ScriptedClient
 from rlm.events import CellEnded, CellOutput, OperatorEnded
@@ -20,10 +21,10 @@ def label(item: str, prompt: str) -> str:
     return codes_in(prompt)["spam" if item.startswith("buy") else "ham"]
 
 
-def run(code: str, reader: ScriptedClient | None = None, **options: object) -> RunResult:
+def run(code: str, reader: ScriptedClient | None = None, **options: Any) -> RunResult:
     root = ScriptedClient([f"```repl\n{code}\n```", "FINAL(nothing more)"])
     sub = reader or Reader(label)
-    with RLM(root, sub_model=sub, **options) as engine:  # type: ignore[arg-type]
+    with RLM(root, sub_model=sub, **options) as engine:
         return engine.ask("Which lines are spam?", LINES, limits=Limits(max_steps=2))
 
 

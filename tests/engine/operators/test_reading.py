@@ -1,6 +1,7 @@
 """Reading replies of operators: whatever a model writes, a reading is right or not there."""
 
 from contextlib import suppress
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -98,9 +99,9 @@ def test_every_code_stands_for_one_label(labels: list[str]) -> None:
 
 
 @given(st.dictionaries(st.integers(1, 30), st.sampled_from("ABC"), min_size=2), st.randoms())
-def test_lines_in_any_order_are_read(wanted: dict[int, str], random: object) -> None:
+def test_lines_in_any_order_are_read(wanted: dict[int, str], random: Any) -> None:
     lines = [f"{number}: {code}" for number, code in wanted.items()]
-    random.shuffle(lines)  # type: ignore[attr-defined]
+    random.shuffle(lines)
     found = labels_in("\n".join(lines), 30, CODES)
     assert found == {number: Label(CODES[code]) for number, code in wanted.items()}
 
