@@ -105,10 +105,11 @@ def pairs(
     """
     lefts = several(left)
     if condition is None and isinstance(right, str):
-        condition, right = right, left
-    rights = lefts if right is left else several(right)
+        condition, others = right, None
+    else:
+        others = several(right)
+    rights = lefts if others is None else others
     options = {"condition": condition, "check": check}
-    others = None if rights is lefts else rights
     told = yield from _ask("pairs", lefts, options, model, others)
     places = [tuple(each) for each in told["value"]]
     return Results([(lefts[one], rights[other]) for one, other in places], told, places)

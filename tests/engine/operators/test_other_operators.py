@@ -227,6 +227,12 @@ def test_sides_of_one_list_may_have_labels_of_their_own() -> None:
     assert found.indexes == [(0, 1), (0, 3), (1, 2), (1, 4), (2, 3), (3, 4)]
 
 
+def test_two_equal_lists_keep_the_direction_of_a_pair() -> None:
+    reader = planning(PLAN)
+    found = operators.pairs(NUMBERS[:4], NUMBERS[:4], "the left is even", model=reader)
+    assert found.indexes == [(0, 1), (0, 3), (2, 1), (2, 3)]
+
+
 @pytest.mark.parametrize("plan", ['{"compare": true}', "no idea", "[]", '{"left": {}}'])
 def test_pairs_are_compared_where_labels_do_not_decide(plan: str) -> None:
     reader = planning(plan)

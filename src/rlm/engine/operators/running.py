@@ -252,7 +252,7 @@ async def _answer_each(given: _Arguments, operation: Operation) -> OperatorResul
 
 async def _pairs(given: _Arguments, operation: Operation) -> OperatorResult:
     condition, check = given.text("condition"), given.check()
-    same = given.others is None or given.others == given.items
+    same = given.others is None
     left = list(given.items)
     right = left if given.others is None else list(given.others)
     given.begin(operation, condition)
