@@ -130,7 +130,7 @@ class SuiteHost:
             return {"json": json.dumps(_tool_result(**arguments))}, []
         if kind == "operator":
             value = [f"{arguments['name']}:{part}" for part in parts]
-            return {"json": json.dumps({"value": value, "note": f"{len(parts)} items"})}, []
+            return {}, [json.dumps({"value": value, "note": f"{len(parts)} items"})]
         prompts = parts[: len(arguments["contexts"])] if kind == "rlm" else parts
         self.prompts += len(prompts)
         too_many = self.max_prompts is not None and self.prompts > self.max_prompts
