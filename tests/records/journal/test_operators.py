@@ -147,7 +147,7 @@ def test_a_run_with_other_options_is_not_taken_for_the_same(
     changed: dict[str, Any], name: str, tmp_path: Path
 ) -> None:
     def classify(**options: Any) -> operators.Results[str | None]:
-        asked = {"labels": ["x" * 600, "y"], **options}
+        asked: dict[str, Any] = {"labels": ["x" * 600, "y"], **options}
         reader = Reader(lambda item, prompt: "A")
         return operators.classify(["1", "2"], model=reader, journal=tmp_path, run_id="one", **asked)
 
