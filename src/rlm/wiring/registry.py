@@ -51,12 +51,13 @@ CLIENTS: dict[Dialect, tuple[str, str]] = {
 
 
 ADAPTERS: dict[str, tuple[str, str]] = {
+    "command": ("rlm.clients.command", "CommandClient"),
     "gguf": ("rlm.clients.gguf", "GGUFClient"),
     "litellm": ("rlm.clients.litellm", "LiteLLMClient"),
     "llm": ("rlm.clients.llm", "LLMClient"),
     "offline": ("rlm.clients.offline", "OfflineClient"),
 }
-"""Providers that are reached through another package; each has its own options."""
+"""Providers that are reached through a program or another package; each has its own options."""
 
 RESPONSES_ONLY = re.compile(
     r"(gpt-5(\.\d+)?-(pro|codex)|o\d-pro|codex-mini|computer-use|.*deep-research)"
