@@ -16,6 +16,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("agent", "batch", "gateway", "operators", "replay", "viewer"),
     ("api",),
     ("compat",),
+    ("settings",),
     ("wiring",),
     ("chat",),
     ("records", "testing"),

@@ -3,8 +3,8 @@
 `OpenAICompatClient` speaks chat completions; `ResponsesClient`, `AnthropicClient`, `GeminiClient`
 and `ConverseClient` (Bedrock) speak their providers' own dialects, and `GenericChatClient` a
 dialect you describe.
-`CallableClient` calls your function, `CommandClient` runs a program; `LiteLLMClient`, `LLMClient` and
-`GGUFClient` call a library.
+`CallableClient` calls your function, `CommandClient` runs a program; `LiteLLMClient`, `LLMClient`
+and `GGUFClient` call a library.
 `OfflineClient` finds answers by search, without a model. Modules are imported on first use.
 
 `BaseLM` and `get_client` are those of the reference engine.

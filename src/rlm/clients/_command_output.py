@@ -6,6 +6,7 @@ from the program's name and the option that asks for it.
 
 import re
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import PurePath
 from typing import Any, Literal
 
@@ -28,7 +29,7 @@ def format_of(arguments: Sequence[str]) -> Format:
     name = PurePath(arguments[0]).stem.lower()
     rest = arguments[1:]
     joined = {each.partition("=")[0]: each.partition("=")[2] for each in rest if "=" in each}
-    options = {**dict(zip(rest, rest[1:], strict=False)), **joined}
+    options = {**dict(pairwise(rest)), **joined}
     wants_json = "json" in (options.get("--output-format"), options.get("-o"))
     if name == "claude" and wants_json:
         return "claude"

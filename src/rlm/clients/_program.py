@@ -69,7 +69,6 @@ class _Exchange:
     """Feeds a program and reads what it writes, whatever it does first."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", given: bytes, most_bytes: int) -> None:
-        assert process.stdin and process.stdout and process.stderr
         self._process = process
         self._left = memoryview(given)
         self._room = most_bytes
@@ -81,6 +80,7 @@ class _Exchange:
             (process.stdout, selectors.EVENT_READ),
             (process.stderr, selectors.EVENT_READ),
         ):
+            assert stream is not None
             os.set_blocking(stream.fileno(), False)
             self._streams.register(stream, event)
 

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from rlm._util.distribution import own_name
+from rlm._util.text import closest
 from rlm.clients._aws import Signer, credentials_in, region_in
 from rlm.errors import ConfigError
 from rlm.models import full_name
@@ -83,8 +84,8 @@ MAX_MODEL_CHARS = 500
 
 
 def split_model(model: str) -> tuple[str, str]:
-    """Split `provider/model`; a bare `gpt-…` or `o…` belongs to OpenAI, `gguf:…` is a file."""
-    if model.startswith("gguf:"):
+    """Split `provider/model`; a bare `gpt-…` or `o…` belongs to OpenAI, `….gguf` is a file."""
+    if model.startswith("gguf:") or _is_file(model):
         return "gguf", model.removeprefix("gguf:")
     if len(model) > MAX_MODEL_CHARS or not model.isprintable():
         raise ConfigError(
@@ -102,6 +103,14 @@ def split_model(model: str) -> tuple[str, str]:
     )
 
 
+def _is_file(model: str) -> bool:
+    """Return whether a name is the path of a GGUF file, not that of a model of a provider."""
+    if not model.lower().endswith(".gguf"):
+        return False
+    first, slash, _ = model.partition("/")
+    return not slash or first not in {*PROVIDERS, *ALIASES, *ADAPTERS, *offers("rlm.clients")}
+
+
 def default_model(variables: Mapping[str, str]) -> str | None:
     """Return RLM_MODEL, else the default model of the first provider whose key is set."""
     if named := variables.get("RLM_MODEL"):
@@ -117,6 +126,8 @@ def make_client(
 ) -> tuple[Client, str]:
     """Return the client for a model, and its name on the wire. Options override variables."""
     provider_name, wire_name = split_model(model)
+    if provider_name == "offline" and model != OFFLINE_MODEL:
+        raise ConfigError(f"there is no model {model}: the only offline one is {OFFLINE_MODEL}")
     if provider_name in ADAPTERS:
         adapter = _imported(ADAPTERS[provider_name])
         return adapter.for_model(wire_name, **_known(model, adapter.for_model, options)), wire_name
@@ -124,8 +135,7 @@ def make_client(
     if provider is None and (offer := offers("rlm.clients").get(provider_name)) is not None:
         return _offered_client(offer, model, wire_name, options), wire_name
     if provider is None or not wire_name:
-        known = ", ".join(sorted([*PROVIDERS, *ADAPTERS, *offers("rlm.clients")]))
-        raise ConfigError(f"there is no provider {provider_name!r}; providers: {known}")
+        raise ConfigError(_no_provider(provider_name, wire_name))
     wire_name = full_name(provider_name, wire_name)
     is_responses = provider_name == "openai" and RESPONSES_ONLY.match(wire_name)
     client = _imported(CLIENTS["responses" if is_responses else provider.dialect])
@@ -134,6 +144,16 @@ def make_client(
     if provider_name == "azure":
         options.setdefault("api_version", variables.get("AZURE_OPENAI_API_VERSION"))
     return client(address, key, key_variable=used, provider=provider_name, **options), wire_name
+
+
+def _no_provider(provider: str, model: str) -> str:
+    known = sorted([*PROVIDERS, *ADAPTERS, *offers("rlm.clients")])
+    listed = f"providers: {', '.join(known)}"
+    if provider in known:
+        return f"{provider}/ names no model: write {provider}/MODEL"
+    if meant := closest(provider.lower(), (*known, *ALIASES)):
+        return f"there is no provider {provider!r}; did you mean {meant}/{model}? ({listed})"
+    return f"there is no provider {provider!r}; {listed}"
 
 
 def missing_key(

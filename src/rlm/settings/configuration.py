@@ -1,0 +1,255 @@
+"""The settings of the user and of a project, and the model that follows from them.
+
+A project's `rlm.toml` may belong to a cloned repository. So it may name a model of a known
+provider, aliases and lower limits; what it sets besides is ignored, with a reason. See
+docs/decisions/0015-settings-of-users-and-projects.md.
+"""
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from msgspec import Struct, field
+
+from rlm._util.text import closest
+from rlm.errors import ConfigError
+from rlm.limits import Limits
+from rlm.settings.files import LARGEST_BYTES, config_folder, locked, prepare_folder, write
+from rlm.settings.schema import ALIAS, checked, flat, is_service, setting
+from rlm.settings.toml_text import change, parsed
+from rlm.wiring.providers import PROVIDERS, usable_key
+from rlm.wiring.registry import split_model
+
+__all__ = ["PROJECT_FILE", "Chosen", "Configuration", "Defaults", "set_value", "user_file"]
+
+USER_FILE = "config.toml"
+PROJECT_FILE = "rlm.toml"
+MOST_PARENTS = 50
+TOLD = 5
+"""How many ignored settings of a project are named."""
+
+
+class Configuration(Struct, frozen=True):
+    """The values of one file by their dotted names, and why others were ignored."""
+
+    path: Path | None = None
+    values: dict[str, Any] = field(default_factory=dict)
+    ignored: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def aliases(self) -> dict[str, str]:
+        return {
+            name.removeprefix(ALIAS): value
+            for name, value in self.values.items()
+            if name.startswith(ALIAS)
+        }
+
+
+class Chosen(NamedTuple):
+    """The models of a run, and why. `by_project`: a project's file names one of them."""
+
+    model: str
+    sub_model: str | None
+    why: str
+    by_project: bool = False
+
+
+class Defaults(Struct, frozen=True):
+    """What applies where nothing is said: the user's settings, the project's, and stored keys."""
+
+    user: Configuration = field(default_factory=Configuration)
+    project: Configuration = field(default_factory=Configuration)
+    stored: frozenset[str] = frozenset()
+
+    @classmethod
+    def read(
+        cls, variables: Mapping[str, str], folder: Path | None, stored: Collection[str] = ()
+    ) -> "Defaults":
+        """Read both files; ConfigError if the user's own is wrong."""
+        user = read_user(variables)
+        project = Configuration() if folder is None else read_project(folder, user)
+        return cls(user, project, frozenset(stored))
+
+    @property
+    def aliases(self) -> dict[str, str]:
+        """All aliases; a project may add some, but not change what the user's mean."""
+        return {**self.project.aliases, **self.user.aliases}
+
+    def values(self) -> dict[str, Any]:
+        """Return every setting that applies, except aliases; the project's come first."""
+        both = {**self.user.values, **self.project.values}
+        return {name: value for name, value in both.items() if not name.startswith(ALIAS)}
+
+    def resolve(self, model: str) -> str:
+        """Return what an alias stands for; other names as they are."""
+        if (full := self.aliases.get(model)) is not None:
+            return full
+        if "/" not in model and (meant := closest(model, self.aliases)):
+            try:
+                split_model(model)
+            except ConfigError as error:
+                raise ConfigError(f"{error}; or did you mean the alias {meant!r}?") from None
+        return model
+
+    def choose(
+        self,
+        variables: Mapping[str, str],
+        model: str | None = None,
+        sub_model: str | None = None,
+        doubtful: Collection[str] = (),
+    ) -> Chosen | None:
+        """Return the requested models, else those of variables, files and keys; None if none.
+
+        The model for calls is never taken from a place that comes after the one that named the
+        model: a private model is not joined by a hosted one. Aliases in `doubtful` variables, those
+        of a `.env`, are not followed.
+        """
+        named = {
+            name: variables[name] if name in doubtful else self.resolve(variables[name])
+            for name in ("RLM_MODEL", "RLM_SUB_MODEL")
+            if variables.get(name)
+        }
+        first = (model and self.resolve(model)) or named.get("RLM_MODEL")
+        sub = (sub_model and self.resolve(sub_model)) or named.get("RLM_SUB_MODEL")
+        if first:
+            return Chosen(first, sub, "it was asked for" if model else "RLM_MODEL names it")
+        by_project = False
+        for found in (self.project, self.user):
+            if sub is None and (name := found.values.get("sub_model")):
+                sub, by_project = self.resolve(name), found is self.project
+            if name := found.values.get("model"):
+                why = f"{found.path} names it"
+                return Chosen(self.resolve(name), sub, why, by_project or found is self.project)
+        for name, provider in PROVIDERS.items():
+            if key := usable_key(provider, variables):
+                why = f"{key} is {'in the key store' if key in self.stored else 'set'}"
+                return Chosen(f"{name}/{provider.default_model}", sub, why, by_project)
+        return None
+
+    def sub_model(self) -> str | None:
+        """Return the model for calls, where nothing names the model."""
+        name = self.values().get("sub_model")
+        return None if name is None else self.resolve(name)
+
+    def notices(self) -> list[str]:
+        """Return a line for each setting of the project that is ignored."""
+        path, ignored = self.project.path, list(self.project.ignored.items())
+        lines = [f"{name} of {path} is ignored: {why}." for name, why in ignored[:TOLD]]
+        more = len(ignored) - TOLD
+        return [*lines, f"{more} more of its settings are ignored."] if more > 0 else lines
+
+
+# -- the user's -----------------------------------------------------------------------------------
+
+
+def user_file(variables: Mapping[str, str]) -> Path | None:
+    """Return where the user's settings are, or would be."""
+    folder = config_folder(variables)
+    return None if folder is None else folder / USER_FILE
+
+
+def read_user(variables: Mapping[str, str]) -> Configuration:
+    """Read the user's settings; every mistake in them is an error, with the file's name."""
+    path = user_file(variables)
+    if path is None:
+        return Configuration()
+    text = _text(path)
+    if text is None:
+        return Configuration(path)
+    try:
+        values = flat(parsed(text))
+        return Configuration(path, {name: checked(name, value) for name, value in values.items()})
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+    except ValueError as error:
+        raise ConfigError(f"{path} is not TOML: {error}") from None
+
+
+def set_value(variables: Mapping[str, str], name: str, value: Any) -> Path:
+    """Set one of the user's settings, or remove it with None; return the file's path."""
+    setting(name)
+    table, _, key = name.rpartition(".")
+    folder = prepare_folder(config_folder(variables))
+    path = folder / USER_FILE
+    with locked(folder):
+        try:
+            text = change(_text(path) or "", table, key, value)
+        except ConfigError as error:
+            raise ConfigError(f"{path}: {error}") from None
+        except ValueError as error:
+            raise ConfigError(f"{path} is not TOML: {error}") from None
+        write(path.resolve(), text.encode())
+    return path
+
+
+def _text(path: Path) -> str | None:
+    """Read a file of settings; None if there is none."""
+    try:
+        if not path.is_file():
+            return None
+        with path.open("rb") as file:
+            data = file.read(LARGEST_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(f"{path} can't be read: {error.strerror}") from error
+    if len(data) > LARGEST_BYTES:
+        raise ConfigError(f"{path} has more than {LARGEST_BYTES:,} bytes")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not UTF-8: {error.reason}") from None
+
+
+# -- a project's ----------------------------------------------------------------------------------
+
+
+def read_project(folder: Path, user: Configuration) -> Configuration:
+    """Read the nearest `rlm.toml`, up to the repository's root; nothing in it is trusted."""
+    path = _project_file(folder)
+    if path is None:
+        return Configuration()
+    try:
+        found = flat(parsed(_text(path) or ""))
+    except ValueError as error:  # ConfigError too
+        return Configuration(path, {}, {"everything": str(error)})
+    values, ignored = {}, {}
+    aliases = user.aliases
+    for name, value in sorted(found.items(), key=lambda each: not each[0].startswith(ALIAS)):
+        try:
+            taken = checked(name, value)
+        except ConfigError as error:
+            ignored[name] = str(error)
+            continue
+        if why := _refusal(name, taken, user, aliases):
+            ignored[name] = why
+            continue
+        values[name] = taken
+        if name.startswith(ALIAS):
+            aliases[name.removeprefix(ALIAS)] = taken
+    return Configuration(path, values, ignored)
+
+
+def _project_file(folder: Path) -> Path | None:
+    """Return the file in the folder or, inside a repository, in a parent up to its root."""
+    folder = folder.absolute()
+    above = [folder, *folder.parents][:MOST_PARENTS]
+    try:
+        root = next((each for each in above if (each / ".git").exists()), folder)
+        files = [each / PROJECT_FILE for each in above[: above.index(root) + 1]]
+        return next((each for each in files if each.is_file()), None)
+    except OSError:
+        return None
+
+
+def _refusal(name: str, value: Any, user: Configuration, aliases: dict[str, str]) -> str | None:
+    """Return why a project may not set this value."""
+    if not setting(name).for_projects:
+        return "a project may not decide this"
+    if name.startswith(ALIAS) and name in user.values:
+        return "your own alias of this name counts"
+    if isinstance(value, str):
+        if is_service(aliases.get(value, value)):
+            return None
+        return "a project may name only models of known providers, not programs, files or plugins"
+    limit = name.rpartition(".")[2]
+    usual = user.values.get(name, getattr(Limits(), limit))
+    return None if usual is None or value <= usual else f"a project may not raise it above {usual}"
