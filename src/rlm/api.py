@@ -23,8 +23,9 @@ from rlm.prompts import FIXED_QUERY
 from rlm.protocols import Client, Environment, Recorder
 from rlm.records.recorders.in_process import events_of
 from rlm.results import RunResult
+from rlm.settings.for_programs import named_models, with_stored_keys
 from rlm.wiring.listeners import Listeners
-from rlm.wiring.registry import default_model, setup_code_of
+from rlm.wiring.registry import setup_code_of
 from rlm.wiring.resources import CallPolicy, Model, ModelSettings, Resources
 from rlm.wiring.runner import Runner
 
@@ -381,10 +382,11 @@ async def acompletion(
 
 def _resources(given: dict[str, Any]) -> Resources:
     """Return what the object keeps, of the arguments of its constructor."""
-    variables = os.environ if given["variables"] is None else given["variables"]
+    variables = with_stored_keys(os.environ) if given["variables"] is None else given["variables"]
     concurrent = (given["limits"] or Limits()).max_concurrent_calls
+    given |= named_models(given, variables)
     return Resources(
-        model=_usual_model(variables) if given["model"] is None else given["model"],
+        model=given["model"],
         settings=ModelSettings.of(
             given["clients"], given["prices"], given["windows"], given["client_options"], variables
         ),
@@ -392,15 +394,4 @@ def _resources(given: dict[str, Any]) -> Resources:
             given["cache"], given["rate_limits"] or {}, given["hedge_after_seconds"], concurrent
         ),
         **{name: given[name] for name in RESOURCE_OPTIONS},
-    )
-
-
-def _usual_model(variables: Mapping[str, str]) -> str:
-    """Return the configured model, else that of the first provider with a key."""
-    if model := default_model(variables):
-        return model
-    raise ConfigError(
-        "no model: pass RLM('provider/model'), set RLM_MODEL=provider/model, or set the key of a "
-        "provider, such as OPENAI_API_KEY or ANTHROPIC_API_KEY; to try it without a key, pass "
-        "RLM('offline/extractive')"
     )

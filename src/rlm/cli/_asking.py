@@ -100,6 +100,8 @@ def prepare(options: Options) -> "Setting":
         options.sub_model,
         variables,
         lambda: find_servers(variables, doubtful),
+        settings.defaults,
+        doubtful,
     )
     infos = _infos(choice, windows_of(choice, variables, doubtful))
     schema = None if options.schema is None else _schema(options.schema)
@@ -181,6 +183,9 @@ def make_rlm(options: Options, made_of: Setting, recorders: list[Recorder]) -> R
 def _notices(choice: Choice, settings: dotenv.Settings, problem: str) -> Iterator[str]:
     for name, reason in settings.ignored.items():
         yield f"{name} of {settings.path} is ignored: {reason}."
+    yield from settings.defaults.notices()
+    if settings.notice:
+        yield settings.notice
     if choice.notice:
         yield choice.notice
     if problem:

@@ -12,6 +12,7 @@ from rlm.cli._models import Server, choose
 from rlm.errors import CallRefused, ConfigError, RLMError
 from rlm.limits import Limits
 from rlm.protocols import BaseEnvironment, with_defaults
+from rlm.settings.configuration import Defaults
 from rlm.wiring.plugins import GROUPS, offers
 from rlm.wiring.providers import usable_key
 from rlm.wiring.registry import PROVIDERS, make_client, make_environment, split_model
@@ -57,8 +58,13 @@ def check_keys(variables: Mapping[str, str]) -> dict[str, bool]:
     return {name: bool(variables.get(name)) for name in dict.fromkeys(names)}
 
 
-def check_model(variables: Mapping[str, str], servers: Collection[Server] = ()) -> ModelCheck:
-    choice = choose(None, None, variables, lambda: servers)
+def check_model(
+    variables: Mapping[str, str],
+    servers: Collection[Server] = (),
+    defaults: Defaults | None = None,
+    doubtful: Collection[str] = (),
+) -> ModelCheck:
+    choice = choose(None, None, variables, lambda: servers, defaults, doubtful)
     problems = (_problem(name, variables) for name in choice.names)
     problem = next((each for each in problems if each is not None), None)
     sub_model = choice.sub_model or choice.model

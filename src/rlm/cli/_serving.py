@@ -182,6 +182,8 @@ def _choices(options: Options, settings: dotenv.Settings) -> list[Choice]:
             options.sub_model,
             variables,
             lambda: find_servers(variables, doubtful),
+            settings.defaults,
+            doubtful,
         )
         for model in asked
     ]

@@ -48,7 +48,7 @@ def findings(settings: "Settings") -> dict[str, Any]:
     from rlm.cli._models import find_servers
 
     servers = find_servers(settings.variables, settings.taken)
-    model = _checks.check_model(settings.variables, servers)
+    model = _checks.check_model(settings.variables, servers, settings.defaults, settings.taken)
     local = _checks.check_environment("local")
     found: dict[str, Any] = {
         "ok": model.problem is None and local.works,

@@ -1,7 +1,8 @@
-"""Settings from a `.env` file in the working folder, read by commands and never by an import.
+"""The variables of commands: the environment, a `.env` in the working folder, and stored keys.
 
 The file may belong to a cloned repository. So it can set only rlm's own variables, the real
-environment takes precedence, and an address in it never receives a key from elsewhere.
+environment takes precedence, an address in it never receives a key from elsewhere, and it names no
+program and no file as a model.
 """
 
 import re
@@ -9,9 +10,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from rlm.clients._aws import REGION_VARIABLES
-from rlm.wiring.registry import PROVIDERS
+from rlm.errors import ConfigError
+from rlm.settings.configuration import Defaults
+from rlm.settings.keys import stored_keys
+from rlm.wiring.registry import PROVIDERS, split_model
 
 __all__ = ["Settings", "merge", "parse", "settings"]
 
@@ -31,18 +36,37 @@ AWS_VARIABLES = frozenset(
 ADDRESS_VARIABLES = {name for each in PROVIDERS.values() for name in each.base_url_variables}
 
 
+MODEL_VARIABLES = ("RLM_MODEL", "RLM_SUB_MODEL")
+
+
 class Settings(Struct, frozen=True):
-    """The variables that commands use, and what a `.env` contributed."""
+    """The variables that commands use, and what a `.env` and the key store contributed.
+
+    `defaults` are the settings of the user and of the project; `notice` is about the key store.
+    """
 
     variables: dict[str, str]
     path: str | None = None
     taken: tuple[str, ...] = ()
     ignored: dict[str, str] = field(default_factory=dict)
+    defaults: Defaults = field(default_factory=Defaults)
+    notice: str | None = None
 
 
 def settings(environ: Mapping[str, str], folder: Path) -> Settings:
-    """Return the environment, with what the folder's `.env` may add."""
-    path = folder / ".env"
+    """Return the environment, with what the folder's `.env` and the key store may add."""
+    stored, notice = stored_keys(environ)
+    found = _from_file(environ, folder / ".env", stored)
+    used = {name: value for name, value in stored.items() if not found.variables.get(name)}
+    return replace(
+        found,
+        variables={**found.variables, **used},
+        defaults=Defaults.read(environ, folder, used),
+        notice=notice,
+    )
+
+
+def _from_file(environ: Mapping[str, str], path: Path, stored: Mapping[str, str]) -> Settings:
     if not path.is_file():
         return Settings(dict(environ))
     try:
@@ -53,7 +77,7 @@ def settings(environ: Mapping[str, str], folder: Path) -> Settings:
     if len(text) > LARGEST_BYTES:
         reason = f"it has more than {LARGEST_BYTES:,} bytes"
         return Settings(dict(environ), str(path), (), {".env": reason})
-    return merge(environ, parse(text.decode("utf-8-sig", "replace")), str(path))
+    return merge(environ, parse(text.decode("utf-8-sig", "replace")), str(path), stored)
 
 
 def parse(text: str) -> dict[str, str]:
@@ -73,17 +97,33 @@ def _value(written: str) -> str:
     return COMMENT.sub("", written).strip()
 
 
-def merge(environ: Mapping[str, str], found: Mapping[str, str], path: str) -> Settings:
+def merge(
+    environ: Mapping[str, str],
+    found: Mapping[str, str],
+    path: str,
+    stored: Mapping[str, str] | None = None,
+) -> Settings:
     """Return the environment, plus the settings of the file that are allowed."""
     ours = {name: value for name, value in found.items() if value and _is_ours(name)}
     new = {name: value for name, value in ours.items() if not environ.get(name)}
     ignored = {name: "the environment sets it" for name in ours if name not in new}
-    merged = {**environ, **new}
+    merged = {**(stored or {}), **environ, **new}
+    for name in MODEL_VARIABLES:
+        if name in new and _is_of_this_machine(new[name]):
+            ignored[name] = "a .env names no program and no file as a model; use -m or rlm config"
     for name in sorted(new.keys() & ADDRESS_VARIABLES):
         if not _has_key_beside_it(name, merged, new):
             ignored[name] = "an address is taken only with its provider's key from the same file"
     taken = {name: value for name, value in new.items() if name not in ignored}
     return Settings({**environ, **taken}, path, tuple(sorted(taken)), ignored)
+
+
+def _is_of_this_machine(model: str) -> bool:
+    """Return whether asking a model starts a program or loads a file."""
+    try:
+        return split_model(model)[0] in {"command", "gguf"}
+    except ConfigError:
+        return False
 
 
 def _is_ours(name: str) -> bool:

@@ -53,7 +53,7 @@ def findings(settings: "Settings") -> dict[str, Any]:
 
     variables = settings.variables
     servers = find_servers(variables, settings.taken)
-    used = _checks.check_model(variables, servers)
+    used = _checks.check_model(variables, servers, settings.defaults, settings.taken)
     rows = _usable(variables, servers)
     for name in dict.fromkeys((used.default, used.sub_model)):
         if all(row["model"] != name for row in rows):

@@ -15,7 +15,7 @@ from rlm.errors import ConfigError
 from rlm.settings.files import config_folder, locked, prepare_folder, private_bytes, write
 from rlm.wiring.providers import ALIASES, PROVIDERS
 
-__all__ = ["KEY_NAMES", "KeyStore", "key_name", "keyring_problem"]
+__all__ = ["KEY_NAMES", "KeyStore", "key_name", "keyring_problem", "stored_keys"]
 
 FILE = "keys.json"
 SERVICE = "rlm"
@@ -45,6 +45,16 @@ def key_name(given: str) -> str:
     meant = closest(given.lower(), names) or closest(given.upper(), KEY_NAMES)
     hint = f" Did you mean {meant!r}?" if meant else ""
     raise ConfigError(f"no provider has a key {given!r}.{hint} Providers: {', '.join(names)}")
+
+
+def stored_keys(variables: Mapping[str, str]) -> tuple[dict[str, str], str | None]:
+    """Return the stored keys that no variable sets, and what to tell the user about the store."""
+    store = KeyStore.usual(variables)
+    try:
+        found = store.values(unless=[name for name in KEY_NAMES if variables.get(name)])
+        return found, store.notice
+    except ConfigError as error:
+        return {}, f"The key store is not used: {error}."
 
 
 class KeyStore:

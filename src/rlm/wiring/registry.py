@@ -151,7 +151,7 @@ def _no_provider(provider: str, model: str) -> str:
     listed = f"providers: {', '.join(known)}"
     if provider in known:
         return f"{provider}/ names no model: write {provider}/MODEL"
-    if meant := closest(provider.lower(), (*known, *ALIASES)):
+    if meant := closest(provider.lower(), (*known, *ALIASES), cutoff=0.78):
         return f"there is no provider {provider!r}; did you mean {meant}/{model}? ({listed})"
     return f"there is no provider {provider!r}; {listed}"
 
