@@ -1,5 +1,6 @@
 """The command line: answers go to standard output, everything else to standard error."""
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -13,21 +14,25 @@ from rlm.cli.batch import batch
 from rlm.cli.bench import bench
 from rlm.cli.chat import chat
 from rlm.cli.completion import completion
+from rlm.cli.config import config
 from rlm.cli.doctor import doctor
 from rlm.cli.env import env
 from rlm.cli.fake_server import fake_server
+from rlm.cli.keys import keys
 from rlm.cli.mcp import mcp
 from rlm.cli.models import models
 from rlm.cli.provenance import provenance
 from rlm.cli.resume import fork, replay, resume
 from rlm.cli.runs import export, rm, runs, show
 from rlm.cli.serve import serve
+from rlm.cli.setup import setup
 from rlm.cli.view import view
 
 __all__ = ["commands", "main"]
 
 EXAMPLES = """\b
 Examples:
+  rlm setup
   rlm ask "Which deadlines are named?" -f contract.txt
   cat server.log | rlm ask "When did the first error happen?"
   rlm chat contract.txt
@@ -40,8 +45,8 @@ Examples:
 \b
 Without a key, a model server on this machine answers (Ollama, LM Studio,
 llama.cpp, vLLM); otherwise a small offline model that only finds passages.
-To use another, set a key such as OPENAI_API_KEY, or pass -m provider/model.
-See also rlm models and rlm doctor.
+rlm setup finds a model: a key, a server, or a program such as claude or codex.
+To use another once, pass -m provider/model. See also rlm models, rlm doctor.
 """
 
 
@@ -89,6 +94,31 @@ def commands(ctx: click.Context) -> None:
     """Answer questions about contexts far larger than a model's window."""
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
+    elif not {"-h", "--help"} & set(ctx.args):
+        ctx.default_map = _configured(ctx.invoked_subcommand)
+
+
+CONFIGURED = ("ask", "batch", "chat", "serve")
+"""Commands whose options have the settings of the user and of the project as defaults."""
+
+OF_ALL_ROWS = ("budget_usd", "max_tokens")
+"""Options of `rlm batch` that limit all rows together; settings limit a run."""
+
+
+def _configured(name: str) -> dict[str, dict[str, object]] | None:
+    """Return the settings as defaults of a command's options, in click's shape."""
+    if name not in CONFIGURED:
+        return None
+    from pathlib import Path
+
+    from rlm.settings.configuration import Defaults
+    from rlm.settings.schema import SETTINGS
+
+    values = Defaults.read(os.environ, Path.cwd()).values()
+    options = {SETTINGS[each].option: value for each, value in values.items()}
+    known = {each.name for each in commands.commands[name].params}
+    known -= set(OF_ALL_ROWS) if name == "batch" else set()
+    return {name: {each: value for each, value in options.items() if each and each in known}}
 
 
 for command in (
@@ -97,11 +127,13 @@ for command in (
     bench,
     chat,
     completion,
+    config,
     doctor,
     env,
     export,
     fake_server,
     fork,
+    keys,
     mcp,
     models,
     provenance,
@@ -110,6 +142,7 @@ for command in (
     rm,
     runs,
     serve,
+    setup,
     show,
     view,
 ):

@@ -19,10 +19,28 @@ Examples:
   rlm models
   rlm models gpt-4.1
   rlm models 'groq/*' --json
+  rlm models pull qwen3:8b
 """
 
 
-@click.command(epilog=EXAMPLES, short_help="List the models that can be used here.")
+class Models(click.Group):
+    """A group whose own argument is optional: the name of a command is not taken for it."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] in self.commands:
+            ctx.allow_interspersed_args = False
+            args = ["", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(
+    cls=Models,
+    epilog=EXAMPLES,
+    short_help="List the models that can be used here.",
+    invoke_without_command=True,
+    context_settings={"allow_interspersed_args": True},
+    subcommand_metavar="[pull NAME]",
+)
 @click.argument("pattern", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as one JSON object.")
 @click.pass_context
@@ -34,13 +52,29 @@ def models(ctx: click.Context, pattern: str | None, as_json: bool) -> None:
     """
     from rlm.cli import dotenv
 
-    if pattern is not None:
+    if ctx.invoked_subcommand is not None:
+        return
+    if pattern:
         ctx.exit(_search(pattern, as_json))
     found = findings(dotenv.settings(os.environ, Path.cwd()))
     if as_json:
         click.echo(json.dumps(found))
     else:
         _show(found)
+
+
+@models.command(short_help="Download a model to the Ollama server on this machine.")
+@click.argument("name")
+@click.pass_context
+def pull(ctx: click.Context, name: str) -> None:
+    """Download the model NAME, such as qwen3:8b, to the Ollama server on this machine.
+
+    An interrupted download goes on where it was.
+    """
+    from rlm.cli import dotenv
+    from rlm.cli._pulling import pull_model
+
+    ctx.exit(pull_model(name, dotenv.settings(os.environ, Path.cwd())))
 
 
 def findings(settings: "Settings") -> dict[str, Any]:

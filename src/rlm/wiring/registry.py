@@ -31,6 +31,7 @@ __all__ = [
     "PROVIDERS",
     "Provider",
     "as_base_url",
+    "check_provider",
     "default_model",
     "environments",
     "make_client",
@@ -144,6 +145,13 @@ def make_client(
     if provider_name == "azure":
         options.setdefault("api_version", variables.get("AZURE_OPENAI_API_VERSION"))
     return client(address, key, key_variable=used, provider=provider_name, **options), wire_name
+
+
+def check_provider(model: str) -> None:
+    """Raise ConfigError if a name has no provider, or one that is not known."""
+    provider, name = split_model(model)
+    if not name or provider not in {*PROVIDERS, *ADAPTERS, *offers("rlm.clients")}:
+        raise ConfigError(_no_provider(provider, name))
 
 
 def _no_provider(provider: str, model: str) -> str:
