@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import IO, NamedTuple
 
-__all__ = ["Ended", "run_program"]
+__all__ = ["STDERR_BYTES", "Ended", "run_program"]
 
 CHUNK_BYTES = 65_536
 STDERR_BYTES = 4_096

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from rlm.clients._adapters import Flow, Threads, each_within, last_of, public_line
 from rlm.clients._command_output import FORMATS, Format, format_of, problem_in, reply_in
 from rlm.clients._estimate import BYTES_A_TOKEN, message_text
-from rlm.clients._program import Ended, run_program
+from rlm.clients._program import STDERR_BYTES, Ended, run_program
 from rlm.errors import ConfigError, ModelError
 from rlm.messages import Message, ModelInfo, Reply, Request
 
@@ -37,6 +37,9 @@ MISUSED_CODES = (2, 42, 126, 127)
 """Exit codes for wrong arguments, or a program that can't be executed: no retry would help."""
 
 CLOSING_SECONDS = 3.0
+TOLD_CHARS, MOST_TOLD_CHARS, LAST_LINES = 200, 400, 4
+"""How much of a program's last words an error tells: whole lines, until there are enough."""
+
 MARK_CHARS = 8
 
 
@@ -254,10 +257,17 @@ def _check(request: Request, name: str) -> None:
 
 def _told(ended: Ended) -> str:
     """Return the last words of a program, on one line and without secrets."""
-    said = ended.stderr.strip() or (ended.output[-400:].strip() if ended.code else b"")
-    lines = said.decode("utf-8", "replace").splitlines()[-4:]
-    shown = public_line(" ".join(lines))
-    return f": {shown}" if shown else ""
+    said = ended.stderr.strip() or (ended.output[-STDERR_BYTES:].strip() if ended.code else b"")
+    text = said.decode("utf-8", "replace")
+    if len(said) >= STDERR_BYTES - 1:
+        text = text.partition(" ")[2]  # The first word may be half a secret, which nothing hides.
+    shown: list[str] = []
+    for line in reversed(text.splitlines()):
+        shown.insert(0, public_line(line))
+        if sum(map(len, shown)) > TOLD_CHARS:
+            break
+    told = " ".join(each for each in shown[-LAST_LINES:] if each)
+    return f": {told[-MOST_TOLD_CHARS:]}" if told else ""
 
 
 # -- one text -------------------------------------------------------------------------------------
