@@ -98,8 +98,10 @@ def check_plugins() -> list[dict[str, Any]]:
     ]
 
 
-def check_settings(variables: Mapping[str, str]) -> list[str]:
+def check_settings(variables: Mapping[str, str], defaults: Defaults | None = None) -> list[str]:
     """Return settings that are incomplete or ambiguous, with advice."""
+    if model := defaults and defaults.values().get("model"):
+        variables = {"RLM_MODEL": model, **variables}
     found = [*_keys_and_addresses(variables)]
     usable = {name: key for name, each in PROVIDERS.items() if (key := usable_key(each, variables))}
     first = {key: name for name, key in reversed(usable.items())}
@@ -107,7 +109,7 @@ def check_settings(variables: Mapping[str, str]) -> list[str]:
     if len(chosen) > 1 and not variables.get("RLM_MODEL"):
         found.append(
             f"Keys for {', '.join(chosen)} are set: the first of them is used; "
-            "set RLM_MODEL=provider/model to choose."
+            "run `rlm config set model provider/model`, or set RLM_MODEL=provider/model to choose."
         )
     return found
 

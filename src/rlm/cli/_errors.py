@@ -60,7 +60,8 @@ def _with_hint(error: click.UsageError) -> str:
 def unknown_price(models: Iterable[str]) -> click.ClickException:
     """Return the error for a budget in dollars when a price is unknown."""
     return click.ClickException(
-        f"--budget-usd is set, but the price of {' or '.join(models)} is unknown: "
+        "--budget-usd or limits.max_cost_usd is set, but the price of "
+        f"{' or '.join(models)} is unknown: "
         "pass --price IN,OUT (US dollars per million tokens) or use --max-tokens"
     )
 

@@ -3,6 +3,7 @@
 import http.client
 import ipaddress
 import json
+import shutil
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -16,7 +17,7 @@ from rlm.settings.configuration import Defaults
 from rlm.wiring import registry
 from rlm.wiring.registry import OFFLINE_MODEL, PROVIDERS, split_model
 
-__all__ = ["LOCAL", "Server", "find_servers", "first_model", "probe"]
+__all__ = ["LOCAL", "PROGRAMS", "Server", "find_programs", "find_servers", "first_model", "probe"]
 
 CONNECT_SECONDS = 0.3
 ANSWER_SECONDS = 2.0
@@ -207,6 +208,20 @@ def _get(address: str, path: str, key: str | None, deadline: float) -> Any:
     finally:
         if connection is not None:
             connection.close()
+
+
+PROGRAMS = {
+    "claude": "claude -p --output-format json --tools '' --strict-mcp-config",
+    "codex": "codex exec --json --ephemeral --skip-git-repo-check --sandbox read-only -",
+    "gemini": "gemini --output-format json",
+    "llm": "llm",
+}
+"""Programs that answer on the command line, and how to ask them without tools of their own."""
+
+
+def find_programs() -> dict[str, str]:
+    """Return the known programs on PATH, each with the model's name that asks it."""
+    return {name: f"command/{command}" for name, command in PROGRAMS.items() if shutil.which(name)}
 
 
 OFFLINE_NOTICE = (

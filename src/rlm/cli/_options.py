@@ -97,7 +97,8 @@ def complete_models(_: click.Context, __: click.Parameter, incomplete: str) -> l
     """Complete model names: providers, each with its slash."""
     from rlm.wiring.registry import PROVIDERS
 
-    return [f"{name}/" for name in [*PROVIDERS, "offline"] if name.startswith(incomplete)]
+    names = [*PROVIDERS, "command", "offline"]
+    return [f"{name}/" for name in names if name.startswith(incomplete)]
 
 
 # -- which run ------------------------------------------------------------------------------------
@@ -143,12 +144,13 @@ model_option = click.option(
     "-m",
     "--model",
     shell_complete=complete_models,
-    help="provider/model. Default: RLM_MODEL, else by key, a local server, or the offline model.",
+    help="provider/model, or an alias. Default: RLM_MODEL, else `rlm config`, a key, a local "
+    "server, or the offline model.",
 )
 sub_model_option = click.option(
     "--sub-model",
     shell_complete=complete_models,
-    help="The model for calls from cells. Default: RLM_SUB_MODEL, else the model.",
+    help="The model for calls from cells. Default: RLM_SUB_MODEL, else `rlm config`, or the model.",
 )
 environment_option = click.option(
     "--environment",

@@ -13,7 +13,7 @@ from rlm import models
 from rlm.api import RLM
 from rlm.cli import dotenv
 from rlm.cli._errors import ANSWERED, FAILED, say
-from rlm.cli._models import NOT_FOR_CHATS, Server, find_servers
+from rlm.cli._models import NOT_FOR_CHATS, PROGRAMS, Server, find_programs, find_servers
 from rlm.cli._output import show_table
 from rlm.cli.keys import read_key, store_key
 from rlm.errors import ConfigError, RLMError
@@ -23,15 +23,7 @@ from rlm.settings.keys import key_name
 from rlm.wiring.providers import ALIASES, PROVIDERS, usable_key
 from rlm.wiring.registry import OFFLINE_MODEL, check_provider, make_client, split_model
 
-__all__ = ["PROGRAMS", "Found", "find_models", "set_up"]
-
-PROGRAMS = {
-    "claude": "claude -p --output-format json --tools '' --strict-mcp-config",
-    "codex": "codex exec --json --ephemeral --skip-git-repo-check --sandbox read-only -",
-    "gemini": "gemini --output-format json",
-    "llm": "llm",
-}
-"""Programs that answer on the command line, and how to ask them without their own tools."""
+__all__ = ["Found", "find_models", "set_up"]
 
 MODELS_A_SERVER = 3
 QUESTION = "What is 2 + 2? Answer with the number alone."
@@ -94,9 +86,8 @@ def _by_key(settings: dotenv.Settings) -> list[Found]:
 
 def _by_program() -> list[Found]:
     return [
-        Found(f"command/{command}", path, "your account's")
-        for name, command in PROGRAMS.items()
-        if (path := shutil.which(name)) is not None
+        Found(model, shutil.which(name) or "", "your account's")
+        for name, model in find_programs().items()
     ]
 
 

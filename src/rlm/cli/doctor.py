@@ -64,13 +64,23 @@ def findings(settings: "Settings") -> dict[str, Any]:
             "taken": list(settings.taken),
             "ignored": dict(settings.ignored),
         },
+        "settings": {
+            "user": str(settings.defaults.user.path) if settings.defaults.user.values else None,
+            "project": settings.defaults.project.path and str(settings.defaults.project.path),
+            "ignored": dict(settings.defaults.project.ignored),
+            "stored_keys": sorted(settings.defaults.stored),
+            "notice": settings.notice,
+        },
         "servers": msgspec.to_builtins(servers),
         "environments": {"local": msgspec.to_builtins(local)},
         "extras": _checks.check_extras(),
         "adapters": _checks.check_adapters(),
         "plugins": _checks.check_plugins(),
     }
-    advice = [*_checks.check_settings(settings.variables), *_checks.check_windows(servers)]
+    advice = [
+        *_checks.check_settings(settings.variables, settings.defaults),
+        *_checks.check_windows(servers),
+    ]
     return {**found, "to_do": to_do(found, advice)}
 
 
@@ -92,7 +102,8 @@ def to_do(found: dict[str, Any], advice: Sequence[str] = ()) -> list[str]:
         todo.append(f"{problem} (or choose another model with -m or RLM_MODEL)")
     if found["model"]["fallback"]:
         todo.append(
-            "For a real model, set a key such as OPENAI_API_KEY, or RLM_MODEL=provider/model."
+            "For a real model, run `rlm setup`, set a key such as OPENAI_API_KEY, or set "
+            "RLM_MODEL=provider/model."
         )
     todo += [*advice]
     todo += [
@@ -113,6 +124,7 @@ def report(found: dict[str, Any]) -> list[tuple[str, str]]:
         ("model", f"{model['default']}, because {model['why']}{sub}"),
         ("keys", _join_names(found["keys"], "set", "not set")),
         (".env", _dotenv(found["dotenv"])),
+        ("settings", _settings(found["settings"])),
         *(("server", _server(server)) for server in found["servers"]),
         ("environment", _environment("local", found["environments"]["local"])),
         *(("", f"not active here: {text}") for text in found["environments"]["local"]["missing"]),
@@ -161,6 +173,15 @@ def _dotenv(facts: dict[str, Any]) -> str:
     taken = ", ".join(facts["taken"]) or "nothing"
     ignored = "".join(f"; {name} ignored: {why}" for name, why in facts["ignored"].items())
     return f"{facts['path']}, taken: {taken}{ignored}"
+
+
+def _settings(facts: dict[str, Any]) -> str:
+    files = [each for each in (facts["user"], facts["project"]) if each]
+    text = " and ".join(files) or "none"
+    text += "".join(f"; {name} ignored: {why}" for name, why in facts["ignored"].items())
+    if facts["stored_keys"]:
+        text += f"; stored keys: {', '.join(facts['stored_keys'])}"
+    return f"{text}; {facts['notice']}" if facts["notice"] else text
 
 
 def _server(facts: dict[str, Any]) -> str:

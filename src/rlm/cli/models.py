@@ -83,7 +83,7 @@ def findings(settings: "Settings") -> dict[str, Any]:
 
     from rlm import models
     from rlm.cli import _checks
-    from rlm.cli._models import find_servers
+    from rlm.cli._models import find_programs, find_servers
 
     variables = settings.variables
     servers = find_servers(variables, settings.taken)
@@ -91,7 +91,7 @@ def findings(settings: "Settings") -> dict[str, Any]:
     rows = _usable(variables, servers)
     for name in dict.fromkeys((used.default, used.sub_model)):
         if all(row["model"] != name for row in rows):
-            rows.insert(0, _facts(name, _info(name), "RLM_MODEL or RLM_SUB_MODEL"))
+            rows.insert(0, _facts(name, _info(name), "your settings"))
     return {
         "used": msgspec.to_builtins(used),
         "models": [{**row, "used": row["model"] == used.default} for row in rows],
@@ -99,7 +99,11 @@ def findings(settings: "Settings") -> dict[str, Any]:
         "servers": msgspec.to_builtins(servers),
         "adapters": _checks.check_adapters(),
         "plugins": [each for each in _checks.check_plugins() if each["kind"] == "client"],
-        "advice": [*_checks.check_settings(variables), *_checks.check_windows(servers)],
+        "programs": find_programs(),
+        "advice": [
+            *_checks.check_settings(settings.variables, settings.defaults),
+            *_checks.check_windows(servers),
+        ],
         "table": _source(models.source()),
     }
 
@@ -249,6 +253,9 @@ def _report(found: dict[str, Any]) -> list[tuple[str, str]]:
         lines.append(("no key for", ", ".join(without)))
     if silent:
         lines.append(("no server", ", ".join(silent)))
+    if found["programs"]:
+        names = ", ".join(found["programs"])
+        lines.append(("programs", f"{names} can answer too: `rlm setup`, or -m 'command/…'"))
     lines.append(("adapters", adapters_line(found["adapters"])))
     lines += [
         ("plugin", each["problem"] or f"{each['name']}/…, from {each['distribution']}")

@@ -260,7 +260,9 @@ def _told(ended: Ended) -> str:
     said = ended.stderr.strip() or (ended.output[-STDERR_BYTES:].strip() if ended.code else b"")
     text = said.decode("utf-8", "replace")
     if len(said) >= STDERR_BYTES - 1:
-        text = text.split(maxsplit=1)[-1]  # The first word may be half a secret, which nothing hides.
+        text = text.split(maxsplit=1)[
+            -1
+        ]  # The first word may be half a secret, which nothing hides.
     shown: list[str] = []
     for line in reversed(text.splitlines()):
         shown.insert(0, public_line(line))
