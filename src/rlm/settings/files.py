@@ -69,10 +69,11 @@ def private_bytes(path: Path) -> tuple[bytes, bool] | None:
                 f"{path} is a symbolic link, which could lead anywhere: put the file itself there"
             ) from error
         raise ConfigError(f"{path} can't be read: {error.strerror}") from error
+    facts = os.fstat(number)
+    if not stat.S_ISREG(facts.st_mode):
+        os.close(number)
+        raise ConfigError(f"{path} is no plain file")
     with os.fdopen(number, "rb") as file:
-        facts = os.fstat(file.fileno())
-        if not stat.S_ISREG(facts.st_mode):
-            raise ConfigError(f"{path} is no plain file")
         if not _is_ours(facts):
             raise ConfigError(f"{path} belongs to another user, so its keys are not used")
         was_open = os.name == "posix" and bool(stat.S_IMODE(facts.st_mode) & 0o077)

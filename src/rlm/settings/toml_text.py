@@ -62,14 +62,16 @@ def change(text: str, table: str, name: str, value: Any) -> str:
 
 
 def _changed(data: dict[str, Any], table: str, name: str, value: Any) -> dict[str, Any]:
-    """Return the data that the changed text must hold; an empty table counts as none."""
+    """Return the data that the changed text must hold."""
     own = data.get(table, {}) if table else data
     if not isinstance(own, dict):
         raise ConfigError(f"{table} is no table: edit the file")
     changed = {key: each for key, each in own.items() if key != name}
     if value is not None:
         changed[name] = value
-    return {**data, table: changed} if table and (changed or table in data) else changed or {}
+    if not table:
+        return changed
+    return {**data, table: changed} if changed or table in data else data
 
 
 def _section(lines: list[str], table: str) -> tuple[int, int]:
