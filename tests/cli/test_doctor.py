@@ -25,7 +25,10 @@ def test_a_fresh_machine(tmp_path: Path) -> None:
     assert "environment  local works; layers: " in done.stdout
     assert "seccomp" in done.stdout
     assert "offline/extractive, because no model is configured" in done.stdout
-    assert "to do        For a real model, run `rlm setup`, set a key such as OPENAI_API_KEY" in done.stdout
+    assert (
+        "to do        For a real model, run `rlm setup`, set a key such as OPENAI_API_KEY"
+        in done.stdout
+    )
 
 
 def test_keys_are_counted_and_never_shown(tmp_path: Path) -> None:

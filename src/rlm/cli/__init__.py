@@ -66,6 +66,42 @@ class Commands(click.Group):
             return built_in
         return _offered(cmd_name)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command, and give its options the defaults that the user has set."""
+        name, command, rest = super().resolve_command(ctx, args)
+        if name in CONFIGURED and command is not None:
+            ctx.default_map = {name: _configured(command, rest)}
+        return name, command, rest
+
+
+CONFIGURED = ("ask", "batch", "chat", "serve")
+"""Commands whose options have the settings of the user and of the project as defaults."""
+
+OF_ALL_ROWS = ("budget_usd", "max_tokens")
+"""Options of `rlm batch` that limit all rows together; settings limit a run."""
+
+
+def _configured(command: click.Command, arguments: Sequence[str]) -> dict[str, object]:
+    """Return the settings as defaults of a command's options. Mistakes in them don't stop help."""
+    from pathlib import Path
+
+    from rlm.errors import ConfigError
+    from rlm.settings.configuration import Defaults
+    from rlm.settings.schema import SETTINGS
+
+    try:
+        values = Defaults.read(os.environ, Path.cwd()).values()
+    except ConfigError:
+        if {"-h", "--help"} & set(arguments):
+            return {}
+        raise
+    known = {each.name for each in command.params}
+    known -= set(OF_ALL_ROWS) if command.name == "batch" else set()
+    options = {SETTINGS[name].option: value for name, value in values.items()}
+    return {name: value for name, value in options.items() if name is not None and name in known}
+
 
 def _offered(name: str) -> click.Command:
     """Return the command of a plugin; one that can't be loaded says so when it is used."""
@@ -94,31 +130,6 @@ def commands(ctx: click.Context) -> None:
     """Answer questions about contexts far larger than a model's window."""
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
-    elif not {"-h", "--help"} & set(ctx.args):
-        ctx.default_map = _configured(ctx.invoked_subcommand)
-
-
-CONFIGURED = ("ask", "batch", "chat", "serve")
-"""Commands whose options have the settings of the user and of the project as defaults."""
-
-OF_ALL_ROWS = ("budget_usd", "max_tokens")
-"""Options of `rlm batch` that limit all rows together; settings limit a run."""
-
-
-def _configured(name: str) -> dict[str, dict[str, object]] | None:
-    """Return the settings as defaults of a command's options, in click's shape."""
-    if name not in CONFIGURED:
-        return None
-    from pathlib import Path
-
-    from rlm.settings.configuration import Defaults
-    from rlm.settings.schema import SETTINGS
-
-    values = Defaults.read(os.environ, Path.cwd()).values()
-    options = {SETTINGS[each].option: value for each, value in values.items()}
-    known = {each.name for each in commands.commands[name].params}
-    known -= set(OF_ALL_ROWS) if name == "batch" else set()
-    return {name: {each: value for each, value in options.items() if each and each in known}}
 
 
 for command in (
