@@ -20,7 +20,7 @@ from rlm.records.recorders.console import one_line
 
 __all__ = ["pull_model"]
 
-NAME = re.compile(r"[\w.-]+(?:[/:][\w.-]+)*", re.ASCII)
+NAME = re.compile(r"\w[\w.-]*(?:[/:]\w[\w.-]*)*", re.ASCII)
 LONGEST_NAME = 200
 CONNECT_SECONDS = 5.0
 SILENT_SECONDS = 300.0
