@@ -119,9 +119,11 @@ class Site:
 
     def _listing(self, path: Path, name: PurePosixPath, place: PurePosixPath) -> str:
         rows = [f"# {name}", ""]
-        for entry in sorted(path.iterdir()):
-            if entry.is_file() and entry.suffix in {".py", ".md", ".toml"}:
-                rows.append(f"- [{entry.name}]({relpath(self.add(entry), place.parent)})")
+        rows += [
+            f"- [{entry.name}]({relpath(self.add(entry), place.parent)})"
+            for entry in sorted(path.iterdir())
+            if entry.is_file() and entry.suffix in {".py", ".md", ".toml"}
+        ]
         return "\n".join(rows) + "\n"
 
 
@@ -177,8 +179,9 @@ def unlisted(site: Site, nav: list[dict[str, Any]]) -> list[str]:
 def write_pages(root: Path, folder: Path) -> list[str]:
     """Write all pages and the configuration into `folder`; return what is wrong with them."""
     site = Site(root)
-    for path in sorted((root / "docs").rglob("*.md")):
-        site.add(path)
+    for path in sorted((root / "docs").rglob("*")):
+        if path.suffix == ".md" or path.suffix in PICTURES:
+            site.add(path)
     shutil.rmtree(folder, ignore_errors=True)
     nav = navigation(site.pages[PurePosixPath("README.md")])
     problems = [f"docs/README.md does not list {page}" for page in unlisted(site, nav)]
@@ -225,7 +228,7 @@ def main() -> int:
     if problems:
         return 1
     build = [str(Path(sys.executable).with_name("zensical")), "build", "--strict", "--clean"]
-    done = subprocess.run(build, cwd=folder, capture_output=True, text=True)
+    done = subprocess.run(build, cwd=folder, capture_output=True, text=True)  # noqa: S603
     if done.returncode != 0:
         print(done.stdout + done.stderr, file=sys.stderr)
         return 1

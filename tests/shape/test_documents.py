@@ -60,7 +60,7 @@ def run_job(
         [sys.executable, str(Path(__file__).with_name("run_code.py")), str(ROOT)],
         input=json.dumps(job),
         cwd=work,
-        env=environment(folder / "home") | variables,
+        env={**environment(folder / "home"), **variables},
         capture_output=True,
         text=True,
         timeout=SECONDS,
