@@ -26,8 +26,10 @@ from rlm.gateway.principals import LOCAL, UNNAMED, Tokens, check_address, read_t
 from rlm.gateway.provenance import Provenance
 from rlm.gateway.sessions import Ceilings
 from rlm.gateway.stdio import StdioPipe
+from rlm.settings.configuration import Defaults, read_user
+from rlm.settings.for_programs import with_stored_keys
 from rlm.web.hosts import bracketed
-from rlm.wiring.registry import default_model, environments, split_model
+from rlm.wiring.registry import environments, split_model
 
 if TYPE_CHECKING:
     from rlm.gateway.gateway import Gateway
@@ -59,11 +61,13 @@ class Said(Protocol):
 
 
 def models_of(said: Said, variables: Mapping[str, str]) -> Models:
-    """Return the models from options, then variables. No `.env` is read: the project may be
-    untrusted.
+    """Return the models from options, then variables, then the user's settings.
+
+    No `.env` and no file of a project is read: the project may be untrusted.
     """
-    model = said.model or default_model(variables)
-    sub_model = said.sub_model or variables.get("RLM_SUB_MODEL") or None
+    defaults = Defaults(read_user(variables))
+    chosen = defaults.choose(with_stored_keys(variables), said.model, said.sub_model)
+    model, sub_model = (None, None) if chosen is None else (chosen.model, chosen.sub_model)
     for name in filter(None, (model, sub_model)):
         split_model(name)  # raises if it is invalid
     if said.environment not in environments():

@@ -17,10 +17,19 @@ from rlm.limits import Limits
 from rlm.settings.files import LARGEST_BYTES, config_folder, locked, prepare_folder, write
 from rlm.settings.schema import ALIAS, checked, flat, is_service, setting
 from rlm.settings.toml_text import change, parsed
-from rlm.wiring.providers import PROVIDERS, usable_key
+from rlm.wiring.providers import PROVIDERS, first_usable
 from rlm.wiring.registry import split_model
 
-__all__ = ["PROJECT_FILE", "Chosen", "Configuration", "Defaults", "set_value", "user_file"]
+__all__ = [
+    "PROJECT_FILE",
+    "Chosen",
+    "Configuration",
+    "Defaults",
+    "read_project",
+    "read_user",
+    "set_value",
+    "user_file",
+]
 
 USER_FILE = "config.toml"
 PROJECT_FILE = "rlm.toml"
@@ -120,11 +129,11 @@ class Defaults(Struct, frozen=True):
             if name := found.values.get("model"):
                 why = f"{found.path} names it"
                 return Chosen(self.resolve(name), sub, why, by_project or found is self.project)
-        for name, provider in PROVIDERS.items():
-            if key := usable_key(provider, variables):
-                why = f"{key} is {'in the key store' if key in self.stored else 'set'}"
-                return Chosen(f"{name}/{provider.default_model}", sub, why, by_project)
-        return None
+        if (usable := first_usable(variables)) is None:
+            return None
+        name, key = usable
+        why = f"{key} is {'in the key store' if key in self.stored else 'set'}"
+        return Chosen(f"{name}/{PROVIDERS[name].default_model}", sub, why, by_project)
 
     def sub_model(self) -> str | None:
         """Return the model for calls, where nothing names the model."""

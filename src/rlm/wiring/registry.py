@@ -22,7 +22,7 @@ from rlm.wiring.providers import (
     Dialect,
     Provider,
     first_set,
-    usable_key,
+    first_usable,
 )
 
 __all__ = [
@@ -116,10 +116,8 @@ def default_model(variables: Mapping[str, str]) -> str | None:
     """Return RLM_MODEL, else the default model of the first provider whose key is set."""
     if named := variables.get("RLM_MODEL"):
         return named
-    for name, provider in PROVIDERS.items():
-        if usable_key(provider, variables):
-            return f"{name}/{provider.default_model}"
-    return None
+    found = first_usable(variables)
+    return None if found is None else f"{found[0]}/{PROVIDERS[found[0]].default_model}"
 
 
 def make_client(
