@@ -16,7 +16,7 @@ from tests.cli.running import rlm
 ADDRESS_WITHOUT_KEY = "OPENAI_BASE_URL is set, but openai needs a key: set OPENAI_API_KEY"
 AZURES_KEY = "AZURE_OPENAI_API_KEY"
 COMPATIBLE = "RLM_MODEL=openai-compatible/MODEL"
-CHOOSE = "set RLM_MODEL=provider/model to choose."
+CHOOSE = "run `rlm config set model provider/model`, or set RLM_MODEL=provider/model to choose."
 
 
 def test_a_fresh_machine(tmp_path: Path) -> None:

@@ -69,7 +69,9 @@ def test_settings_are_defaults_of_options(run: Run, tmp_path: Path) -> None:
     assert run("ask", "?", "-m", "mine")[0] == 0
     assert len(list((tmp_path / "state").rglob("*.sqlite*"))) == before
     run("config", "set", "environment", "docker")
-    assert "[default: docker]" in run("ask", "--help")[1]
+    code, _, err = run("ask", "?", "-m", "mine")
+    assert (code, "ocker" in err) == (1, True), err
+    assert run("ask", "?", "-m", "mine", "--environment", "local")[0] == 0
 
 
 def test_a_broken_file_stops_commands_but_not_their_help(run: Run, tmp_path: Path) -> None:

@@ -274,8 +274,9 @@ async def test_text_is_cleaned_of_colours_and_of_what_is_not_utf8(tmp_path: Path
 async def test_another_format_may_be_named(tmp_path: Path) -> None:
     path = program(tmp_path, "wrapper", f"read(); print({json.dumps(GEMINI)!r})")
     assert (await replied([str(path)], output="gemini")).text == "four"
+    xml: Any = "xml"
     with pytest.raises(ConfigError, match="no output 'xml'"):
-        CommandClient("cat", output="xml")  # type: ignore[arg-type]
+        CommandClient("cat", output=xml)
 
 
 # -- how it fails ---------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import sys
 import threading
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -257,8 +258,8 @@ def test_rlm_uses_a_stored_key_below_the_environment(
     assert RLM().config.model == "groq/llama-3.3-70b-versatile"
     assert "GROQ_API_KEY" not in os.environ
     one = RLM("groq/x")
-    client = one.runner.resources.routes["groq/x"].client
-    assert "gsk-stored" in repr(vars(client._endpoint))  # type: ignore[attr-defined]
+    client: Any = one.runner.resources.routes["groq/x"].client
+    assert "gsk-stored" in repr(client._endpoint._headers)
     monkeypatch.setenv("OPENAI_API_KEY", "sk-real")
     assert RLM().config.model == "openai/gpt-5-mini"
     with pytest.raises(ConfigError, match="no model"):

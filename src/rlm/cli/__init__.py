@@ -71,8 +71,9 @@ class Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command, and give its options the defaults that the user has set."""
         name, command, rest = super().resolve_command(ctx, args)
-        if name in CONFIGURED and command is not None:
-            ctx.default_map = {name: _configured(command, rest)}
+        # Help stays light, and shows itself whatever is wrong with the settings.
+        if name in CONFIGURED and command is not None and not {"-h", "--help"} & set(rest):
+            ctx.default_map = {name: _configured(command)}
         return name, command, rest
 
 
@@ -83,20 +84,14 @@ OF_ALL_ROWS = ("budget_usd", "max_tokens")
 """Options of `rlm batch` that limit all rows together; settings limit a run."""
 
 
-def _configured(command: click.Command, arguments: Sequence[str]) -> dict[str, object]:
-    """Return the settings as defaults of a command's options. Mistakes in them don't stop help."""
+def _configured(command: click.Command) -> dict[str, object]:
+    """Return the settings of the user and the project as defaults of a command's options."""
     from pathlib import Path
 
-    from rlm.errors import ConfigError
     from rlm.settings.configuration import Defaults
     from rlm.settings.schema import SETTINGS
 
-    try:
-        values = Defaults.read(os.environ, Path.cwd()).values()
-    except ConfigError:
-        if {"-h", "--help"} & set(arguments):
-            return {}
-        raise
+    values = Defaults.read(os.environ, Path.cwd()).values()
     known = {each.name for each in command.params}
     known -= set(OF_ALL_ROWS) if command.name == "batch" else set()
     options = {SETTINGS[name].option: value for name, value in values.items()}

@@ -100,7 +100,7 @@ def check_plugins() -> list[dict[str, Any]]:
 
 def check_settings(variables: Mapping[str, str], defaults: Defaults | None = None) -> list[str]:
     """Return settings that are incomplete or ambiguous, with advice."""
-    if model := defaults and defaults.values().get("model"):
+    if model := (defaults or Defaults()).values().get("model"):
         variables = {"RLM_MODEL": model, **variables}
     found = [*_keys_and_addresses(variables)]
     usable = {name: key for name, each in PROVIDERS.items() if (key := usable_key(each, variables))}

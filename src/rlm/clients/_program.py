@@ -82,7 +82,7 @@ class _Exchange:
         ):
             assert stream is not None
             os.set_blocking(stream.fileno(), False)
-            self._streams.register(stream, event)
+            self._streams.register(stream, event, stream)
 
     def until_the_end(self, is_wanted: Callable[[], bool]) -> Ended:
         with self._streams:
@@ -106,7 +106,7 @@ class _Exchange:
         """Read and write what can be at once; return whether any output was read."""
         read = False
         for key, _ in self._streams.select(seconds):
-            stream: IO[bytes] = key.fileobj  # type: ignore[assignment]
+            stream: IO[bytes] = key.data
             if stream is self._process.stdin:
                 self._feed(stream)
             else:
