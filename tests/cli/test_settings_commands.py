@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from rlm.cli import CONFIGURED, _configured, commands
+from rlm.settings.configuration import set_value
 from tests.cli.conftest import Run
 from tests.cli.local_servers import nowhere
 from tests.cli.running import rlm
@@ -68,10 +70,28 @@ def test_settings_are_defaults_of_options(run: Run, tmp_path: Path) -> None:
     before = len(list((tmp_path / "state").rglob("*.sqlite*")))
     assert run("ask", "?", "-m", "mine")[0] == 0
     assert len(list((tmp_path / "state").rglob("*.sqlite*"))) == before
-    run("config", "set", "environment", "docker")
-    code, _, err = run("ask", "?", "-m", "mine")
-    assert (code, "ocker" in err) == (1, True), err
-    assert run("ask", "?", "-m", "mine", "--environment", "local")[0] == 0
+
+
+def test_which_options_have_settings_as_defaults(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RLM_CONFIG_DIR", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    for name, value in {
+        "model": "groq/x",
+        "environment": "inprocess",
+        "strategy": "direct",
+        "limits.max_cost_usd": 1.0,
+        "limits.max_seconds": 5.0,
+        "limits.max_depth": 2,
+    }.items():
+        set_value({"RLM_CONFIG_DIR": str(tmp_path)}, name, value)
+    limits = {"budget_usd": 1.0, "timeout": 5.0, "max_depth": 2}
+    found = {name: _configured(commands.commands[name]) for name in CONFIGURED}
+    assert found["ask"] == {"environment": "inprocess", "strategy": "direct", **limits}
+    assert found["chat"] == found["serve"] == {"environment": "inprocess", **limits}
+    rows = {"row_budget_usd": 1.0, "row_timeout": 5.0, "max_depth": 2}
+    assert found["batch"] == {"environment": "inprocess", "strategy": "direct", **rows}
 
 
 def test_a_broken_file_stops_commands_but_not_their_help(run: Run, tmp_path: Path) -> None:

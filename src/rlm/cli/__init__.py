@@ -80,8 +80,8 @@ class Commands(click.Group):
 CONFIGURED = ("ask", "batch", "chat", "serve")
 """Commands whose options have the settings of the user and of the project as defaults."""
 
-OF_ALL_ROWS = ("budget_usd", "max_tokens")
-"""Options of `rlm batch` that limit all rows together; settings limit a run."""
+OF_ROWS = {"budget_usd": "row_budget_usd", "max_tokens": "row_max_tokens", "timeout": "row_timeout"}
+"""Options of `rlm batch` for what other commands limit: a setting limits a run, so here a row."""
 
 
 def _configured(command: click.Command) -> dict[str, object]:
@@ -93,9 +93,10 @@ def _configured(command: click.Command) -> dict[str, object]:
 
     values = Defaults.read(os.environ, Path.cwd()).values()
     known = {each.name for each in command.params}
-    known -= set(OF_ALL_ROWS) if command.name == "batch" else set()
+    renamed = OF_ROWS if command.name == "batch" else {}
     options = {SETTINGS[name].option: value for name, value in values.items()}
-    return {name: value for name, value in options.items() if name is not None and name in known}
+    found = {renamed.get(name, name): value for name, value in options.items() if name is not None}
+    return {name: value for name, value in found.items() if name in known}
 
 
 def _offered(name: str) -> click.Command:
