@@ -22,7 +22,7 @@ from rlm.cli._records import where_to_journal
 from rlm.config import Strategy
 from rlm.errors import ConfigError, UnknownPriceError
 from rlm.limits import Limits
-from rlm.messages import ModelInfo, Price
+from rlm.messages import ModelInfo
 from rlm.protocols import Recorder
 from rlm.results import RunResult
 from rlm.typed import answer_type
@@ -176,7 +176,7 @@ def make_rlm(options: Options, made_of: Setting, recorders: list[Recorder]) -> R
         client_options=_client_options(infos),
     )
     if not options.quiet:
-        _tell_what_is_unknown(infos, options)
+        _tell_what_is_unknown(engine, choice)
     return engine
 
 
@@ -211,11 +211,11 @@ def _client_options(infos: dict[str, ModelInfo]) -> dict[str, dict[str, Any]]:
     return {name: {"infos": {split_model(name)[1]: info}} for name, info in infos.items()}
 
 
-def _tell_what_is_unknown(infos: dict[str, ModelInfo], options: Options) -> None:
-    """Print one line per unknown fact."""
-    for name, info in infos.items():
-        known = info if options.price is None else replace(info, price=Price(*options.price))
-        if notice := models.notice(name, known, prompts.UNKNOWN_WINDOW_TOKENS):
+def _tell_what_is_unknown(engine: RLM, choice: Choice) -> None:
+    """Print one line per model of which something is assumed."""
+    for name in choice.names:
+        info = engine.runner.resources.info(name)
+        if notice := models.notice(name, info, prompts.UNKNOWN_WINDOW_TOKENS):
             say(notice)
 
 

@@ -1,5 +1,6 @@
 """Run `rlm setup`: what can answer here, which of it to use, and one question to try it."""
 
+import logging
 import os
 import shutil
 import sys
@@ -50,6 +51,8 @@ def set_up(wanted: str | None, *, yes: bool, tries: bool) -> int:
     else:
         servers = find_servers(settings.variables, settings.taken)
         found = find_models(settings, servers)
+        if shutil.which("ollama") and any(_is_silent_ollama(each) for each in servers):
+            say("Ollama is installed, but does not answer: start it with `ollama serve`.")
         model = _taken(found) if yes else _chosen(found, settings.defaults)
     variables = dotenv.settings(os.environ, Path.cwd()).variables  # with a key stored just now
     if tries:
@@ -64,6 +67,10 @@ def set_up(wanted: str | None, *, yes: bool, tries: bool) -> int:
         say(f"RLM_MODEL is set to {other}, which takes precedence: unset it.")
     say('Next: rlm ask "What is this about?" -f README.md')
     return ANSWERED
+
+
+def _is_silent_ollama(server: Server) -> bool:
+    return server.provider == "ollama" and not server.answers
 
 
 # -- finding --------------------------------------------------------------------------------------
@@ -174,6 +181,8 @@ def _try(model: str, variables: Mapping[str, str]) -> str | None:
     say(f"Asking {model} one question{'' if free else '; it may cost a fraction of a cent'} …")
     if model == OFFLINE_MODEL:
         return None
+    # With a handler, logging prints nothing by itself.
+    logging.getLogger("rlm").addHandler(logging.NullHandler())
     try:
         with RLM(
             model,
