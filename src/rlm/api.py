@@ -50,10 +50,10 @@ RESOURCE_OPTIONS = (
 class RLM(compat.ReferenceAttributes):
     """Answers queries about contexts far larger than the model's window.
 
-    `RLM("provider/model").ask(query, context)`; without a name, it asks the model that `rlm setup`
-    stored, RLM_MODEL, or the first provider with a key. `clients={"mine": client}` adds a provider of your
-    own, used as "mine/model"; in place of a model's name you may pass a Client, or a function that
-    takes a prompt. The keywords of the reference engine are accepted too; see
+    `RLM("provider/model").ask(query, context)`; without a name, RLM_MODEL, the model that
+    `rlm setup` stored or the first provider with a key answers. `clients={"mine": client}` adds a
+    provider of your own, used as "mine/model"; in place of a model's name you may pass a Client, or
+    a function that takes a prompt. The keywords of the reference engine are accepted too; see
     docs/guides/migrating.md.
     """
 
