@@ -125,6 +125,7 @@ async def test_what_can_not_be_told_to_a_program_is_refused(request_: Request, t
         ("no-such-program-here -p", "'no-such-program-here' is not there on PATH"),
         ("/no/such/program", "'/no/such/program' is not there"),
         ("/etc/passwd", "can't be executed"),
+        ("/" + "x" * 400, "is not there"),
     ],
 )
 def test_a_wrong_command_is_noticed_before_a_run(command: str, told: str) -> None:
@@ -319,7 +320,7 @@ async def test_a_file_that_it_can_not_see_is_explained(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model.py").write_text("print('four')")
-    error = await failure("python3 model.py")
+    error = await failure(f"python3 model.py {'x' * 400}")
     assert "write 'model.py' as an absolute path" in str(error)
     assert (await replied("python3 model.py", folder=tmp_path)).text == "four"
 
@@ -374,6 +375,16 @@ async def test_a_child_that_holds_the_output_open_is_not_waited_for(tmp_path: Pa
     )
     assert (await replied([str(path)])).text == "four"
     assert gone(int(pids.read_text()))
+
+
+async def test_a_child_that_floods_on_is_not_waited_for(tmp_path: Path) -> None:
+    noise = "import sys\nwhile True: sys.stderr.write('noise ' * 10_000)"
+    path = program(
+        tmp_path,
+        "floods",
+        f"subprocess.Popen([sys.executable, '-c', {noise!r}]); print('four', flush=True)",
+    )
+    assert (await replied([str(path)], seconds=600.0)).text == "four"
 
 
 async def test_a_flood_is_cut_and_its_program_ended(tmp_path: Path) -> None:

@@ -132,11 +132,13 @@ def _info(model: str) -> "ModelInfo":
     from rlm import models
     from rlm.clients.offline import INFO
     from rlm.errors import ConfigError
-    from rlm.wiring.registry import OFFLINE_MODEL, split_model
+    from rlm.wiring.registry import OFFLINE_MODEL, make_client, split_model
 
     if model == OFFLINE_MODEL:
         return INFO
     try:
+        if split_model(model)[0] == "command":
+            return make_client(model)[0].info(model)
         return models.about(*split_model(model))
     except ConfigError:
         return models.about("", model)

@@ -19,6 +19,9 @@ STDERR_BYTES = 4_096
 LOOK_SECONDS = 0.05
 """How often it is checked whether a caller still waits."""
 
+READS_AFTER_THE_END = 64
+"""How often is read what a program that has ended left in its pipes, which hold a mebibyte each."""
+
 GRACE_SECONDS = 1.0
 """The time between the request to end and the end by force."""
 
@@ -85,14 +88,16 @@ class _Exchange:
             self._streams.register(stream, event, stream)
 
     def until_the_end(self, is_wanted: Callable[[], bool]) -> Ended:
+        left = READS_AFTER_THE_END
         with self._streams:
             while is_wanted():
                 # A child that lives on may hold the pipes open, so the program's own end counts.
                 over = self._process.poll() is not None
+                left -= over
                 moved = self._move(0.0 if over else LOOK_SECONDS)
                 if self._room < 0:
                     return self._ended(0, cut=True)
-                if over and not moved:
+                if over and not (moved and left):
                     return self._ended(self._process.returncode)
                 if not self._streams.get_map():
                     with contextlib.suppress(subprocess.TimeoutExpired):

@@ -204,7 +204,7 @@ class CommandClient:
         here = [
             each
             for each in self._arguments[1:]
-            if each and not each.startswith(("-", "/")) and Path(each).is_file()
+            if each and not each.startswith(("-", "/")) and _exists(each)
         ]
         if not here:
             return ""
@@ -237,10 +237,17 @@ def _found(program: str) -> str:
     """Return the path of a program; a name without a slash is looked up in PATH."""
     path = shutil.which(str(Path(program).expanduser()) if "/" in program else program)
     if path is None:
-        where = "can't be executed" if Path(program).exists() and "/" in program else "is not there"
+        where = "can't be executed" if "/" in program and _exists(program) else "is not there"
         place = "" if "/" in program else " on PATH"
         raise ConfigError(f"the program {program!r} {where}{place}; install it, or check its name")
     return str(Path(path).absolute())
+
+
+def _exists(path: str) -> bool:
+    """Return whether there is a file; a text that can't be a path is none."""
+    with contextlib.suppress(OSError, ValueError):
+        return Path(path).expanduser().is_file()
+    return False
 
 
 def _check(request: Request, name: str) -> None:
