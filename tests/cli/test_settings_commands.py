@@ -249,7 +249,7 @@ def test_setup_in_a_terminal(tmp_path: Path, programs: dict[str, str]) -> None:
     terminal = Terminal(cwd=tmp_path, words=("setup", "--no-try"), **variables)
     try:
         shown = terminal.until(re.compile(r"store its key \[1\]: $"))
-        assert re.search(r"1\s+command/claude -p .*bin/claude\s+your account's", shown)
+        assert re.search(r"1\s+command/claude -p .*\s+your plan\s+.*bin/claude", shown)
         terminal.type("99\r")
         terminal.until("there is no number 99")
         terminal.type("openai\r")

@@ -33,11 +33,11 @@ LONGEST_SECONDS = 180.0
 
 
 class Found(NamedTuple):
-    """A model that can be used here, where it comes from, and what is known of its price."""
+    """A model that can be used here, its price per million tokens, and where it comes from."""
 
     model: str
-    origin: str
     price: str
+    origin: str
 
 
 def set_up(wanted: str | None, *, yes: bool, tries: bool) -> int:
@@ -87,20 +87,20 @@ def _by_key(settings: dotenv.Settings) -> list[Found]:
         if key := usable_key(each, settings.variables):
             where = "key store" if key in settings.defaults.stored else key
             model = f"{name}/{each.default_model}"
-            found.append(Found(model, where, _price(models.about(*split_model(model)).price)))
+            found.append(Found(model, _price(models.about(*split_model(model)).price), where))
     return found
 
 
 def _by_program() -> list[Found]:
     return [
-        Found(model, shutil.which(name) or "", "your account's")
+        Found(model, "your plan", shutil.which(name) or "")
         for name, model in find_programs().items()
     ]
 
 
 def _by_server(servers: list[Server]) -> list[Found]:
     return [
-        Found(f"{server.provider}/{name}", server.address, "free")
+        Found(f"{server.provider}/{name}", "free", server.address)
         for server in servers
         for name in [
             each
@@ -112,8 +112,8 @@ def _by_server(servers: list[Server]) -> list[Found]:
 
 def _price(price: Price | None) -> str:
     if price is None:
-        return "unknown"
-    return f"${price.input_per_million:g}, ${price.output_per_million:g} per million"
+        return "?"
+    return f"{price.input_per_million:g}, {price.output_per_million:g}"
 
 
 # -- choosing -------------------------------------------------------------------------------------
@@ -143,7 +143,7 @@ def _chosen(found: list[Found], defaults: Defaults) -> str:
         )
     if found:
         rows = [[str(n), *each] for n, each in enumerate(found, 1)]
-        show_table(["", "model", "from", "price"], rows, name=1, right=0)
+        show_table(["", "model", "$/M in, out", "from"], rows, name=1, right=0)
     else:
         say("No key, no model server and no program that answers was found here.")
     hint = "A number, provider/model, or a provider to store its key"
