@@ -1,5 +1,7 @@
 """A run in a notebook: one output that changes, then the card, whatever loop is running."""
 
+from collections.abc import Callable
+
 import pytest
 
 from tests.notebook.kernels import Cell, Kernel
@@ -105,16 +107,22 @@ def test_a_failed_cell_says_its_last_line(cells: Kernel) -> None:
     assert "<p class=rlm-error>ZeroDivisionError: division by zero</p>" in cell.shown()[0].html
 
 
-def test_an_interrupt_of_the_kernel_stops_the_run(cells: Kernel) -> None:
-    cells.run(SETUP)
-    cells.run("one = engine(delay_seconds=50)")
-    sent = []
+def at_first_output(cells: Kernel) -> Callable[[object], None]:
+    """Return a listener that interrupts the kernel once."""
+    sent: list[bool] = []
 
     def interrupt(_: object) -> None:
         if not sent:
-            sent.append(cells.interrupt())
+            sent.append(True)
+            cells.interrupt()
 
-    cell = cells.run("one.ask('How many lines?', 'a')", interrupt)
+    return interrupt
+
+
+def test_an_interrupt_of_the_kernel_stops_the_run(cells: Kernel) -> None:
+    cells.run(SETUP)
+    cells.run("one = engine(delay_seconds=50)")
+    cell = cells.run("one.ask('How many lines?', 'a')", at_first_output(cells))
     assert [each.text for each in cell.of("error")] == ["KeyboardInterrupt: "]
     running = cells.run("import time; time.sleep(0.5); print(len(one.runner.running))")
     assert running.printed == "0\n"
@@ -126,13 +134,7 @@ def test_an_interrupt_of_the_kernel_stops_the_run(cells: Kernel) -> None:
 def test_an_interrupt_stops_a_run_that_is_awaited(cells: Kernel) -> None:
     cells.run(SETUP)
     cells.run("one = engine(delay_seconds=50)")
-    sent = []
-
-    def interrupt(_: object) -> None:
-        if not sent:
-            sent.append(cells.interrupt())
-
-    cell = cells.run("await one.aask('How many lines?', 'a')", interrupt)
+    cell = cells.run("await one.aask('How many lines?', 'a')", at_first_output(cells))
     assert len(cell.of("error")) == 1
     assert cells.run("print(len(one.runner.running))").printed == "0\n"
 
@@ -176,3 +178,20 @@ def test_hostile_text_stays_text(cells: Kernel) -> None:
     for each in cell.outputs:
         assert "<script>alert" not in each.html
         assert "<img" not in each.html
+
+
+def test_an_operator_shows_its_progress_and_its_first_results(cells: Kernel) -> None:
+    cells.run(
+        "from rlm.operators import classify\n"
+        "from rlm.testing import NoisyOracle\n"
+        "labels = {f'line {n}': ['spam', 'ham'][n % 2] for n in range(300)}\n"
+        "oracle = NoisyOracle(labels)"
+    )
+    cell = cells.run("classify(list(labels), ['spam', 'ham'], model=oracle, verbose=True)")
+    no_codes(cell)
+    live, value = cell.shown()
+    assert live.html == "<div></div>"
+    assert "<tr><th>1</th><td>ham</td></tr>" in value.html
+    assert value.html.count("<tr>") == 20
+    assert "280 more items" in value.html
+    assert "classify: 300 items" in "".join(each.html for each in cell.outputs)

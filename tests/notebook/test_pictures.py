@@ -1,4 +1,4 @@
-"""The card as a notebook shows it, in a browser. `UPDATE_SCREENSHOTS=1` takes the pictures again."""
+"""The card of a notebook in a browser. `UPDATE_SCREENSHOTS=1` takes the pictures again."""
 
 import importlib
 import io
@@ -55,8 +55,9 @@ ASK = 'rlm.ask("When does the tide gate open?", minutes)'
 HOSTILE = """
 from rlm import RLM, ScriptedClient
 bad = ("<script>window.__pwned = 1</script><img src=https://x.example/a onerror='__pwned=2'>"
-       "![p](https://x.example/b.png) [click](javascript:__pwned=3) <style>body{display:none}</style>"
-       "<iframe src=https://x.example/c></iframe> </div></div><svg onload='__pwned=4'>")
+       "![p](https://x.example/b.png) [click](javascript:__pwned=3) "
+       "<style>body{display:none}</style><iframe src=https://x.example/c></iframe> "
+       "</div></div><svg onload='__pwned=4'>")
 one = RLM(ScriptedClient([bad + "\\n```repl\\nraise ValueError(" + repr(bad) + ")\\n```",
                           "Final Answer: It is so. " + bad]), verbose=True)
 one.ask(bad, {bad: bad})

@@ -12,10 +12,11 @@ from typing import NamedTuple
 from rlm._util.safe_markdown import html_of
 from rlm._util.text import counted
 
-__all__ = ["Bar", "Card", "CellNote", "StepNote", "card_html"]
+__all__ = ["MAX_ROWS", "Bar", "Card", "CellNote", "StepNote", "card_html"]
 
 MAX_QUOTE_CHARS = 300
 MAX_QUOTES = 20
+MAX_ROWS = 20
 MAX_QUERY_CHARS = 400
 MAX_STREAMED_CHARS = 4_000
 LATEST_STEPS = 5
@@ -30,14 +31,14 @@ padding:14px 18px 10px;margin:4px 0;max-width:820px;overflow:hidden;
 font:14px/1.55 system-ui,-apple-system,"Segoe UI",sans-serif;overflow-wrap:anywhere;text-align:left}
 .rlm-card p{margin:.5em 0}
 .rlm-card pre,.rlm-card code{font:12.5px/1.5 ui-monospace,Menlo,Consolas,monospace;
-background:color-mix(in srgb,currentColor 7%,transparent);border-radius:4px;color:inherit}
+background:color-mix(in srgb,currentColor 8%,transparent)!important;border-radius:4px;color:inherit}
 .rlm-card code{padding:1px 4px}
 .rlm-card pre{padding:8px 10px;margin:6px 0;overflow:auto;max-height:22em;white-space:pre-wrap}
-.rlm-card pre code{background:none;padding:0}
+.rlm-card pre code{background:none!important;padding:0}
 .rlm-card table{border-collapse:collapse;margin:.6em 0;font-size:13px}
 .rlm-card th,.rlm-card td{border:1px solid color-mix(in srgb,currentColor 18%,transparent);
-padding:3px 9px;text-align:left;background:none;color:inherit}
-.rlm-card h1,.rlm-card h2,.rlm-card h3,.rlm-card h4{font-size:1.1em;margin:.7em 0 .3em;color:inherit}
+padding:3px 10px;text-align:left!important;background:none!important;color:inherit}
+.rlm-card :is(h1,h2,h3,h4){font-size:1.1em;margin:.7em 0 .3em;color:inherit}
 .rlm-card a{color:color-mix(in srgb,#2f81f7 78%,currentColor)}
 .rlm-card summary{cursor:pointer}
 .rlm-query,.rlm-facts,.rlm-steps summary,.rlm-steps p,.rlm-lane span{
@@ -46,15 +47,16 @@ color:color-mix(in srgb,currentColor 66%,transparent);font-size:12.5px}
 .rlm-answer{font-size:15px}
 .rlm-card .rlm-problem,.rlm-card .rlm-error{color:color-mix(in srgb,#e5484d 82%,currentColor)}
 .rlm-card .rlm-error{font:12.5px/1.5 ui-monospace,Menlo,Consolas,monospace;margin:2px 0}
-.rlm-cites{margin:8px 0;padding:0;list-style:none;font-size:13px;
+.rlm-card .rlm-cites{margin:8px 0;padding:0 0 0 30px;list-style:decimal;font-size:13px;
 border-left:3px solid color-mix(in srgb,#2f81f7 55%,transparent)}
-.rlm-cites li{margin:0;padding:2px 0 2px 12px}
+.rlm-card .rlm-cites li{margin:0;padding:2px 0}
 .rlm-time{margin:10px 0 6px}
 .rlm-lane{display:flex;align-items:center;gap:8px;height:12px}
 .rlm-lane span{width:3.2em;font-size:11px;line-height:12px}
 .rlm-lane svg{flex:1;height:7px;border-radius:3px;
 background:color-mix(in srgb,currentColor 6%,transparent)}
-.rlm-facts{display:flex;flex-wrap:wrap;gap:2px 14px;margin-top:8px;font-variant-numeric:tabular-nums}
+.rlm-facts{display:flex;flex-wrap:wrap;gap:2px 14px;margin-top:8px;
+font-variant-numeric:tabular-nums}
 .rlm-facts code{margin-left:auto}
 .rlm-steps{margin-top:8px}
 .rlm-step{margin:8px 0 0;padding-left:12px;
@@ -94,7 +96,7 @@ class StepNote(NamedTuple):
 class Card(NamedTuple):
     """What a card shows. `quotes` are labels and texts of citations, `command` opens the run.
 
-    While the run is in progress, `answer` is what has arrived of it.
+    `rows` are the results of an operator, each with its place. While the run is in progress, `answer` is what has arrived of it.
     """
 
     answer: str | None
@@ -106,6 +108,8 @@ class Card(NamedTuple):
     steps: Sequence[StepNote] = ()
     steps_in_all: int = 0
     command: str = ""
+    rows: Sequence[tuple[str, str]] = ()
+    rows_in_all: int = 0
     is_running: bool = False
 
 
@@ -123,7 +127,17 @@ def card_html(card: Card) -> str:
 def _answer(card: Card) -> str:
     shown = "<p><em>No answer.</em></p>" if card.answer is None else html_of(card.answer)
     problem = f"<p class=rlm-problem>{escape(card.problem)}</p>" if card.problem else ""
-    return f"<div class=rlm-answer>{shown}</div>{problem}"
+    return f"<div class=rlm-answer>{shown}</div>{problem}{_rows(card)}"
+
+
+def _rows(card: Card) -> str:
+    shown = "".join(
+        f"<tr><th>{escape(place)}</th><td>{escape(_cut(value, MAX_QUOTE_CHARS))}</td></tr>"
+        for place, value in card.rows[:MAX_ROWS]
+    )
+    more = card.rows_in_all - MAX_ROWS
+    rest = f"<p>{counted(more, 'more item')}</p>" if more > 0 else ""
+    return f"<table>{shown}</table>{rest}" if shown else ""
 
 
 def _streamed(text: str) -> str:
@@ -161,9 +175,8 @@ def _facts(card: Card, *, running: bool = False) -> str:
 def _steps(card: Card) -> str:
     if not card.steps:
         return ""
-    head = counted(card.steps_in_all or len(card.steps), "step")
     shown = "".join(map(_step, card.steps))
-    return f"<details class=rlm-steps><summary>{head}</summary>{_left_out(card)}{shown}</details>"
+    return f"<details class=rlm-steps><summary>Steps</summary>{_left_out(card)}{shown}</details>"
 
 
 def _latest(card: Card) -> str:
