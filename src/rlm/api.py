@@ -1,7 +1,7 @@
 """`class RLM`, which most programs use. It only connects parts; the loop is in engine/loop.py."""
 
 import os
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
@@ -215,6 +215,31 @@ class RLM(compat.ReferenceAttributes):
         async with aclosing(events_of(start)) as events:
             async for event in events:
                 yield event
+
+    def iter(
+        self,
+        query: str,
+        context: ContextValue = None,
+        *,
+        response_model: Any = None,
+        run_id: str | None = None,
+        limits: Limits | Mapping[str, Any] | None = None,
+        sampling: Mapping[str, Any] | None = None,
+        sub_sampling: Mapping[str, Any] | None = None,
+    ) -> Generator[Event, None, None]:
+        """The blocking form of `stream`: yield every event of a run as it happens.
+
+        Leaving the loop, or dropping the iterator, cancels the run.
+
+            for event in rlm.iter("Which lines name a date?", Path("report.txt")):
+                if isinstance(event, RunEnded):
+                    print(event.answer)
+
+        The arguments are those of `ask`. What the run raises is raised after its last event.
+        """
+        named: dict[str, Any] = {"response_model": response_model, "run_id": run_id}
+        named |= {"limits": limits, "sampling": sampling, "sub_sampling": sub_sampling}
+        return portal().iterate(lambda: self.stream(query, context, **named))
 
     def chat(
         self,

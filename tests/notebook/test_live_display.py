@@ -195,3 +195,16 @@ def test_an_operator_shows_its_progress_and_its_first_results(cells: Kernel) -> 
     assert value.html.count("<tr>") == 20
     assert "280 more items" in value.html
     assert "classify: 300 items" in "".join(each.html for each in cell.outputs)
+
+
+def test_events_can_be_read_in_a_loop_of_a_cell(cells: Kernel) -> None:
+    cells.run(SETUP)
+    cell = cells.run(
+        "one = engine(verbose=False)\n"
+        "kinds = [type(each).__name__ for each in one.iter('How many?', 'a')]\n"
+        "print(kinds[0], kinds[-1])\n"
+        "for each in engine(delay_seconds=50, verbose=False).iter('How many?', 'a'):\n"
+        "    break\n"
+        "print('left')"
+    )
+    assert cell.printed == "RunStarted RunEnded\nleft\n"

@@ -96,7 +96,8 @@ class StepNote(NamedTuple):
 class Card(NamedTuple):
     """What a card shows. `quotes` are labels and texts of citations, `command` opens the run.
 
-    `rows` are the results of an operator, each with its place. While the run is in progress, `answer` is what has arrived of it.
+    `rows` are results of an operator, each with its place. While the run is in progress, `answer`
+    is what has arrived of it.
     """
 
     answer: str | None
