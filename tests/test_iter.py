@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rlm import RLM, ModelError, ScriptedClient
-from rlm.events import CallStarted, RunEnded, RunStarted, StepStarted
+from rlm.events import CallStarted, Event, RunEnded, RunStarted, StepStarted
 from rlm.records.recorders import in_process
 
 STEP = "```repl\nprint(len(context))\n```"
@@ -96,10 +96,9 @@ def test_an_iterator_that_the_portal_itself_collects_ends_its_run() -> None:
 
 def test_what_a_run_raises_is_raised_after_its_last_event() -> None:
     with engine(ModelError("no such key")) as one:
-        seen = []
+        seen: list[Event] = []
         with pytest.raises(ModelError, match="no such key"):
-            for event in one.iter("What?", "some text"):
-                seen.append(event)
+            seen.extend(one.iter("What?", "some text"))
         assert isinstance(seen[-1], RunEnded)
         assert seen[-1].error
 

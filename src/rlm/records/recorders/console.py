@@ -4,7 +4,7 @@ import re
 import threading
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from rlm._util.text import counted
 from rlm.events import (
@@ -26,6 +26,9 @@ from rlm.events import (
 )
 from rlm.records.recorders._progress import is_cached
 
+if TYPE_CHECKING:
+    from rlm.records.recorders._details import Details
+
 __all__ = [
     "ConsoleRecorder",
     "cell_details",
@@ -45,7 +48,7 @@ CONTROL = re.compile(
 COUNTED = frozenset({CallEnded, CallRetried, ModelReplied, RunStarted, ToolCalled})
 TOLD = frozenset(
     {
-        *(CallRetried, CellEnded, CellOutput, CellStarted, Compacted, Diverged, RunEnded),
+        *(CallRetried, CellEnded, Compacted, Diverged, RunEnded),
         *(Planned, RunStarted, SessionLost, StepStarted),
     }
 )
@@ -157,14 +160,17 @@ class _Tally:
 
 
 class ConsoleRecorder:
-    """One line per step and notable event, indented by depth; `verbose` adds what cells do.
+    """One line per step and notable event, indented by depth.
+
+    `verbose` adds what the model says, its code, what cells print and how they fail; in a terminal,
+    in colour.
 
     A stream that can no longer be written is ignored: progress never ends a run.
     """
 
     def __init__(self, stream: TextIO, *, verbose: bool = False) -> None:
         self._stream = stream
-        self._verbose = verbose
+        self._details = _details(stream) if verbose else None
         self._tallies: defaultdict[str, _Tally] = defaultdict(_Tally)
         self._lock = threading.Lock()
         self._open = True
@@ -180,9 +186,8 @@ class ConsoleRecorder:
         with self._lock:
             if kind in COUNTED:
                 self._count(event)
-            if kind in TOLD:
-                for line in self._lines(event):
-                    self._write("  " * event.depth + line)
+            for line in self._lines(event):
+                self._write("  " * event.depth + line)
 
     def note(self, text: str) -> None:
         """Print a line of the caller's."""
@@ -214,12 +219,11 @@ class ConsoleRecorder:
             self._tallies[event.run_id] = _Tally()
 
     def _lines(self, event: Event) -> list[str]:
-        if isinstance(event, CellStarted | CellOutput):
-            details = cell_details(event) if self._verbose else []
-            return [f"    {line}" for line in details]
-        line = self._line(event)
+        details = [] if self._details is None else self._details.of(event)
+        line = self._line(event) if type(event) in TOLD else None
         indent = "" if isinstance(event, RunStarted | StepStarted | RunEnded) else "  "
-        return [] if line is None else [indent + one_line(line)]
+        own = [] if line is None else [indent + one_line(line)]
+        return [f"    {each}" for each in details] + own
 
     def _line(self, event: Event) -> str | None:
         if isinstance(event, RunStarted):
@@ -242,6 +246,13 @@ class ConsoleRecorder:
         if event.parent_id is not None and event.parent_id in self._tallies:
             self._tallies[event.parent_id].from_journal += from_journal
         return summary(event, from_journal)
+
+
+def _details(stream: TextIO) -> "Details":
+    """Return what makes details; imported here, because it uses what this module offers."""
+    from rlm.records.recorders._details import Details
+
+    return Details(stream)
 
 
 def _notable(event: Event) -> str | None:
