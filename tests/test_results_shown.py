@@ -190,3 +190,12 @@ def test_a_very_long_answer_is_cut_in_the_card() -> None:
     result = asked("```repl\nFINAL('x' * 1_000_000)\n```")
     assert len(result._repr_html_()) < 100_000
     assert "more characters" in result._repr_html_()
+
+
+def test_a_fence_inside_a_block_is_no_end_of_it() -> None:
+    code = "FINAL('''see:\n```python\nx = 1\n```\n''')"
+    assert words_of(f"I say so.\n```repl\n{code}\n```\nThat is all.", [code]) == (
+        "I say so.\n\nThat is all."
+    )
+    shown = asked(f"I say so.\n```repl\n{code}\n```")._repr_html_()
+    assert "<strong>Step 1</strong> I say so.</p>" in shown

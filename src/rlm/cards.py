@@ -34,8 +34,13 @@ COLUMNS = 1_000
 _FENCED = re.compile(r"^[ \t]*(```+|~~~+).*?(?:^[ \t]*\1[`~]*[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
 
 
-def words_of(reply: str, limit: int = WORDS_CHARS) -> str:
-    """Return what a reply says besides its blocks of code, cut."""
+def words_of(reply: str, codes: Iterable[str] = (), limit: int = WORDS_CHARS) -> str:
+    """Return what a reply says besides its blocks of code, cut.
+
+    `codes` are what ran of it: a block may hold fences of its own.
+    """
+    for code in codes:
+        reply = reply.replace(code.strip("\n"), "", 1)
     words = re.sub(r"\n{3,}", "\n\n", _FENCED.sub("", reply)).strip()
     return words if len(words) <= limit else f"{words[: limit - 1].rstrip()}…"
 
@@ -63,14 +68,14 @@ class _Cell(Struct):
 
 class _Step(Struct):
     number: int
-    words: str = ""
+    reply: str = ""
     cells: list[_Cell] = []
 
     def note(self) -> StepNote:
         shown = [each.note() for each in self.cells[:CELLS_PER_STEP]]
         more = len(self.cells) - CELLS_PER_STEP
         shown += [CellNote(f"… {counted(more, 'more cell')}")] if more > 0 else []
-        return StepNote(self.number, self.words, shown)
+        return StepNote(self.number, words_of(self.reply, [c.code for c in self.cells]), shown)
 
 
 class Outline:
@@ -116,7 +121,7 @@ class Outline:
         elif not self._steps:
             return
         elif isinstance(event, ModelReplied) and event.purpose == "step":
-            self._steps[-1].words = words_of(event.text)
+            self._steps[-1].reply = event.text
         elif isinstance(event, CellStarted):
             self._steps[-1].cells.append(_Cell(event.code))
         elif isinstance(event, CellEnded) and self._steps[-1].cells:

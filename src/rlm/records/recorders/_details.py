@@ -8,6 +8,7 @@ import io
 from typing import TYPE_CHECKING, TextIO
 
 from rlm.cards import last_line, words_of
+from rlm.engine.cells import parse_reply
 from rlm.events import CellEnded, CellOutput, CellStarted, Event, ModelReplied
 from rlm.records.recorders.console import SHOWN_CHARS, SHOWN_LINES, cell_details, harmless, one_line
 
@@ -43,8 +44,10 @@ class Details:
         return self._failed(event) if isinstance(event, CellEnded) else []
 
     def _said(self, event: ModelReplied) -> list[str]:
-        words = words_of(event.text, SHOWN_CHARS) if event.purpose == "step" else ""
-        lines = harmless(words).splitlines()
+        if event.purpose != "step":
+            return []
+        codes = [cell.code for cell in parse_reply(event.text).cells]
+        lines = harmless(words_of(event.text, codes, SHOWN_CHARS)).splitlines()
         if not lines:
             return []
         more = [f": … ({len(lines) - SHOWN_LINES:,} more lines)"] if lines[SHOWN_LINES:] else []
