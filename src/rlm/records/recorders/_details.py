@@ -8,9 +8,8 @@ import io
 from typing import TYPE_CHECKING, TextIO
 
 from rlm.cards import last_line, words_of
-from rlm.engine.cells import parse_reply
 from rlm.events import CellEnded, CellOutput, CellStarted, Event, ModelReplied
-from rlm.records.recorders.console import SHOWN_CHARS, SHOWN_LINES, cell_details, harmless, one_line
+from rlm.records.recorders._lines import SHOWN_CHARS, SHOWN_LINES, cell_details, harmless, one_line
 
 if TYPE_CHECKING:  # rich is slow to import, and only verbose output in a terminal needs it.
     from rich.console import Console
@@ -46,6 +45,8 @@ class Details:
     def _said(self, event: ModelReplied) -> list[str]:
         if event.purpose != "step":
             return []
+        from rlm.engine.cells import parse_reply  # Errors of commands need lines, but no engine.
+
         codes = [cell.code for cell in parse_reply(event.text).cells]
         lines = harmless(words_of(event.text, codes, SHOWN_CHARS)).splitlines()
         if not lines:

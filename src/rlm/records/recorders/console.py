@@ -1,18 +1,15 @@
 """Progress as plain lines for people."""
 
-import re
 import threading
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 from rlm._util.text import counted
 from rlm.events import (
     CallEnded,
     CallRetried,
     CellEnded,
-    CellOutput,
-    CellStarted,
     Compacted,
     Diverged,
     Event,
@@ -24,12 +21,12 @@ from rlm.events import (
     StepStarted,
     ToolCalled,
 )
+from rlm.records.recorders._details import Details
+from rlm.records.recorders._lines import CONTROL, cell_details, harmless, one_line
 from rlm.records.recorders._progress import is_cached
 
-if TYPE_CHECKING:
-    from rlm.records.recorders._details import Details
-
 __all__ = [
+    "CONTROL",
     "ConsoleRecorder",
     "cell_details",
     "counted",
@@ -42,9 +39,6 @@ __all__ = [
     "summary",
 ]
 
-CONTROL = re.compile(
-    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
-)
 COUNTED = frozenset({CallEnded, CallRetried, ModelReplied, RunStarted, ToolCalled})
 TOLD = frozenset(
     {
@@ -53,26 +47,6 @@ TOLD = frozenset(
     }
 )
 """Events that are counted, and events that may print a line. Others are ignored."""
-
-SHOWN_LINES = 30
-SHOWN_CHARS = 2_000
-LINE_CHARS = 300
-
-
-def harmless(text: str) -> str:
-    """Return text with everything visible that a terminal could obey."""
-    return CONTROL.sub(_visible, text.replace("\r\n", "\n"))
-
-
-def _visible(match: re.Match[str]) -> str:
-    code = ord(match[0])
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
-
-
-def one_line(text: str, limit: int = LINE_CHARS) -> str:
-    """Return harmless text on a single line, so that it cannot pass for our own lines."""
-    shown = harmless(" ".join(text.split()))
-    return shown if len(shown) <= limit else shown[: limit - 1] + "…"
 
 
 def summary(event: RunEnded, from_journal: int = 0) -> str:
@@ -125,18 +99,6 @@ def _shortened(event: Compacted) -> str:
     return f"the history was shortened from {before} to {event.messages_after}"
 
 
-def cell_details(event: CellStarted | CellOutput) -> list[str]:
-    """Return a cell's code or output, cut, each line behind a mark."""
-    is_code = isinstance(event, CellStarted)
-    text, mark = (event.code, "> ") if isinstance(event, CellStarted) else (event.text, "| ")
-    lines = harmless(text[:SHOWN_CHARS]).splitlines()
-    cut = len(text) > SHOWN_CHARS or len(lines) > SHOWN_LINES
-    end = [f"{mark}… ({len(text):,} characters in all)"] if cut else []
-    what = "runs" if is_code else "wrote"
-    head = one_line(f"cell {event.cell} of step {event.step}, run {event.run_id[-6:]}, {what}:")
-    return [head, *(mark + line for line in lines[:SHOWN_LINES]), *end]
-
-
 @dataclass(slots=True)
 class _Tally:
     """What happened in a run since its last cell ended, and how much of the run was free."""
@@ -170,7 +132,7 @@ class ConsoleRecorder:
 
     def __init__(self, stream: TextIO, *, verbose: bool = False) -> None:
         self._stream = stream
-        self._details = _details(stream) if verbose else None
+        self._details = Details(stream) if verbose else None
         self._tallies: defaultdict[str, _Tally] = defaultdict(_Tally)
         self._lock = threading.Lock()
         self._open = True
@@ -246,13 +208,6 @@ class ConsoleRecorder:
         if event.parent_id is not None and event.parent_id in self._tallies:
             self._tallies[event.parent_id].from_journal += from_journal
         return summary(event, from_journal)
-
-
-def _details(stream: TextIO) -> "Details":
-    """Return what makes details; imported here, because it uses what this module offers."""
-    from rlm.records.recorders._details import Details
-
-    return Details(stream)
 
 
 def _notable(event: Event) -> str | None:
