@@ -164,6 +164,9 @@ def test_the_spelling_of_the_reference_shows_the_same(cells: Kernel) -> None:
     cell = cells.run("result = engine().completion('a\\n' * 42)")
     no_codes(cell)
     assert "<strong>42</strong>" in cell.shown()[0].html
+    (value,) = cells.run("result").outputs
+    assert "<strong>42</strong>" in value.html
+    assert len(value.text) < 200
 
 
 def test_hostile_text_stays_text(cells: Kernel) -> None:
@@ -208,3 +211,24 @@ def test_events_can_be_read_in_a_loop_of_a_cell(cells: Kernel) -> None:
         "print('left')"
     )
     assert cell.printed == "RunStarted RunEnded\nleft\n"
+
+
+def test_cancelled_runs_leave_nothing_behind(cells: Kernel) -> None:
+    cells.run(SETUP)
+    cell = cells.run(
+        "import asyncio\n"
+        "one = engine(delay_seconds=50)\n"
+        "tasks = [asyncio.ensure_future(one.aask(f'{n}?', 'a')) for n in range(9)]\n"
+        "await asyncio.sleep(1.5)\n"
+        "for each in tasks:\n"
+        "    each.cancel()\n"
+        "await asyncio.gather(*tasks, return_exceptions=True)\n"
+        "await asyncio.sleep(0)\n"
+        "print(one.runner._listeners.recorders[-1]._views)"
+    )
+    assert cell.printed == "{}\n"
+    outputs = [each for each in cell.shown() if each.html]
+    assert len(outputs) == 4
+    assert not any("rlm-running" in each.html.split("</style>")[1] for each in outputs)
+    later = cells.run("await asyncio.sleep(2)")
+    assert later.outputs == []
