@@ -6,6 +6,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from rlm import RLM, Limits, ScriptedClient
 from rlm._util.html_card import _timeline
@@ -47,6 +48,12 @@ def test_without_an_answer_it_says_why() -> None:
     )
     assert str(empty) == "(no answer: limit (calls))"
     assert "No answer." in empty._repr_html_()
+    assert "<p class=rlm-problem>calls</p>" in empty._repr_html_()
+    best = replace(empty, answer="1911", detail="no step is left (max_steps)")
+    assert (
+        "Stopped early: no step is left (max_steps). This is the best answer so far."
+        in best._repr_html_()
+    )
 
 
 class Tags(HTMLParser):

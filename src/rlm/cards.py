@@ -3,6 +3,7 @@
 import re
 from collections import deque
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from msgspec import Struct
 
@@ -15,18 +16,20 @@ from rlm.events import (
     CellStarted,
     Event,
     ModelReplied,
+    RunEnded,
     RunStarted,
     StepStarted,
 )
 from rlm.messages import Usage
 
-__all__ = ["Outline", "ended_card", "figures", "last_line", "words_of"]
+__all__ = ["Outline", "ended_card", "figures", "last_line", "problem_of", "words_of"]
 
 KEPT_STEPS = 50
 CELLS_PER_STEP = 5
 CODE_CHARS = 4_000
 WORDS_CHARS = 1_000
 ERROR_CHARS = 300
+PROBLEM_CHARS = 2_000
 MOST_BARS = 4_000
 """Of each kind: more are joined where they are too close to be told apart."""
 COLUMNS = 1_000
@@ -154,6 +157,16 @@ def figures(steps: int, usage: Usage, seconds: float) -> list[str]:
         *([] if usage.cost_usd is None else [f"${usage.cost_usd:.4f}"]),
         f"{seconds:.1f} s",
     ]
+
+
+def problem_of(ended: RunEnded | Any, answer: object) -> str:
+    """Return why a run, or its result, has no answer or only the best so far; else nothing."""
+    if ended.stop_reason == "answer":
+        return ""
+    why = (ended.detail or ended.limit or ended.stop_reason).rstrip(".")
+    if ended.stop_reason == "error" or answer is None:
+        return why[:PROBLEM_CHARS]
+    return f"Stopped early: {why[:PROBLEM_CHARS]}. This is the best answer so far."
 
 
 def ended_card(

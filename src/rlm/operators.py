@@ -16,7 +16,7 @@ from typing import Any, Generic, Literal, TypeVar
 from rlm._util.html_card import MAX_ROWS, card_html
 from rlm._util.notebook import make_room
 from rlm.api import RLM
-from rlm.cards import Outline, ended_card, figures
+from rlm.cards import Outline, ended_card, figures, problem_of
 from rlm.context import store_context
 from rlm.engine.operators import OperatorCall
 from rlm.engine.task import Task
@@ -78,7 +78,7 @@ class Results(list[Value], Generic[Value]):
             Outline(run.events),
             "" if run.stop_reason == "answer" else None,
             [self.note, *figures(0, run.usage.total, run.seconds)],
-            problem="" if run.stop_reason == "answer" else run.detail,
+            problem=problem_of(run, None),
             command=run.run_id,
         )
         first = zip(places, self[:MAX_ROWS], strict=False)

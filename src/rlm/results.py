@@ -12,7 +12,7 @@ from rlm._util.html_card import Card, card_html
 from rlm._util.notebook import make_room
 from rlm._util.safe_markdown import harmless_markdown
 from rlm._util.state_folder import usual_state_folder
-from rlm.cards import Outline, ended_card, figures
+from rlm.cards import Outline, ended_card, figures, problem_of
 from rlm.citations import Citation, footnotes
 from rlm.errors import NoAnswerError
 from rlm.events import Event
@@ -254,7 +254,7 @@ class RunResult(Struct, frozen=True, kw_only=True):
             Outline(self.events),
             None if self.answer is None else str(self.answer),
             self._figures(),
-            problem="" if self.stop_reason == "answer" else self._problem(),
+            problem=problem_of(self, self.answer),
             citations=self.citations,
             command=self._command(),
         )

@@ -12,7 +12,7 @@ from typing import Any
 from rlm._util.html_card import Card, card_html
 from rlm._util.notebook import LiveOutput
 from rlm._util.text import counted
-from rlm.cards import Outline, ended_card, figures
+from rlm.cards import Outline, ended_card, figures, problem_of
 from rlm.events import Event, OperatorStarted, OutputStreamed, RunEnded, RunStarted
 from rlm.records.recorders._progress import Progress
 
@@ -146,12 +146,11 @@ class _OneRun(_View):
     def _end(self, event: RunEnded) -> None:
         self._stop()
         facts = figures(event.steps, event.usage, event.seconds)
-        why = event.detail or event.limit or event.stop_reason
         card = ended_card(
             self._outline,
             event.answer,
             facts,
-            problem="" if event.stop_reason == "answer" else why,
+            problem=problem_of(event, event.answer),
             citations=event.citations,
             command=event.run_id,
         )
