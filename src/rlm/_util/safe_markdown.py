@@ -47,7 +47,8 @@ def reader() -> Any:
     from markdown_it import MarkdownIt
 
     made = MarkdownIt("commonmark", {"html": False, "breaks": True, "maxNesting": 60})
-    made.enable(["table", "strikethrough"]).disable("image")
+    # Without "reference", lines such as `[1]: report.txt` stay: an unused definition vanishes.
+    made.enable(["table", "strikethrough"]).disable(["image", "reference"])
     made.validateLink = lambda url: _ADDRESS.match(url) is not None  # type: ignore[method-assign]
     made.add_render_rule("link_open", _link)
     return made

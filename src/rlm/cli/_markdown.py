@@ -4,7 +4,8 @@ HTML is text, pictures are not shown, links are written out: a terminal would hi
 """
 
 import io
-from typing import Any, ClassVar
+import re
+from typing import Any, ClassVar, cast
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.markdown import Heading, Markdown, MarkdownElement
@@ -16,6 +17,7 @@ __all__ = ["rendered"]
 
 PLAIN_BLOCKS = frozenset({"paragraph_open", "paragraph_close", "inline"})
 PLAIN_WORDS = frozenset({"text", "softbreak", "hardbreak"})
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 STYLES = {
     "markdown.code": "bold cyan",
     "markdown.code_block": "cyan",
@@ -68,7 +70,7 @@ def _painted(tokens: list[Any], columns: int) -> str:
     console = Console(
         file=io.StringIO(),
         force_terminal=system is not None,
-        color_system=system,  # type: ignore[arg-type]
+        color_system=cast("Any", system),
         width=max(20, columns),
         theme=Theme(STYLES),
         markup=False,
@@ -77,4 +79,6 @@ def _painted(tokens: list[Any], columns: int) -> str:
     )
     with console.capture() as captured:
         console.print(page)
-    return "\n".join(line.rstrip() for line in captured.get().rstrip().split("\n"))
+    lines = [line.rstrip() for line in captured.get().split("\n")]
+    shown = ["" if not _COLOURS.sub("", line).strip() else line for line in lines]
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(shown)).strip("\n")

@@ -5,7 +5,7 @@ Colours are added afterwards, where the stream is a terminal that has them.
 """
 
 import io
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from rlm.cards import last_line, words_of
 from rlm.events import CellEnded, CellOutput, CellStarted, Event, ModelReplied
@@ -114,7 +114,7 @@ def _console(stream: TextIO) -> "Console | None":
     return Console(
         file=io.StringIO(),
         force_terminal=True,
-        color_system=there.color_system,  # type: ignore[arg-type]
+        color_system=cast("Any", there.color_system),
         highlight=False,
         markup=False,
         emoji=False,
