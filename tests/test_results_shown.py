@@ -11,8 +11,9 @@ from msgspec.structs import replace
 from rlm import RLM, Limits, ScriptedClient
 from rlm._util.html_card import _timeline
 from rlm._util.safe_markdown import harmless_markdown, html_of
-from rlm.cards import Outline, words_of
+from rlm.cards import Outline, figures, words_of
 from rlm.events import CallEnded
+from rlm.messages import Usage
 from rlm.results import RunResult
 
 TEXT = "Minutes\n\nThe harbour opened in 1911.\n" * 3
@@ -206,3 +207,13 @@ def test_a_fence_inside_a_block_is_no_end_of_it() -> None:
     )
     shown = asked(f"I say so.\n```repl\n{code}\n```")._repr_html_()
     assert "<strong>Step 1</strong> I say so.</p>" in shown
+
+
+def test_what_a_run_cost_is_told_in_few_words() -> None:
+    told = [figures(1, Usage(10, 5, cost_usd=cost), 1.0) for cost in (None, 0.0, 0.00001, 0.5)]
+    assert told == [
+        ["1 step", "15 tokens", "1.0 s"],
+        ["1 step", "15 tokens", "free", "1.0 s"],
+        ["1 step", "15 tokens", "under $0.0001", "1.0 s"],
+        ["1 step", "15 tokens", "$0.5000", "1.0 s"],
+    ]

@@ -154,9 +154,15 @@ def figures(steps: int, usage: Usage, seconds: float) -> list[str]:
     return [
         *([counted(steps, "step")] if steps else []),
         counted(usage.total_tokens, "token"),
-        *([] if usage.cost_usd is None else [f"${usage.cost_usd:.4f}"]),
+        *([] if usage.cost_usd is None else [_money(usage.cost_usd)]),
         f"{seconds:.1f} s",
     ]
+
+
+def _money(cost_usd: float) -> str:
+    if not cost_usd:
+        return "free"
+    return f"${cost_usd:.4f}" if cost_usd >= 0.0001 else "under $0.0001"
 
 
 def problem_of(ended: RunEnded | Any, answer: object) -> str:
