@@ -155,3 +155,16 @@ def test_a_program_may_end_with_an_open_iterator() -> None:
     )
     assert done.stdout == "RunStarted\n"
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_turn_of_a_chat_can_be_read_and_left() -> None:
+    script = ["```repl\nx = 5\nFINAL('kept')\n```", STEP, "```repl\nFINAL(x)\n```"]
+    with engine(*script) as one, one.chat("some text") as chat:
+        events = list(chat.iter("What?"))
+        assert isinstance(events[-1], RunEnded)
+        assert events[-1].answer == "kept"
+        for event in chat.iter("And then?"):
+            if isinstance(event, StepStarted):
+                break
+        assert not one.runner.running
+        assert len(chat.turns) == 1
