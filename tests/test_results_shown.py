@@ -33,6 +33,18 @@ def test_a_result_prints_as_its_answer_and_shows_as_one_line() -> None:
     assert "\n" not in line
 
 
+class Lines:
+    """A value whose repr has several lines."""
+
+    def __repr__(self) -> str:
+        return "Lines(\n  1,\n)"
+
+
+def test_an_answer_of_another_type_is_one_line_too() -> None:
+    result = replace(asked("FINAL(x)"), answer=Lines())
+    assert repr(result).startswith("<RunResult Lines(   1, ), answer, 1 step, ")
+
+
 def test_without_an_answer_it_says_why() -> None:
     result = asked("print(1)", "nothing", limits=Limits(max_steps=1, max_calls=0))
     assert result.answer is None or str(result) == str(result.answer)

@@ -226,7 +226,9 @@ class RunResult(Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         """Return one short line; the fields have everything."""
-        answer = repr(self.answer)
+        is_text = isinstance(self.answer, str)
+        answer = repr(self.answer[:SHOWN_ANSWER_CHARS] if is_text else self.answer)
+        answer = " ".join(answer.splitlines())
         if len(answer) > SHOWN_ANSWER_CHARS:
             answer = answer[: SHOWN_ANSWER_CHARS - 1] + "…"
         return f"<RunResult {answer}, {', '.join([self.stop_reason, *self._figures()])}>"
