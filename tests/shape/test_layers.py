@@ -25,6 +25,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("logger", "models", "portal", "prompts", "web"),
     ("protocols",),
     ("config", "results"),
+    ("cards",),
     ("events", "limits"),
     ("citations", "messages"),
     ("images",),

@@ -55,6 +55,7 @@ class Options(Struct, frozen=True, kw_only=True):
     setup_code: str | None = None
     preview_chars: int | None = None
     cite: bool = False
+    raw: bool = False
     samples: int = 1
 
     @property
@@ -65,6 +66,7 @@ class Options(Struct, frozen=True, kw_only=True):
             quiet=self.quiet,
             verbose=self.verbose,
             cite=self.cite,
+            raw=self.raw,
         )
 
     def limits(self) -> Limits:
@@ -140,8 +142,8 @@ def _run(
     engine = make_rlm(options, made_of, [*display.recorders, *beside])
     with engine:
         context = context_of(options.files)
-        if context is None and not options.quiet and is_piped():
-            say("Standard input is empty, so the query is asked without a context.")
+        if context is None and not options.quiet:
+            say(_without_context())
         try:
             return display.run(
                 engine,
@@ -155,6 +157,12 @@ def _run(
             )
         except UnknownPriceError as error:
             raise unknown_price(made_of.choice.names) from error
+
+
+def _without_context() -> str:
+    if is_piped():
+        return "Standard input is empty, so the query is asked without a context."
+    return "There is no context: the model answers from what it knows. Add one with -f FILE."
 
 
 def make_rlm(options: Options, made_of: Setting, recorders: list[Recorder]) -> RLM:

@@ -24,6 +24,7 @@ __all__ = [
     "price_option",
     "prices",
     "quiet_option",
+    "raw_option",
     "recorded_argument",
     "run_argument",
     "setup_code_option",
@@ -189,9 +190,16 @@ strategy_option = click.option(
     help="rlm (the loop), direct (one plain request), mapreduce (a request per part), or auto, "
     "which small models use by default; all others use rlm.",
 )
-quiet_option = click.option("--quiet", is_flag=True, help="Write only errors to standard error.")
+quiet_option = click.option(
+    "-q", "--quiet", is_flag=True, help="Write only errors to standard error."
+)
+raw_option = click.option(
+    "--raw", is_flag=True, help="In a terminal, print the answer as it is, not as Markdown."
+)
 verbose_option = click.option(
-    "--verbose", is_flag=True, help="Also write the code and output of cells to standard error."
+    "--verbose",
+    is_flag=True,
+    help="Also write what the model says, its code, and the output of cells to standard error.",
 )
 
 run_argument = click.argument("run", shell_complete=complete_runs)
@@ -246,6 +254,7 @@ _GOING_ON = (
         type=click.Path(path_type=Path),
         help="Write a log of every event of the run to this folder, as JSON lines.",
     ),
+    raw_option,
     quiet_option,
     verbose_option,
 )

@@ -1,6 +1,7 @@
 """Write answers, tables and files."""
 
 import json
+import os
 import shutil
 import sys
 import textwrap
@@ -100,18 +101,20 @@ def show(
     quiet: bool,
     resumable: bool = False,
     cite: bool = False,
+    raw: bool = False,
     beside: Mapping[str, Any] | None = None,
 ) -> int:
     """Print a result and, if it is `resumable`, how to continue; return the exit code.
 
-    `cite` adds footnotes. `beside` holds facts that come first in its JSON.
+    `cite` adds footnotes; a `raw` answer is not rendered. `beside` holds facts that come first in
+    its JSON.
     """
     if as_json:
         click.echo(as_harmless_json({**(beside or {}), **_facts(result, model)}))
     elif typed and (result.stop_reason == "answer" or result.answer is not None):
         click.echo(as_harmless_json(result.answer))
     elif result.answer is not None:
-        _show_answer(str(result.answer))
+        _show_answer(str(result.answer), raw=raw)
     if cite and not as_json:
         _show_footnotes(result, quiet=quiet)
     if result.samples and not quiet:
@@ -132,12 +135,17 @@ def how_to_go_on(run_id: str, more: str | None = None) -> str:
     return f"Continue with: rlm resume {run_id}" + (f" {more}" if more else "")
 
 
-def _show_answer(answer: str) -> None:
-    """Print harmless text to a terminal; elsewhere the exact bytes and a newline."""
-    if sys.stdout is not None and sys.stdout.isatty():
-        click.echo(harmless(answer))
-    else:
+def _show_answer(answer: str, *, raw: bool = True) -> None:
+    """Print harmless text to a terminal, as Markdown if it is; elsewhere the exact bytes."""
+    if sys.stdout is None or not sys.stdout.isatty():
         click.echo(_exact(answer))
+        return
+    text = harmless(answer)
+    if not raw and os.environ.get("TERM", "dumb") != "dumb":
+        from rlm.cli._markdown import rendered
+
+        text = rendered(text, terminal_width()) or text
+    click.echo(text)
 
 
 def _show_footnotes(result: RunResult, *, quiet: bool) -> None:

@@ -132,11 +132,16 @@ class ResumeOptions(Struct, frozen=True, kw_only=True):
     log_dir: Path | None
     quiet: bool
     verbose: bool
+    raw: bool = False
 
     @property
     def manner(self) -> Manner:
         return Manner(
-            as_json=self.as_json, log_dir=self.log_dir, quiet=self.quiet, verbose=self.verbose
+            as_json=self.as_json,
+            log_dir=self.log_dir,
+            quiet=self.quiet,
+            verbose=self.verbose,
+            raw=self.raw,
         )
 
     def limits(self) -> dict[str, Any]:

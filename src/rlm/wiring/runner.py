@@ -93,6 +93,7 @@ class Runner:
                     task, session, record.run_id, record.journal, listening, config, own_budget
                 )
                 record.keep(result)
+            result = replace(result, journal_path=record.path)
         return result if kind is None else await with_typed_answer(result, kind)
 
     async def resume_operator(

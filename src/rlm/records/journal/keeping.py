@@ -35,6 +35,11 @@ class Record:
     def recorders(self) -> tuple[Recorder, ...]:
         return () if self.journal is None else (self.journal,)
 
+    @property
+    def path(self) -> str | None:
+        """The file of the journal."""
+        return None if self.journal is None else str(self.journal.path)
+
     def keep(self, result: RunResult) -> None:
         if self.journal is not None:
             from rlm.records.journal.facts import result_facts

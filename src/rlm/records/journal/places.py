@@ -7,6 +7,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from rlm._util.state_folder import usual_state_folder
 from rlm.errors import ConfigError
 
 __all__ = ["Places", "RunFile"]
@@ -38,13 +39,8 @@ class Places:
 
     @classmethod
     def usual(cls, variables: Mapping[str, str]) -> "Places":
-        """Return `RLM_STATE_DIR`, else a folder below the XDG state folder."""
-        if named := variables.get("RLM_STATE_DIR"):
-            return cls(Path(named).expanduser())
-        state = variables.get("XDG_STATE_HOME", "")
-        # The specification wants relative paths to be ignored.
-        base = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
-        return cls(base / "rlm")
+        """Return those of the usual state folder."""
+        return cls(usual_state_folder(variables))
 
     def prepare(self) -> None:
         """Create the folders, readable only by their owner."""
