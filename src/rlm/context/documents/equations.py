@@ -9,6 +9,7 @@ _SPACE = "{http://schemas.openxmlformats.org/officeDocument/2006/math}"
 EQUATION = f"{_SPACE}oMath"
 EQUATION_PARAGRAPH = f"{_SPACE}oMathPara"
 
+_LINE_END = " \\\\ "
 _OPERATORS = {"∑": "\\sum", "∏": "\\prod", "∫": "\\int", "⋃": "\\bigcup", "⋂": "\\bigcap"}
 _ACCENTS = {
     "\u0300": "\\grave",
@@ -104,15 +105,15 @@ def _bar(element: Element) -> str:
 
 
 def _matrix(element: Element) -> str:
-    rows = (
+    rows = _LINE_END.join(
         " & ".join(latex(cell) for cell in row.findall(f"{_SPACE}e"))
         for row in element.findall(f"{_SPACE}mr")
     )
-    return f"\\begin{{matrix}}{' \\\\ '.join(rows)}\\end{{matrix}}"
+    return f"\\begin{{matrix}}{rows}\\end{{matrix}}"
 
 
 def _array(element: Element) -> str:
-    return " \\\\ ".join(latex(each) for each in element.findall(f"{_SPACE}e"))
+    return _LINE_END.join(latex(each) for each in element.findall(f"{_SPACE}e"))
 
 
 _PARTS: dict[str, Callable[[Element], str]] = {

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 from rlm.context.documents.archive import Archive
 from rlm.context.documents.tables import sparse_table
 
-__all__ = ["in_words", "sheet_text", "text_of"]
+__all__ = ["Row", "in_words", "joined", "sheet_text", "text_of"]
 
 _FORMULA = re.compile(rb"<(?:\w+:)?f[\s>/]")
 Row = dict[int, str]
@@ -29,7 +29,13 @@ def text_of(file: BinaryIO) -> str:
         source = formulas[sheet.title] if formulas is not None else None
         hidden = sheet.sheet_state != "visible"
         texts.append(sheet_text(sheet.title, _rows(sheet, source), hidden=hidden))
-    return "\n\n".join(texts)
+    return joined(texts)
+
+
+def joined(sheets: Iterable[str]) -> str:
+    """Return the sheets of a workbook; nothing if all are empty."""
+    found = list(sheets)
+    return "\n\n".join(found) if any("\n" in each for each in found) else ""
 
 
 def sheet_text(title: str, rows: Iterable[Row], *, hidden: bool) -> str:

@@ -26,7 +26,7 @@ def text_of(file: BinaryIO) -> str:
             if "encrypted" in str(error):
                 raise Refused("it is protected by a password; save it without one") from error
             raise
-        return "\n\n".join(
+        return excel.joined(
             excel.sheet_text(sheet.name, _rows(xlrd, book, sheet), hidden=bool(sheet.visibility))
             for sheet in book.sheets()
         )

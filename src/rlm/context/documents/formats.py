@@ -67,7 +67,7 @@ def convert(path: str, suffix: str) -> str | dict[str, str]:
         return {"refused": str(error)}
     except RecursionError:
         return {"refused": "its parts are nested too deeply; hand in its text"}
-    except Exception as error:  # noqa: BLE001 - a damaged document makes libraries raise anything
+    except Exception as error:  # A damaged document makes libraries raise anything.
         if any(isinstance(each, MemoryError) for each in _causes(error)):
             raise MemoryError from error
         words = " ".join(str(error)[:2_000].split())[:200]

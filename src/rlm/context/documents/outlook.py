@@ -54,7 +54,7 @@ class _Message:
 
     def _html(self) -> str:
         data = self._stream(f"__substg1.0_{_HTML:04X}{_BINARY}")
-        return markdown_of(data if data else self._text(_HTML))
+        return markdown_of(data or self._text(_HTML))
 
     def _text(self, tag: int, folder: str = "") -> str:
         data = self._stream(f"{folder}__substg1.0_{tag:04X}{_UNICODE}")

@@ -4,8 +4,9 @@ import importlib
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from rlm.context.documents.pdf_tables import Rule, Segment, find_tables
+from rlm.context.documents.pdf_tables import Rule, Segment, find_tables, join_rules
 from rlm.context.documents.refusing import Refused
+from rlm.context.documents.right_to_left import in_reading_order
 
 __all__ = ["text_of"]
 
@@ -34,15 +35,18 @@ def text_of(file: BinaryIO) -> str:
 
 
 def _page_text(page: Any, layout: Any) -> str:
-    blocks = [_Block(each, layout) for each in _walk(page, layout, layout.LTTextBox)]
-    rules = [rule for each in _walk(page, layout, layout.LTCurve) for rule in _rules(each)]
-    segments = [each for block in blocks for line in block.lines for each in line]
+    shapes = _walk(page, layout, layout.LTCurve)
+    rules = join_rules(rule for each in shapes for rule in _rules(each))
+    reader = _LineReader(rules, layout)
+    blocks = [reader.lines_of(each) for each in _walk(page, layout, layout.LTTextBox)]
+    segments = [each for block in blocks for line in block for each in line]
     tables = find_tables(segments, rules)
     owners = {id(each): found for found in tables for each in found.segments}
-    texts, shown = [], set()
+    texts: list[str] = []
+    shown: set[int] = set()
     for block in blocks:
         lines: list[str] = []
-        for line in block.lines:
+        for line in block:
             found = next((owners[id(each)] for each in line if id(each) in owners), None)
             if found is not None and id(found) not in shown:
                 shown.add(id(found))
@@ -55,12 +59,53 @@ def _page_text(page: Any, layout: Any) -> str:
     return "\n\n".join(text for text in texts if text.strip())
 
 
-class _Block:
-    """A block of text as pdfminer found it: lines, each of segments that wide gaps divide."""
+class _LineReader:
+    """Divides lines of text into segments: at wide gaps, and where a vertical line is drawn."""
 
-    def __init__(self, box: Any, layout: Any) -> None:
-        vertical = isinstance(box, layout.LTTextBoxVertical)
-        self.lines = [_segments(line, layout, whole=vertical) for line in box]
+    def __init__(self, rules: list[Rule], layout: Any) -> None:
+        self._layout = layout
+        self._walls = [each for each in rules if not each.is_horizontal]
+
+    def lines_of(self, box: Any) -> list[list[Segment]]:
+        if isinstance(box, self._layout.LTTextBoxVertical):
+            return [_whole(line) for line in box]
+        return [self._segments(line) for line in box]
+
+    def _segments(self, line: Any) -> list[Segment]:
+        middle = (line.y0 + line.y1) / 2
+        walls = [
+            each.x0
+            for each in self._walls
+            if each.y0 <= middle <= each.y1 and line.x0 < each.x0 < line.x1
+        ]
+        groups: list[list[Any]] = [[]]
+        end: float | None = None
+        for each in line:
+            if isinstance(each, self._layout.LTChar):
+                if end is not None and _divides(end, each.x0, _GAP * line.height, walls):
+                    groups.append([])
+                    end = None
+                end = each.x1 if end is None else max(end, each.x1)
+            groups[-1].append(each)
+        return [found for group in groups for found in self._segment(group, line)]
+
+    def _segment(self, group: list[Any], line: Any) -> Iterator[Segment]:
+        """Yield the segment of some characters; pdfminer added the spaces between words."""
+        placed = [each for each in group if isinstance(each, self._layout.LTChar)]
+        text = "".join(each.get_text() for each in group).strip()
+        if placed and text:
+            goes_right = placed[0].x0 <= placed[-1].x0
+            x0, x1 = min(each.x0 for each in placed), max(each.x1 for each in placed)
+            yield Segment(x0, line.y0, x1, line.y1, in_reading_order(text) if goes_right else text)
+
+
+def _whole(line: Any) -> list[Segment]:
+    text = line.get_text().strip()
+    return [Segment(line.x0, line.y0, line.x1, line.y1, text)] if text else []
+
+
+def _divides(end: float, start: float, gap: float, walls: list[float]) -> bool:
+    return start - end > gap or any(end <= wall + 1 and wall - 1 <= start for wall in walls)
 
 
 def _walk(container: Any, layout: Any, kind: Any) -> Iterator[Any]:
@@ -74,28 +119,6 @@ def _walk(container: Any, layout: Any, kind: Any) -> Iterator[Any]:
             yield each
         elif isinstance(each, layout.LTFigure):
             left.append(iter(each))
-
-
-def _segments(line: Any, layout: Any, *, whole: bool) -> list[Segment]:
-    found: list[Segment] = []
-    start: Any = None
-    x0 = x1 = 0.0
-    text = ""
-    for each in line:
-        if not isinstance(each, layout.LTChar):
-            text += each.get_text()  # A space or line end that pdfminer added.
-            continue
-        wide = not whole and abs(each.x0 - x1) > _GAP * line.height and each.x0 > x1
-        if start is not None and wide:
-            found.append(Segment(x0, line.y0, x1, line.y1, text.strip()))
-            start, text = None, ""
-        if start is None:
-            start, x0, x1 = each, each.x0, each.x1
-        x0, x1 = min(x0, each.x0), max(x1, each.x1)
-        text += each.get_text()
-    if start is not None or text.strip():
-        found.append(Segment(x0, line.y0, x1, line.y1, text.strip()))
-    return [each for each in found if each.text]
 
 
 def _rules(shape: Any) -> Iterator[Rule]:

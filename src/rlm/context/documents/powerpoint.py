@@ -28,10 +28,15 @@ def text_of(file: BinaryIO) -> str:
         "ppt/presentation.xml",
     )
     related = archive.related(main)
-    slides = archive.xml(main).iterfind(f"{_P}sldIdLst/{_P}sldId")
-    names = [related[each.get(f"{_R}id", "")][1] for each in slides]
+    listed = archive.xml(main).iterfind(f"{_P}sldIdLst/{_P}sldId")
+    names = [related[each.get(f"{_R}id", "")][1] for each in listed]
+    slides = [_Slide(archive, name) for name in names]
+    texts = [slide.text() for slide in slides]
+    if not any(texts):
+        return ""
     return "\n\n".join(
-        _Slide(archive, name).text(number) for number, name in enumerate(names, start=1)
+        f"<!-- Slide number: {number}{slide.remark} -->\n\n{text}".strip()
+        for number, (slide, text) in enumerate(zip(slides, texts, strict=True), start=1)
     )
 
 
@@ -41,9 +46,12 @@ class _Slide:
         self._root = archive.xml(name)
         self._related = archive.related(name)
 
-    def text(self, number: int) -> str:
-        hidden = " (hidden)" if self._root.get("show") in {"0", "false"} else ""
-        parts = [f"<!-- Slide number: {number}{hidden} -->"]
+    @property
+    def remark(self) -> str:
+        return " (hidden)" if self._root.get("show") in {"0", "false"} else ""
+
+    def text(self) -> str:
+        parts: list[str] = []
         tree = self._root.find(f"{_P}cSld/{_P}spTree")
         if tree is not None:
             parts.extend(self._shapes(tree))
@@ -145,8 +153,7 @@ def _picture(shape: Element) -> str:
 
 def _table_text(found: Element) -> str:
     rows = [
-        [_frame_text(cell) for cell in row.iterfind(f"{_A}tc")]
-        for row in found.iterfind(f"{_A}tr")
+        [_frame_text(cell) for cell in row.iterfind(f"{_A}tc")] for row in found.iterfind(f"{_A}tr")
     ]
     return table(rows)
 
@@ -161,14 +168,19 @@ def _chart_text(chart: Element) -> str:
     categories: dict[int, str] = {}
     for each in series:
         categories = categories or _points(_first(each, "cat", "xVal"))
+    indexes = sorted({*categories, *(index for found in values for index in found)})
     rows = [["Category", *names]]
-    for index in sorted({*categories, *(index for found in values for index in found)}):
-        rows.append([categories.get(index, ""), *(found.get(index, "") for found in values)])
+    rows.extend(
+        [categories.get(index, ""), *(found.get(index, "") for found in values)]
+        for index in indexes
+    )
     return f"### Chart{f': {words}' if words else ''}\n\n{table(rows)}"
 
 
 def _first(series: Element, *names: str) -> Element | None:
-    return next((found for name in names if (found := series.find(f"{_C}{name}")) is not None), None)
+    return next(
+        (found for name in names if (found := series.find(f"{_C}{name}")) is not None), None
+    )
 
 
 def _points(source: Element | None) -> dict[int, str]:

@@ -21,14 +21,32 @@ _STYLES = "comment-reference => sup"
 def text_of(file: BinaryIO) -> str:
     """Return the text of a document."""
     mammoth = importlib.import_module("mammoth")
-    prepared = _prepared(Archive(file))
+    archive = Archive(file)
     found = mammoth.convert_to_html(
-        prepared,
+        _prepared(archive),
         style_map=_STYLES,
         include_embedded_style_map=False,
         convert_image=mammoth.images.img_element(_no_source),
     )
-    return markdown_of(str(found.value))
+    text = markdown_of(str(found.value))
+    return "\n\n".join(each for each in (text, *_margins(archive)) if each)
+
+
+def _margins(archive: Archive) -> list[str]:
+    """Return the headers and footers of pages, each once: mammoth leaves them out."""
+    mains = [name for kind, name in archive.related("").values() if kind == "officeDocument"]
+    found: dict[str, None] = {}
+    for kind, name in archive.related(mains[0]).values() if mains else ():
+        if kind in {"header", "footer"} and name in archive:
+            paragraphs = archive.xml(name).iter(f"{_SPACE}p")
+            texts = (
+                "".join(each.text or "" for each in paragraph.iter(f"{_SPACE}t"))
+                for paragraph in paragraphs
+            )
+            words = " ".join(" ".join(texts).split())
+            if words:
+                found[f"**{kind.capitalize()}:** {words}"] = None
+    return list(found)
 
 
 def _no_source(image: Any) -> dict[str, str]:
