@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 from xml.parsers import expat
 
-from rlm.context.documents.refusing import Refused
+from rlm.context.documents.formats import Refused
 
 __all__ = ["Archive"]
 

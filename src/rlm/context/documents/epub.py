@@ -4,8 +4,8 @@ from typing import BinaryIO
 from xml.etree.ElementTree import Element
 
 from rlm.context.documents.archive import Archive
+from rlm.context.documents.formats import Refused
 from rlm.context.documents.html import markdown_of
-from rlm.context.documents.refusing import Refused
 
 __all__ = ["text_of"]
 

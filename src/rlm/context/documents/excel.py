@@ -1,6 +1,7 @@
-"""Text of Excel workbooks: each sheet as a table of the values that its cells show or compute."""
+"""Text of Excel workbooks, old and new: each sheet as a table of the values of its cells."""
 
 import importlib
+import io
 import itertools
 import re
 from collections.abc import Iterable, Iterator
@@ -8,43 +9,31 @@ from datetime import date, datetime, time, timedelta
 from typing import Any, BinaryIO
 
 from rlm.context.documents.archive import Archive
+from rlm.context.documents.formats import Refused
 from rlm.context.documents.tables import sparse_table
 
-__all__ = ["Row", "in_words", "joined", "sheet_text", "text_of"]
+__all__ = ["text_of"]
 
 _FORMULA = re.compile(rb"<(?:\w+:)?f[\s>/]")
-Row = dict[int, str]
+_COMPUTED = re.compile(rb"(?:</(?:\w+:)?f>|/>)\s*<(?:\w+:)?v>[^<]")
+_Row = dict[int, str]
 
 
 def text_of(file: BinaryIO) -> str:
-    """Return the text of a workbook."""
-    archive = Archive(file)
-    openpyxl = importlib.import_module("openpyxl")
-    values = openpyxl.load_workbook(file, read_only=True, data_only=True, keep_links=False)
-    formulas = None
-    if _has_formulas(archive):
-        formulas = openpyxl.load_workbook(file, read_only=True, keep_links=False)
-    texts = []
-    for sheet in values.worksheets:
-        source = formulas[sheet.title] if formulas is not None else None
-        hidden = sheet.sheet_state != "visible"
-        texts.append(sheet_text(sheet.title, _rows(sheet, source), hidden=hidden))
-    return joined(texts)
+    """Return the text of a workbook; its content tells the format, because names often lie."""
+    is_package = file.read(2) == b"PK"
+    file.seek(0)
+    sheets = list(_package_sheets(file) if is_package else _old_sheets(file.read()))
+    return "\n\n".join(sheets) if any("\n" in each for each in sheets) else ""
 
 
-def joined(sheets: Iterable[str]) -> str:
-    """Return the sheets of a workbook; nothing if all are empty."""
-    found = list(sheets)
-    return "\n\n".join(found) if any("\n" in each for each in found) else ""
-
-
-def sheet_text(title: str, rows: Iterable[Row], *, hidden: bool) -> str:
+def _sheet_text(title: str, rows: Iterable[_Row], *, hidden: bool) -> str:
     """Return one sheet under its name; rows and columns that are empty are left out."""
     head = f"## {' '.join(title.split())}{' (hidden)' if hidden else ''}"
     return f"{head}\n{sparse_table(rows)}".strip()
 
 
-def in_words(value: Any) -> str:
+def _in_words(value: Any) -> str:
     """Return a value as people write it: no time if it is midnight, no fraction if it is zero."""
     if isinstance(value, bool):
         return "TRUE" if value else "FALSE"
@@ -61,7 +50,23 @@ def in_words(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def _rows(sheet: Any, source: Any) -> Iterator[Row]:
+# -- .xlsx ----------------------------------------------------------------------------------------
+
+
+def _package_sheets(file: BinaryIO) -> Iterator[str]:
+    archive = Archive(file)
+    openpyxl = importlib.import_module("openpyxl")
+    values = openpyxl.load_workbook(file, read_only=True, data_only=True, keep_links=False)
+    formulas = None
+    if _was_never_computed(archive):
+        formulas = openpyxl.load_workbook(file, read_only=True, keep_links=False)
+    for sheet in values.worksheets:
+        source = formulas[sheet.title] if formulas is not None else None
+        hidden = sheet.sheet_state != "visible"
+        yield _sheet_text(sheet.title, _rows(sheet, source), hidden=hidden)
+
+
+def _rows(sheet: Any, source: Any) -> Iterator[_Row]:
     """Yield the cells of each row by column; a formula that was never computed stays a formula."""
     sheet.reset_dimensions()  # What a file says about its size may be wrong.
     found = sheet.iter_rows(values_only=True)
@@ -76,12 +81,12 @@ def _rows(sheet: Any, source: Any) -> Iterator[Row]:
         yield _row(row, formulas)
 
 
-def _row(row: tuple[Any, ...], formulas: tuple[Any, ...] = ()) -> Row:
+def _row(row: tuple[Any, ...], formulas: tuple[Any, ...] = ()) -> _Row:
     cells = {}
     for column, value in enumerate(row):
         if value is None and column < len(formulas):
             value = _formula(formulas[column])
-        if value is not None and (text := in_words(value)).strip():
+        if value is not None and (text := _in_words(value)).strip():
             cells[column] = text
     return cells
 
@@ -92,10 +97,45 @@ def _formula(found: Any) -> str | None:
     return text if isinstance(text, str) else None
 
 
-def _has_formulas(archive: Archive) -> bool:
-    """Return whether any part has an element `f`, to read the formulas only then."""
-    return any(
-        _FORMULA.search(archive.read(name))
-        for name in archive.names
-        if "worksheets/" in name.lower()
+def _was_never_computed(archive: Archive) -> bool:
+    """Return whether there are formulas and no stored result: a program wrote it, not Excel."""
+    sheets = [name for name in archive.names if "worksheets/" in name.lower()]
+    return any(_FORMULA.search(archive.read(name)) for name in sheets) and not any(
+        _COMPUTED.search(archive.read(name)) for name in sheets
     )
+
+
+# -- .xls -----------------------------------------------------------------------------------------
+
+
+def _old_sheets(data: bytes) -> Iterator[str]:
+    xlrd = importlib.import_module("xlrd")
+    try:
+        book = xlrd.open_workbook(file_contents=data, logfile=io.StringIO(), ragged_rows=True)
+    except xlrd.XLRDError as error:
+        if any(words in str(error) for words in ("encrypted", "Can't find workbook")):
+            raise Refused("it is protected by a password; save it without one") from error
+        raise
+    for sheet in book.sheets():
+        rows = _old_rows(xlrd, book, sheet)
+        yield _sheet_text(sheet.name, rows, hidden=bool(sheet.visibility))
+
+
+def _old_rows(xlrd: Any, book: Any, sheet: Any) -> Iterator[_Row]:
+    for number in range(sheet.nrows):
+        texts = ((column, _text(xlrd, book, cell)) for column, cell in enumerate(sheet.row(number)))
+        yield {column: text for column, text in texts if text.strip()}
+
+
+def _text(xlrd: Any, book: Any, cell: Any) -> str:
+    if cell.ctype == xlrd.XL_CELL_DATE:
+        try:
+            found = xlrd.xldate.xldate_as_datetime(cell.value, book.datemode)
+        except (ValueError, OverflowError):
+            return _in_words(cell.value)
+        return _in_words(found.time() if 0 <= cell.value < 1 else found)
+    if cell.ctype == xlrd.XL_CELL_ERROR:
+        return str(xlrd.error_text_from_code.get(cell.value, "#ERROR"))
+    if cell.ctype == xlrd.XL_CELL_BOOLEAN:
+        return _in_words(bool(cell.value))
+    return _in_words(cell.value if cell.value != "" else None)

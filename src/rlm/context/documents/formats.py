@@ -8,10 +8,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from rlm.context.documents.refusing import Refused
 from rlm.context.opening import open_regular
 
-__all__ = ["FORMATS", "convert", "missing_module", "preload"]
+__all__ = ["FORMATS", "Refused", "convert", "missing_module", "preload"]
+
+
+class Refused(Exception):
+    """A document that cannot be converted; the message is a clause that says what to do."""
 
 
 class Format(NamedTuple):
@@ -22,6 +25,7 @@ class Format(NamedTuple):
 
 
 _HTML = Format("html", ("bs4", "markdownify"))
+_EXCEL = Format("excel", ("openpyxl", "xlrd"))
 FORMATS = {
     ".docx": Format("word", ("mammoth", *_HTML.packages)),
     ".epub": Format("epub", _HTML.packages),
@@ -30,8 +34,8 @@ FORMATS = {
     ".msg": Format("outlook", ("olefile", *_HTML.packages)),
     ".pdf": Format("pdf", ("pdfminer",)),
     ".pptx": Format("powerpoint", ()),
-    ".xls": Format("excel_old", ("xlrd",)),
-    ".xlsx": Format("excel", ("openpyxl",)),
+    ".xls": _EXCEL,
+    ".xlsx": _EXCEL,
 }
 
 

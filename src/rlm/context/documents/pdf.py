@@ -4,8 +4,8 @@ import importlib
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
+from rlm.context.documents.formats import Refused
 from rlm.context.documents.pdf_tables import Rule, Segment, find_tables, join_rules
-from rlm.context.documents.refusing import Refused
 from rlm.context.documents.right_to_left import in_reading_order
 
 __all__ = ["text_of"]
