@@ -11,7 +11,7 @@ import pytest
 from rlm._util.limited import in_thread
 from rlm.context import documents, store_context
 from rlm.errors import ConfigError
-from tests.context.bombs import BOMBS
+from tests.context.documents.bombs import BOMBS
 from tests.context.helpers import seen_by_worker
 
 pytestmark = [

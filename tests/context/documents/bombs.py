@@ -5,7 +5,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tests.context.office import OFFICE, VENDOR, _package, _relation
+from tests.context.documents.office import OFFICE, VENDOR, _package, _relation
 
 __all__ = ["BOMBS"]
 
