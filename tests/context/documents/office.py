@@ -113,13 +113,13 @@ def write_pptx(
     )
 
 
-def write_xlsx(path: Path, rows: tuple[tuple[str, ...], ...]) -> Path:
+def write_xlsx(path: Path, rows: tuple[tuple[str, ...], ...], more: str = "") -> Path:
     space = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
     cells = "".join(
         "<row>" + "".join(f'<c t="inlineStr"><is><t>{cell}</t></is></c>' for cell in row) + "</row>"
         for row in rows
     )
-    sheet = f'<worksheet xmlns="{space}"><sheetData>{cells}</sheetData></worksheet>'
+    sheet = f'<worksheet xmlns="{space}"><sheetData>{cells}{more}</sheetData></worksheet>'
     book = (
         f'<workbook xmlns="{space}" xmlns:r="{OFFICE}/relationships"><sheets>'
         '<sheet name="Staff" sheetId="1" r:id="rId1"/></sheets></workbook>'

@@ -46,9 +46,10 @@ def test_deep_nesting() -> None:
 
 
 def test_large_and_many_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_MAX_PART_BYTES", 3 << 20)
-    with pytest.raises(Refused, match=r"its part 'a' has 4 MiB; hand in a part of it"):
-        Archive(package(a=b"x" * (4 << 20)))
+    monkeypatch.setattr(module, "_FREE_BYTES", 3 << 20)
+    Archive(package(a=b"x" * (3 << 20)))
+    with pytest.raises(Refused, match="it unpacks to 8 MiB; hand in a part of it, or its text"):
+        Archive(package(a=b"x" * (4 << 20), b=b"x" * (4 << 20)))
     monkeypatch.setattr(module, "_MAX_PARTS", 2)
     with pytest.raises(Refused, match="more than 2 parts"):
         Archive(package(a="", b="", c=""))

@@ -1,5 +1,6 @@
 """Read ZIP packages of XML parts: Office documents and EPUB books, which may be hostile."""
 
+import os
 import posixpath
 import zipfile
 from collections.abc import Iterator
@@ -14,7 +15,9 @@ from rlm.context.documents.formats import Refused
 __all__ = ["Archive"]
 
 _MAX_PARTS = 100_000
-_MAX_PART_BYTES = 1 << 30
+_FREE_BYTES, _MAX_RATIO = 64 << 20, 200
+"""How much any package may unpack to, and how many times its size; XML is a tenth if packed."""
+
 _MAX_DEPTH = 1_000
 _READ_BYTES = 1 << 16
 _OLD_FORMAT = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
@@ -32,11 +35,15 @@ class Archive:
                 "it is protected by a password or in an older format; save it anew without a "
                 "password, in the format that its name says"
             )
+        size = file.seek(0, os.SEEK_END)
         file.seek(0)
         self._zip = zipfile.ZipFile(file)
         infos = self._zip.infolist()
         if len(infos) > _MAX_PARTS:
             raise Refused(f"it has more than {_MAX_PARTS:,} parts; hand in its text")
+        whole = sum(each.file_size for each in infos)
+        if whole > _FREE_BYTES + _MAX_RATIO * size:
+            raise Refused(f"it unpacks to {whole >> 20:,} MiB; hand in a part of it, or its text")
         self._infos = {each.filename: each for each in infos}
         if any(each.flag_bits & 1 for each in infos):
             raise Refused("it is protected by a password; save it without one")
@@ -89,10 +96,7 @@ class Archive:
     # -- checks ------------------------------------------------------------------------------
 
     def _check(self, name: str) -> None:
-        """Refuse a part that is too large, nested too deeply, or that declares entities."""
-        if self._infos[name].file_size > _MAX_PART_BYTES:
-            size = self._infos[name].file_size >> 20
-            raise Refused(f"its part {name[-100:]!r} has {size:,} MiB; hand in a part of it")
+        """Refuse a part that is nested too deeply, or that declares entities."""
         if name.lower().endswith(".svg"):
             return  # A picture, never parsed; drawing programs declare entities in them.
         blocks = self._blocks(name)

@@ -70,6 +70,12 @@ def _converter() -> Any:
                 source = el.get("data-src") or "image"
             return f"![{' '.join((el.get('alt') or '').split())}]({source})"
 
+        def convert_td(self, el: Any, text: str, parent_tags: Any) -> Any:
+            return super().convert_td(el, text.replace("|", "\\|"), parent_tags)
+
+        def convert_th(self, el: Any, text: str, parent_tags: Any) -> Any:
+            return super().convert_th(el, text.replace("|", "\\|"), parent_tags)
+
         def convert_input(self, el: Any, text: str, parent_tags: Any) -> str:
             if el.get("type") != "checkbox":
                 return ""

@@ -53,8 +53,8 @@ class _Message:
         return f"# Email Message\n\n{head}\n\n## Content\n\n{body}" if head or body else ""
 
     def _html(self) -> str:
-        data = self._stream(f"__substg1.0_{_HTML:04X}{_BINARY}")
-        return markdown_of(data or self._text(_HTML))
+        data = self._stream(f"__substg1.0_{_HTML:04X}{_BINARY}") or b""
+        return markdown_of(data.rstrip(b"\0") or self._text(_HTML))
 
     def _text(self, tag: int, folder: str = "") -> str:
         data = self._stream(f"{folder}__substg1.0_{tag:04X}{_UNICODE}")

@@ -2,7 +2,11 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from rlm.context.documents.formats import Refused
+
 __all__ = ["sparse_table", "table"]
+
+_MAX_CELLS = 50_000_000
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
@@ -25,6 +29,10 @@ def sparse_table(rows: Iterable[Mapping[int, str]]) -> str:
     columns = sorted({column for row in kept for column in row})
     if not columns:
         return ""
+    if len(kept) * len(columns) > _MAX_CELLS:
+        raise Refused(
+            f"it has a table of {len(kept):,} rows and {len(columns):,} columns; hand in a part of it"
+        )
     lines = [_line([_cell(row.get(column, "")) for column in columns]) for row in kept]
     lines.insert(1, _line(["---"] * len(columns)))
     return "\n".join(lines)
