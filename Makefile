@@ -105,11 +105,11 @@ test-heavy: $(ready) ## run the tests marked heavy
 
 documents := build/venv-documents
 
-test-documents: ## test PDF, Office and EPUB files with the real converter
+test-documents: ## test PDF, Office, EPUB and Outlook files with the real libraries
 	@sh .ci/venv $(PYTHON) $(documents)
 	@$(documents)/bin/python -m pip install $(pip_flags) --require-hashes -r requirements/documents.txt
 	@$(documents)/bin/python -m pip install $(pip_flags) --no-deps --no-build-isolation -e .
-	@$(documents)/bin/python -m pytest tests/context/test_documents.py tests/context/test_document_bombs.py $(ARGS)
+	@$(documents)/bin/python -m pytest tests/context/documents $(ARGS)
 
 adapters := build/venv-litellm build/venv-local-model build/venv-otel
 sdks := build/venv-sdks

@@ -19,7 +19,10 @@ from rlm.wiring.registry import PROVIDERS, make_client, make_environment, split_
 
 SESSION_SECONDS = 30.0
 EXTRAS = {
-    "documents": (("markitdown",), "PDF, Office and HTML files as contexts"),
+    "documents": (
+        ("bs4", "mammoth", "markdownify", "olefile", "openpyxl", "pdfminer", "xlrd"),
+        "PDF, Office and HTML files as contexts",
+    ),
     "mcp": (("mcp",), "rlm mcp, and tools of MCP servers"),
     "otel": (("opentelemetry",), "spans and metrics for OpenTelemetry"),
     "server": (("prometheus_client", "python_multipart"), "rlm serve"),
