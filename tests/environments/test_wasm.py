@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("eryx", reason="pyeryx is not installed; `make test-wasm` does that")
 
 from rlm.environments.wasm import WasmEnvironment
-from rlm.environments.wasm.process import private_folder
+from rlm.environments.wasm.process import ChildProcess, private_folder
 from rlm.errors import ConfigError, ProtocolViolation, SessionDied, SessionError
 from rlm.testing.attacks import ATTACKS, attack
 from rlm.testing.conformance import CHECKS, Report, check
@@ -240,7 +240,43 @@ async def test_a_spare_is_taken_and_a_dead_one_replaced() -> None:
 async def test_a_context_has_no_name_on_disk(repl: Repl, own_cache: Path) -> None:
     await repl.load("secret-of-the-context" * 1000)
     await repl.lives()
-    assert {name.partition("-")[0] for name in os.listdir(own_cache)} == {"compiled", "eryx"}  # noqa: PTH208
+    assert kinds_of_folders(own_cache) == {"compiled", "eryx"}
+
+
+def kinds_of_folders(cache: Path) -> set[str]:
+    return {path.name.partition("-")[0] for path in cache.iterdir()}
+
+
+async def test_children_that_start_at_once_leave_one_compiled_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    environment = WasmEnvironment(warm_sessions=0)
+    try:
+        opened = [Bench(environment).open() for _ in range(3)]
+        for repl in await asyncio.gather(*opened):
+            await repl.lives()
+    finally:
+        await environment.close()
+    assert kinds_of_folders(tmp_path / "rlm" / "wasm") == {"compiled", "eryx"}
+    assert len(list((tmp_path / "rlm" / "wasm").glob("compiled-*"))) == 1
+
+
+@pytest.mark.parametrize("is_discarded", [True, False])
+async def test_a_child_that_is_killed_while_it_starts_leaves_no_folder(
+    own_cache: Path, is_discarded: bool
+) -> None:
+    process = ChildProcess(256 << 20)
+    while not list(own_cache.glob("unfinished-*")):
+        await asyncio.sleep(0.001)
+    process.kill()
+    if is_discarded:
+        await asyncio.to_thread(process.discard)
+    else:
+        await process.wait()
+        await process.clean_up()
+        process.connection.close()
+    assert not list(own_cache.glob("unfinished-*"))
 
 
 HOST = """
