@@ -87,7 +87,7 @@ _RUNS = (
     click.option("--sub-model", help="The model for calls from cells (default: the model)."),
     click.option("--no-sampling", is_flag=True, help="Never use the client's own model."),
     click.option(
-        "--environment", default="local", show_default=True, help="Where model-written code runs."
+        "--environment", default="auto", show_default=True, help="Where model-written code runs."
     ),
     click.option(
         "--environment-option",

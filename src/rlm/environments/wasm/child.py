@@ -44,7 +44,8 @@ def main(worker: str, guest_bytes: int, mark: str, handed_over: list[str]) -> No
     The names of temporary folders begin with `mark`, by which the host finds those that are left.
     """
     _sweep()
-    relay = Relay(*_sockets(handed_over), f"{UNFINISHED}{mark}-")
+    stream, control = _sockets(handed_over)
+    relay = Relay(stream, control, f"{UNFINISHED}{mark}-")
     max_bytes = guest_bytes + _OWN_BYTES
     for job in (relay.obey, relay.carry_in, lambda: relay.watch_memory(max_bytes)):
         threading.Thread(target=job, daemon=True).start()
@@ -94,9 +95,7 @@ def _time_zones() -> list[str]:
     return [path for path in zoneinfo.TZPATH if Path(path).is_dir()][:1]
 
 
-def _compiled(
-    eryx: Any, sources: list[tuple[str, str, bool]], files: list[Path], mark: str
-) -> str:
+def _compiled(eryx: Any, sources: list[tuple[str, str, bool]], files: list[Path], mark: str) -> str:
     """Return the folder of the compiled worker; a guest of its own compiles it, once."""
     newest = max(path.stat().st_mtime_ns for path in files)
     folder = Path(tempfile.gettempdir(), f"compiled-{eryx.__version__}-{newest}")
