@@ -5,6 +5,7 @@ answers. `inprocess`, which isolates nothing, is never chosen.
 """
 
 import asyncio
+import platform
 import sys
 import warnings
 from collections.abc import Callable, Mapping
@@ -14,7 +15,14 @@ from rlm._util.distribution import install_command, own_name
 from rlm.errors import ConfigError, SessionError
 from rlm.protocols import BaseEnvironment, BaseSession, ContextSource, Host
 
-__all__ = ["CANDIDATES", "AutoEnvironment", "known_problem", "meant_by_local"]
+__all__ = [
+    "CANDIDATES",
+    "AutoEnvironment",
+    "known_problem",
+    "meant_by_local",
+    "nothing_isolates",
+    "trial",
+]
 
 CANDIDATES = ("local", "wasm", "docker")
 """In the order of preference: the first that works is chosen."""
@@ -61,7 +69,7 @@ class AutoEnvironment(BaseEnvironment):
             problem = known_problem(name)
             if problem is None:
                 made = self._of(name, refusals)
-                problem = await _tried(made)
+                problem = await trial(made)
             if problem is None:
                 self._adopt(made)
                 self._is_decided = True
@@ -78,8 +86,9 @@ class AutoEnvironment(BaseEnvironment):
         return await (await self.decide()).not_ready()
 
     async def describe(self) -> dict[str, Any]:
-        """Return what isolates cells here."""
-        return await (await self.decide()).describe()
+        """Return which environment was chosen, and what isolates cells there."""
+        chosen = await self.decide()
+        return {"chosen": chosen.name, **await chosen.describe()}
 
     async def prepare(self, context: ContextSource) -> None:
         """Do what `load` would spend time on."""
@@ -125,8 +134,8 @@ def known_problem(name: str) -> str | None:
     return DockerEnvironment.problem()
 
 
-async def _tried(environment: BaseEnvironment) -> str | None:
-    """Return why an environment that may work does not."""
+async def trial(environment: BaseEnvironment) -> str | None:
+    """Return why a candidate that may work does not."""
     try:
         if environment.name == "local":
             await environment.describe()
@@ -142,7 +151,9 @@ async def _tried(environment: BaseEnvironment) -> str | None:
 
 def nothing_isolates(refusals: Mapping[str, str]) -> str:
     """Return what to do where no candidate works, and why none does."""
-    if sys.version_info >= (3, 12):
+    if sys.platform == "win32" and platform.machine() == "ARM64":  # It has no wheel of pyeryx.
+        advice = "start Docker, or use WSL 2"
+    elif sys.version_info >= (3, 12):
         advice = f"run: {install_command('wasm')}"
     else:
         advice = (
