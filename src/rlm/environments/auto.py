@@ -5,7 +5,6 @@ answers. `inprocess`, which isolates nothing, is never chosen.
 """
 
 import asyncio
-import platform
 import sys
 import warnings
 from collections.abc import Callable, Mapping
@@ -151,6 +150,8 @@ async def trial(environment: BaseEnvironment) -> str | None:
 
 def nothing_isolates(refusals: Mapping[str, str]) -> str:
     """Return what to do where no candidate works, and why none does."""
+    import platform
+
     if sys.platform == "win32" and platform.machine() == "ARM64":  # It has no wheel of pyeryx.
         advice = "start Docker, or use WSL 2"
     elif sys.version_info >= (3, 12):
