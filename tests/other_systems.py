@@ -82,7 +82,7 @@ class _Hidden(importlib.abc.MetaPathFinder):
             raise ModuleNotFoundError(f"No module named {fullname!r} on this system", name=fullname)
 
 
-class _WindowsLoop(asyncio.SelectorEventLoop):
+class WindowsLoop(asyncio.SelectorEventLoop):
     """An event loop with what asyncio's has on Windows."""
 
     add_reader = asyncio.AbstractEventLoop.add_reader
@@ -97,9 +97,12 @@ def _msvcrt() -> ModuleType:
     """Return Windows' module, with the locks of this system."""
     import fcntl
 
-    made: Any = ModuleType("msvcrt")
-    made.LK_NBLCK, made.LK_UNLCK = fcntl.LOCK_EX | fcntl.LOCK_NB, fcntl.LOCK_UN
-    made.locking = lambda fd, mode, _: fcntl.flock(fd, mode)
+    made = ModuleType("msvcrt")
+    vars(made).update(
+        LK_NBLCK=fcntl.LOCK_EX | fcntl.LOCK_NB,
+        LK_UNLCK=fcntl.LOCK_UN,
+        locking=lambda fd, mode, _: fcntl.flock(fd, mode),
+    )
     return made
 
 
@@ -110,8 +113,8 @@ def become(system: str) -> None:
             importlib.import_module(name)
     if system == "win32":
         policy: Any = type(asyncio.get_event_loop_policy())
-        policy._loop_factory = _WindowsLoop
-        asyncio.SelectorEventLoop = _WindowsLoop  # type: ignore[misc]
+        policy._loop_factory = WindowsLoop
+        vars(asyncio)["SelectorEventLoop"] = WindowsLoop
         sys.modules["msvcrt"] = _msvcrt()
     for name in MODULES[system]:
         sys.modules.pop(name, None)
