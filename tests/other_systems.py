@@ -73,13 +73,20 @@ class _Lacking(ModuleType):
         self.__dict__.update({n: each for n, each in vars(real).items() if n not in missing})
 
 
-class _Hidden(importlib.abc.MetaPathFinder):
-    def __init__(self, names: Sequence[str]) -> None:
+class _Without(importlib.abc.MetaPathFinder):
+    """A finder that does not find some modules."""
+
+    def __init__(self, finder: Any, names: Sequence[str]) -> None:
+        self._finder = finder
         self._names = frozenset(names)
 
-    def find_spec(self, fullname: str, path: Any, target: Any = None) -> None:
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> Any:
         if fullname in self._names:
-            raise ModuleNotFoundError(f"No module named {fullname!r} on this system", name=fullname)
+            return None
+        return self._finder.find_spec(fullname, path, target)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._finder, name)
 
 
 class WindowsLoop(asyncio.SelectorEventLoop):
@@ -87,8 +94,6 @@ class WindowsLoop(asyncio.SelectorEventLoop):
 
     add_reader = asyncio.AbstractEventLoop.add_reader
     add_writer = asyncio.AbstractEventLoop.add_writer
-    remove_reader = asyncio.AbstractEventLoop.remove_reader
-    remove_writer = asyncio.AbstractEventLoop.remove_writer
     add_signal_handler = asyncio.AbstractEventLoop.add_signal_handler
     remove_signal_handler = asyncio.AbstractEventLoop.remove_signal_handler
 
@@ -118,7 +123,7 @@ def become(system: str) -> None:
         sys.modules["msvcrt"] = _msvcrt()
     for name in MODULES[system]:
         sys.modules.pop(name, None)
-    sys.meta_path.insert(0, _Hidden(MODULES[system]))
+    sys.meta_path[:] = [_Without(each, MODULES[system]) for each in sys.meta_path]
     for name, missing in MISSING[system].items():
         sys.modules[name] = _Lacking(importlib.import_module(name), missing)
     sys.platform = system

@@ -20,6 +20,7 @@ from rlm.errors import ConfigError, ProtocolViolation, SessionDied, SessionError
 from rlm.testing.attacks import ATTACKS, attack
 from rlm.testing.conformance import CHECKS, Report, check
 from rlm.testing.conformance.bench import Bench, Repl
+from tests.test_other_systems import on
 
 GROUPS = list(dict.fromkeys(each.group for each in CHECKS))
 SLOW = {"concurrency"}
@@ -267,7 +268,7 @@ async def test_a_child_that_is_killed_while_it_starts_leaves_no_folder(
     own_cache: Path, is_discarded: bool
 ) -> None:
     process = ChildProcess(256 << 20)
-    while not list(own_cache.glob("unfinished-*")):
+    while "unfinished" not in kinds_of_folders(own_cache):
         await asyncio.sleep(0.001)
     process.kill()
     if is_discarded:
@@ -276,7 +277,7 @@ async def test_a_child_that_is_killed_while_it_starts_leaves_no_folder(
         await process.wait()
         await process.clean_up()
         process.connection.close()
-    assert not list(own_cache.glob("unfinished-*"))
+    assert "unfinished" not in kinds_of_folders(own_cache)
 
 
 HOST = """
@@ -340,3 +341,39 @@ def test_a_folder_that_others_can_write_to_is_refused(
     folder.chmod(0o777)
     with pytest.raises(ConfigError, match="other users"):
         private_folder()
+
+
+# -- on other systems ------------------------------------------------------------------------------
+
+ELSEWHERE = """
+from tests.other_systems import let_children_start
+let_children_start()
+from rlm import RLM
+context = "x\\n" * 9_000 + "The secret number is 42.\\n"
+with RLM("offline/extractive", journal=True) as rlm:
+    result = rlm.ask("What is the secret number?", context, run_id="first")
+    print(result.answer)
+    print(*[each.environment for each in result.events if hasattr(each, "environment")])
+    with rlm.chat("The secret number is 43.") as chat:
+        print(chat.ask("What is the secret number?").answer)
+"""
+REPLAY = """
+from tests.other_systems import let_children_start
+let_children_start()
+from rlm.cli import main
+main(["replay", "first"])
+"""
+
+
+@pytest.mark.parametrize("system", ["darwin", "win32"])
+def test_auto_answers_whole_queries_elsewhere(system: str, tmp_path: Path) -> None:
+    done = on(system, tmp_path, ELSEWHERE)
+    assert done.returncode == 0, done.stderr[-2_000:]
+    assert done.stdout.splitlines() == [
+        "The secret number is 42.",
+        "wasm wasm",
+        "The secret number is 43.",
+    ]
+    assert not done.stderr
+    again = on(system, tmp_path, REPLAY)
+    assert again.stdout.startswith("OK: run first did the same again"), again.stderr[-2_000:]

@@ -150,9 +150,19 @@ def needs_the_extra() -> None:
         raise click.ClickException(f"the gateway needs a package: {install_command('mcp')}")
 
 
+def needs_unix() -> None:
+    """Raise where a path could change while it is walked."""
+    if sys.platform == "win32":
+        raise ConfigError(
+            "the gateway opens files relative to folders that it holds open, which Windows can't: "
+            "run it in WSL 2, or in a container, and use `rlm mcp install --url` here"
+        )
+
+
 def serve(options: Options, pipe: StdioPipe | None) -> int:
     """Serve until the client closes the pipe, or a signal arrives."""
     needs_the_extra()
+    needs_unix()
     gc.disable()  # imported objects stay; collecting them again and again takes time
     _log_to_stderr()
     denials = denials_of(options.deny, options.allow, usual=not options.no_usual_denials)

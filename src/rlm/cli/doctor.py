@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 __all__ = ["doctor"]
 
 SHOWN_MODELS = 5
+ADVICE = ". Use environment='auto'"
+"""What `local` adds to its problem; here it is clear."""
 
 
 @click.command(short_help="Check this installation: models, keys, sandbox.")
@@ -141,7 +143,7 @@ def _candidate(facts: dict[str, Any]) -> str:
     if facts["works"] is None:
         return "not tried"
     if not facts["works"]:
-        return f"does not work: {facts['problem']}"
+        return f"does not work: {facts['problem'].partition(ADVICE)[0]}"
     layers = f"; layers: {', '.join(facts['layers'])}" if facts["layers"] else ""
     return f"works{layers}"
 
