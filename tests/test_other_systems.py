@@ -105,8 +105,11 @@ with RLM(model, strategy="direct", journal=True, cache=True) as rlm:
     assert run["run_id"] == "first"
 
 
-def test_serving_files_to_mcp_clients_needs_a_unix(tmp_path: Path) -> None:
-    done = on("win32", tmp_path, RLM, "mcp", "--root", str(tmp_path))
+@pytest.mark.parametrize("command", [("mcp",), ("mcp", "install", "--client", "cursor")])
+def test_serving_files_to_mcp_clients_needs_a_unix(
+    command: tuple[str, ...], tmp_path: Path
+) -> None:
+    done = on("win32", tmp_path, RLM, *command, "--root", str(tmp_path))
     assert done.returncode == 1
     assert "WSL 2" in done.stderr
     assert "Traceback" not in done.stderr

@@ -18,7 +18,7 @@ from msgspec import Struct, structs
 import rlm
 from rlm._util.distribution import install_command
 from rlm.cli._errors import say
-from rlm.cli._mcp_roots import denials_of, keep_out_of, new_record, roots_of
+from rlm.cli._mcp_roots import denials_of, keep_out_of, needs_unix, new_record, roots_of
 from rlm.errors import ConfigError
 from rlm.gateway.models import DEFAULT_LIMITS, Models
 from rlm.gateway.paths import Root
@@ -148,15 +148,6 @@ def needs_the_extra() -> None:
     """Return the error for a missing package."""
     if importlib.util.find_spec("mcp") is None:
         raise click.ClickException(f"the gateway needs a package: {install_command('mcp')}")
-
-
-def needs_unix() -> None:
-    """Raise where a path could change while it is walked."""
-    if sys.platform == "win32":
-        raise ConfigError(
-            "the gateway opens files relative to folders that it holds open, which Windows can't: "
-            "run it in WSL 2, or in a container, and use `rlm mcp install --url` here"
-        )
 
 
 def serve(options: Options, pipe: StdioPipe | None) -> int:
