@@ -117,7 +117,7 @@ def become(system: str) -> None:
         if importlib.util.find_spec(name.partition(".")[0]) is not None:
             importlib.import_module(name)
     if system == "win32":
-        policy: Any = type(asyncio.get_event_loop_policy())
+        policy: Any = asyncio.DefaultEventLoopPolicy
         policy._loop_factory = WindowsLoop
         vars(asyncio)["SelectorEventLoop"] = WindowsLoop
         sys.modules["msvcrt"] = _msvcrt()
@@ -126,7 +126,7 @@ def become(system: str) -> None:
     sys.meta_path[:] = [_Without(each, MODULES[system]) for each in sys.meta_path]
     for name, missing in MISSING[system].items():
         sys.modules[name] = _Lacking(importlib.import_module(name), missing)
-    sys.platform = system
+    vars(sys)["platform"] = system
 
 
 def let_children_start() -> None:
@@ -135,14 +135,14 @@ def let_children_start() -> None:
     started, system = process.started, sys.platform
 
     def started_on_linux(*arguments: Any) -> Any:
-        sys.platform = "linux"
+        vars(sys)["platform"] = "linux"
         try:
             return started(*arguments)
         finally:
-            sys.platform = system
+            vars(sys)["platform"] = system
 
     process.started = started_on_linux
-    process.os = importlib.import_module("posixpath").os
+    process.os = vars(importlib.import_module("posixpath"))["os"]
 
 
 if __name__ == "__main__":

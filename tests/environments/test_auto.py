@@ -209,7 +209,9 @@ async def test_a_run_that_needs_no_cells_needs_no_environment(
 async def test_what_was_chosen_is_recorded_and_resumed(tmp_path: Path) -> None:
     async with RLM(ScriptedClient(ANSWER), journal=tmp_path) as rlm:
         result = await rlm.aask("Where?", run_id="first")
-        (facts,) = [rlm.runner.resources.archive.facts(each) for each in _runs(rlm)]
+        archive = rlm.runner.resources.archive
+        assert archive is not None
+        (facts,) = [archive.facts(each) for each in archive.places.listed()]
     assert [each.environment for each in result.events if hasattr(each, "environment")] == [
         "local",
         "local",
@@ -230,12 +232,6 @@ async def test_a_run_is_not_resumed_in_another_environment(
         with pytest.raises(ConfigError, match=r"began in the environment 'local'.*chooses 'wasm'"):
             await rlm.aask("Where?", run_id="cut-off")
     assert not model.requests
-
-
-def _runs(rlm: RLM) -> list[Any]:
-    archive = rlm.runner.resources.archive
-    assert archive is not None
-    return list(archive.places.listed())
 
 
 # -- `local` off Linux -----------------------------------------------------------------------------

@@ -255,14 +255,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
 def install_into(wanted: Wanted) -> int:
     """Write the configuration or print what to write; return the exit code."""
     client = CLIENTS[wanted.client]
-    project = wanted.project
-    if project is None and not wanted.everywhere and client.project_file is not None:
-        project = project_of(Path.cwd())
-        if project is not None and wanted.clear_token:
-            raise ConfigError(
-                f"--clear-token would write the token into a file of the project {project}, which "
-                "others may get: add --global, or use --token-file"
-            )
+    project = _project(wanted, client)
     path = file_of(wanted.client, project)
     entry = None if wanted.remove else entry_for(client, _server(wanted))
     before = _text_of(path)
@@ -291,6 +284,19 @@ def install_into(wanted: Wanted) -> int:
         say(f"The gateway will not start before you run: {install_command('mcp')}", 0)
     say(f"Next: {client.restart}; `rlm mcp doctor` checks it.", 0)
     return 0
+
+
+def _project(wanted: Wanted, client: Client) -> Path | None:
+    """Return the project to write to; None for the configuration for all projects."""
+    if wanted.project is not None or wanted.everywhere or client.project_file is None:
+        return wanted.project
+    found = project_of(Path.cwd())
+    if found is not None and wanted.clear_token:
+        raise ConfigError(
+            f"--clear-token would write the token into a file of the project {found}, which others "
+            "may get: add --global, or use --token-file"
+        )
+    return found
 
 
 def _told(wanted: Wanted, client: Client, project: Path | None) -> Iterator[str]:
@@ -363,6 +369,8 @@ def _configured_server(text: str, client: Client, name: str) -> Any:
 
 def _server(wanted: Wanted) -> Server:
     """Return the server with absolute paths: a client starts it in any folder."""
+    if wanted.roots:
+        needs_unix()
     if not _NAME.fullmatch(wanted.name):
         raise click.UsageError(f"--name {wanted.name!r}: letters, digits, - and _ are allowed")
     if wanted.token_env is not None and not _VARIABLE.fullmatch(wanted.token_env):
@@ -371,16 +379,10 @@ def _server(wanted: Wanted) -> Server:
         raise click.UsageError("a token is for a gateway elsewhere: give --url")
     if wanted.token_env and wanted.token_file:
         raise click.UsageError("--token-env and --token-file exclude each other")
-    token = None
-    if wanted.clear_token:
-        token = os.environ.get(wanted.token_env or "", "").strip()
-        if not token:
-            raise ConfigError("--clear-token needs --token-env, and a token in that variable")
+    token = _clear_token(wanted) if wanted.clear_token else None
     if wanted.url and not wanted.url.startswith(("http://", "https://")):
         raise click.UsageError(f"--url {wanted.url!r} is not an address such as https://HOST/mcp")
     folders = named_folders(wanted.roots) if wanted.roots else {}
-    if folders:
-        needs_unix()
     for name, folder in folders.items():
         if not folder.is_dir():
             raise ConfigError(f"the root {name!r} is not a folder: {folder}")
@@ -393,6 +395,13 @@ def _server(wanted: Wanted) -> Server:
         token_file=None if wanted.token_file is None else wanted.token_file.absolute(),
         token=token,
     )
+
+
+def _clear_token(wanted: Wanted) -> str:
+    token = os.environ.get(wanted.token_env or "", "").strip()
+    if not token:
+        raise ConfigError("--clear-token needs --token-env, and a token in that variable")
+    return token
 
 
 # -- files -----------------------------------------------------------------------------------------

@@ -13,14 +13,13 @@ from typing import Any
 from rlm._util.limited import in_thread
 from rlm.context import store_context
 from rlm.engine.sessions import FRESH_ANSWER
-from rlm.environments.auto import AutoEnvironment
 from rlm.errors import CallRefused, SessionError
 from rlm.gateway.errors import Refused
 from rlm.gateway.files import MAX_BYTES
 from rlm.gateway.tasks import BackgroundTasks, OwnerLimits
-from rlm.protocols import BaseEnvironment, Environment, Session, with_defaults
+from rlm.protocols import Environment, Session
 from rlm.results import CellResult
-from rlm.wiring.registry import make_environment
+from rlm.wiring.registry import AUTO, make_environment
 
 __all__ = ["Executed", "Executor"]
 
@@ -89,17 +88,12 @@ class _NoHost:
         raise CallRefused("code of rlm_exec has no models and no tools", limit="kind")
 
 
-def _without_spares(name: str) -> BaseEnvironment:
-    """Make an environment that keeps no session ready: most clients need one, and keep it."""
-    return with_defaults(make_environment(name, {} if name == "docker" else {"warm_sessions": 0}))
-
-
 class Executor:
     """Interpreters by the id of a gateway session."""
 
     def __init__(self, *, seconds: float = 30.0, environment: Environment | None = None) -> None:
         self._seconds = seconds
-        self._environment = environment or AutoEnvironment(_without_spares)
+        self._environment = environment or make_environment(AUTO, {"warm_sessions": 0})
         self._open: OrderedDict[str, _Interpreter] = OrderedDict()
         self._opening = asyncio.Lock()
         self._limits = OwnerLimits(MAX_AT_ONCE_EACH)

@@ -219,7 +219,7 @@ def make_environment(name: str, options: Mapping[str, Any] | None = None) -> Env
     """Return the environment with this name; options of `auto` are those of what it chooses."""
     if name == AUTO:
         choosing: Environment = _imported(BUILT_IN_ENVIRONMENTS[AUTO])(
-            lambda chosen: with_defaults(make_environment(chosen, options))
+            lambda chosen: with_defaults(make_environment(chosen, _fitting(chosen, options)))
         )
         return choosing
     if name in BUILT_IN_ENVIRONMENTS:
@@ -236,6 +236,12 @@ def make_environment(name: str, options: Mapping[str, Any] | None = None) -> Env
         )
     environment: Environment = maker(**(options or {}))
     return environment
+
+
+def _fitting(chosen: str, options: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return options of `auto` for what it chose; containers can't be kept ready."""
+    without = {"warm_sessions"} if chosen == "docker" else set()
+    return {name: value for name, value in (options or {}).items() if name not in without}
 
 
 def setup_code_of(code: str | None, options: Mapping[str, Any] | None) -> dict[str, Any]:
