@@ -271,7 +271,7 @@ async def _tried(environment: BaseEnvironment) -> EnvironmentCheck:
     return EnvironmentCheck(
         problem is None,
         problem,
-        str(facts.get("isolation", "")),
+        ": ".join(str(facts[name]) for name in ("chosen", "isolation") if facts.get(name)),
         session.layers,
         tuple(facts.get("missing", ())),
     )
