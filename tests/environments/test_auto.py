@@ -81,7 +81,7 @@ async def test_the_first_that_works_is_chosen_and_tried_once(known: Callable[...
 
 
 async def test_a_local_sandbox_whose_layers_do_not_hold_is_passed_over(
-    known: Callable[..., None],
+    known: Callable[..., None], caplog: pytest.LogCaptureFixture
 ) -> None:
     known()
     made = fakes(local="no sandbox for model-written code here: seccomp is denied")
@@ -89,6 +89,8 @@ async def test_a_local_sandbox_whose_layers_do_not_hold_is_passed_over(
     assert environment.name == "local"
     assert await environment.decide() is made["wasm"]
     assert environment.name == "wasm"
+    (line,) = caplog.messages
+    assert "passes over 'local': no sandbox" in line
 
 
 async def test_docker_is_chosen_if_an_engine_answers(known: Callable[..., None]) -> None:
@@ -166,7 +168,7 @@ def test_options_are_those_of_what_is_chosen(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(ConfigError) as caught:
         RLM("offline/extractive", environment_kwargs={"packages": ["numpy"]})
     told = str(caught.value)
-    assert "environment='auto' chose 'wasm' here" in told
+    assert "environment='auto' chose 'wasm' here (local: environment='local' can't" in told
     assert "'wasm' has no option 'packages'; options: warm_sessions" in told
 
 
@@ -204,6 +206,15 @@ async def test_a_run_that_needs_no_cells_needs_no_environment(
         with pytest.raises(ConfigError, match="no environment here can isolate"):
             await rlm.aask("Where?")
     assert not model.requests
+
+
+async def test_an_operator_starts_no_environment(known: Callable[..., None]) -> None:
+    from rlm import operators
+
+    known(local="a", wasm="b", docker="c")
+    model = ScriptedClient(["1: yes", "1: yes"])
+    found = await operators.aclassify(["one"], ["yes", "no"], model=model)
+    assert list(found) == ["yes"]
 
 
 async def test_what_was_chosen_is_recorded_and_resumed(tmp_path: Path) -> None:

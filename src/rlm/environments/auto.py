@@ -5,6 +5,7 @@ answers. `inprocess`, which isolates nothing, is never chosen.
 """
 
 import asyncio
+import logging
 import sys
 import warnings
 from collections.abc import Callable, Mapping
@@ -26,6 +27,8 @@ __all__ = [
 CANDIDATES = ("local", "wasm", "docker")
 """In the order of preference: the first that works is chosen."""
 
+_log = logging.getLogger(__name__)
+
 _ENGINE_SECONDS = 10.0
 
 
@@ -44,9 +47,12 @@ class AutoEnvironment(BaseEnvironment):
         self._made: dict[str, BaseEnvironment] = {}
         self._chosen: BaseEnvironment | None = None
         self._is_decided = False
-        likely = next((name for name in CANDIDATES if known_problem(name) is None), None)
-        if likely is not None and likely != "docker":
-            self._adopt(self._of(likely, {}))
+        refusals: dict[str, str] = {}
+        for name in CANDIDATES[:-1]:  # The last one has to be asked.
+            if (problem := known_problem(name)) is None:
+                self._adopt(self._of(name, refusals))
+                break
+            refusals[name] = problem
 
     @classmethod
     def problem(cls) -> str | None:
@@ -69,6 +75,8 @@ class AutoEnvironment(BaseEnvironment):
             if problem is None:
                 made = self._of(name, refusals)
                 problem = await trial(made)
+            if problem is not None and name == self.name:  # It seemed to work.
+                _log.warning("environment='auto' passes over %r: %s", name, problem)
             if problem is None:
                 self._adopt(made)
                 self._is_decided = True
@@ -105,9 +113,10 @@ class AutoEnvironment(BaseEnvironment):
             except ConfigError as error:
                 if name == CANDIDATES[0]:
                     raise
+                why = "".join(f"{each}: {problem}; " for each, problem in refusals.items())
                 raise ConfigError(
-                    f"environment='auto' chose {name!r} here: {error}; name the environment that "
-                    "you want, or leave the option out"
+                    f"environment='auto' chose {name!r} here ({why}{error}): name the environment "
+                    "that you want, or leave the option out"
                 ) from error
         return self._made[name]
 

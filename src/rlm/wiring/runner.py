@@ -159,7 +159,7 @@ class Runner:
         if not isinstance(task.query, str) or not task.query.strip():
             raise ConfigError(f"the query must be a non-empty string, not {task.query!r}")
         kind = None if response_model is None else await aanswer_type(response_model)
-        if config.strategy == "rlm" or in_chat:
+        if in_chat or (config.strategy == "rlm" and task.operator is None):  # It may need a REPL.
             await self.resources.decide_environment()
         settings = self.resources.settings(config, kind.schema if kind else None)
         if in_chat:
