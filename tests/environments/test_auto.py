@@ -115,7 +115,10 @@ async def test_where_nothing_works_one_line_says_what_to_do(
     assert "run: pip install 'recursivelm[wasm]'" in told
     assert "local: no Linux; wasm: no pyeryx; docker: no engine answers" in told
     monkeypatch.setattr(sys, "version_info", (3, 11, 9))
-    with pytest.raises(ConfigError, match=r"use Python 3\.12 or newer.*uv venv --python 3\.13"):
+    with pytest.raises(ConfigError, match=r"Python 3\.12 or newer \(uv venv.*recursivelm\[wasm"):
+        await environment.decide()
+    elsewhere(monkeypatch)
+    with pytest.raises(ConfigError, match=r"use Python 3\.12 or newer, where recursivelm brings"):
         await environment.decide()
 
 

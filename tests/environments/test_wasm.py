@@ -377,3 +377,19 @@ def test_auto_answers_whole_queries_elsewhere(system: str, tmp_path: Path) -> No
     assert not done.stderr
     again = on(system, tmp_path, REPLAY)
     assert again.stdout.startswith("OK: run first did the same again"), again.stderr[-2_000:]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="takes something away from Linux")
+def test_where_system_calls_can_not_be_filtered_auto_takes_webassembly(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(ELSEWHERE.partition("let_children_start()\n")[2])
+    confine = Path(__file__).with_name("confine.py")
+    done = subprocess.run(
+        [sys.executable, confine, "--no-seccomp", "--", sys.executable, program],
+        env={**os.environ, "XDG_STATE_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.splitlines()[:2] == ["The secret number is 42.", "wasm wasm"], done.stderr
+    assert "passes over 'local': no sandbox for model-written code here" in done.stderr

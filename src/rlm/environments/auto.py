@@ -165,12 +165,18 @@ def nothing_isolates(refusals: Mapping[str, str]) -> str:
         advice = "start Docker, or use WSL 2"
     elif sys.version_info >= (3, 12):
         advice = f"run: {install_command('wasm')}"
+    elif sys.platform == "linux":
+        advice = (
+            "use Python 3.12 or newer (uv venv --python 3.13) and run "
+            f"{install_command('wasm')}, or start Docker"
+        )
     else:
         advice = (
             f"use Python 3.12 or newer, where {own_name()} brings WebAssembly "
             "(uv venv --python 3.13), or start Docker"
         )
-    reasons = "; ".join(f"{name}: {problem}" for name, problem in refusals.items())
+    first = {name: problem.partition(". ")[0] for name, problem in refusals.items()}
+    reasons = "; ".join(f"{name}: {problem}" for name, problem in first.items())
     return f"no environment here can isolate model-written code; {advice}. ({reasons})"
 
 
