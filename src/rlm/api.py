@@ -65,7 +65,7 @@ class RLM(compat.ReferenceAttributes):
         sub_model: Model | None = None,
         models: Sequence[Model] = (),
         clients: Mapping[str, Client] | None = None,
-        environment: str | Environment = "local",
+        environment: str | Environment = "auto",
         environment_kwargs: Mapping[str, Any] | None = None,
         limits: Limits | Mapping[str, Any] | None = None,
         strategy: Literal["rlm", "direct", "mapreduce", "auto"] | None = None,

@@ -222,4 +222,5 @@ def _forget_after_fork() -> None:
     _lock, _portal = threading.Lock(), None
 
 
-os.register_at_fork(after_in_child=_forget_after_fork)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_after_fork)

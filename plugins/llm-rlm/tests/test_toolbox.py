@@ -225,7 +225,7 @@ def test_two_threads_take_turns(box: RLMToolbox) -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"sandbox": "moon"}, "one of local, wasm"),
+        ({"sandbox": "moon"}, "one of auto, local, wasm"),
         ({"max_output_chars": 0}, "max_output_chars must be a whole number"),
         ({"execution_timeout_ms": "1"}, "execution_timeout_ms must be a whole number"),
         ({"execution_timeout_ms": True}, "execution_timeout_ms must be a whole number"),

@@ -24,6 +24,7 @@ from rlm.config import Strategy
 from rlm.errors import UnknownPriceError
 from rlm.limits import Budget, Limits
 from rlm.messages import PICODOLLARS
+from rlm.wiring.registry import AUTO
 
 __all__ = ["BatchOptions", "answer_all", "progress_of"]
 
@@ -204,7 +205,7 @@ class BatchOptions(Struct, frozen=True, kw_only=True):
             return self.environment, self.environment_options
         if self.on != RAY and not self.on.startswith(f"{RAY}://"):
             raise click.UsageError(f"--on {self.on}: write ray, or ray://ADDRESS")
-        if self.environment != "local":
+        if self.environment != AUTO:
             raise click.UsageError("--on and --environment exclude each other")
         address = () if self.on == RAY else (("address", self.on),)
         return RAY, (*address, *self.environment_options)

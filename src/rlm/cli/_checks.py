@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from rlm._util.distribution import install_command, own_name
 from rlm.cli._models import Server, choose
+from rlm.environments.auto import CANDIDATES, known_problem, trial
 from rlm.errors import CallRefused, ConfigError, RLMError
 from rlm.limits import Limits
 from rlm.protocols import BaseEnvironment, with_defaults
@@ -187,13 +188,51 @@ class _NoHost:
 
 
 class EnvironmentCheck(Struct, frozen=True):
-    """Whether cells can run in an environment, and what protects this machine."""
+    """Whether cells can run in an environment, and what protects this machine.
 
-    works: bool
+    `works` is None for one that was not tried.
+    """
+
+    works: bool | None
     problem: str | None = None
     isolation: str = ""
     layers: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
+
+
+class AutoCheck(Struct, frozen=True):
+    """What `auto` chooses here, or None, and every candidate; those after it are not tried."""
+
+    chosen: str | None
+    candidates: dict[str, EnvironmentCheck]
+
+
+def check_auto() -> AutoCheck:
+    """Try the candidates of `auto` up to the first that works."""
+    chosen, found = None, dict[str, EnvironmentCheck]()
+    for name in CANDIDATES:
+        if chosen is not None:
+            problem = known_problem(name)
+            found[name] = EnvironmentCheck(None if problem is None else False, problem)
+            continue
+        found[name] = check_environment(name)
+        # An image that has to be fetched first is a reason to tell, not one to choose another.
+        if found[name].works or (name == "docker" and _answers(name)):
+            chosen = name
+    return AutoCheck(chosen, found)
+
+
+def _answers(name: str) -> bool:
+    """Return whether `auto` would choose this environment."""
+
+    async def tried() -> str | None:
+        environment = with_defaults(make_environment(name))
+        try:
+            return await trial(environment)
+        finally:
+            await environment.close()
+
+    return known_problem(name) is None and asyncio.run(tried()) is None
 
 
 def check_environment(name: str) -> EnvironmentCheck:
@@ -243,7 +282,7 @@ async def _tried(environment: BaseEnvironment) -> EnvironmentCheck:
     return EnvironmentCheck(
         problem is None,
         problem,
-        str(facts.get("isolation", "")),
+        ": ".join(str(facts[name]) for name in ("chosen", "isolation") if facts.get(name)),
         session.layers,
         tuple(facts.get("missing", ())),
     )

@@ -18,7 +18,7 @@ from msgspec import Struct, structs
 import rlm
 from rlm._util.distribution import install_command
 from rlm.cli._errors import say
-from rlm.cli._mcp_roots import denials_of, keep_out_of, new_record, roots_of
+from rlm.cli._mcp_roots import denials_of, keep_out_of, needs_unix, new_record, roots_of
 from rlm.errors import ConfigError
 from rlm.gateway.models import DEFAULT_LIMITS, Models
 from rlm.gateway.paths import Root
@@ -157,6 +157,7 @@ def needs_the_extra() -> None:
 def serve(options: Options, pipe: StdioPipe | None) -> int:
     """Serve until the client closes the pipe, or a signal arrives."""
     needs_the_extra()
+    needs_unix()
     gc.disable()  # imported objects stay; collecting them again and again takes time
     _log_to_stderr()
     denials = denials_of(options.deny, options.allow, usual=not options.no_usual_denials)

@@ -155,9 +155,10 @@ sub_model_option = click.option(
 )
 environment_option = click.option(
     "--environment",
-    default="local",
+    default="auto",
     show_default=True,
-    help="Where model-written code runs; `rlm env list` lists the choices.",
+    help="Where model-written code runs; `rlm env list` lists the choices. `auto` is the first of "
+    "local, wasm and docker that can isolate it here.",
 )
 environment_settings_option = click.option(
     "--environment-option",

@@ -196,8 +196,9 @@ def _engines(
     variables, doubtful = settings.variables, settings.taken
     by_name = {choice.model: choice for choice in choices}
     found = setup_code_of(options.setup_code, dict(options.environment_options))
+    usual = make_environment(options.environment, found["environment_kwargs"])
     environments = {
-        options.environment: make_environment(options.environment, found["environment_kwargs"]),
+        usual.name: usual,  # What `auto` chose, under its own name.
         **{name: make_environment(name, {}) for name in options.environments},
     }
 

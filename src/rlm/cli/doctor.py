@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 __all__ = ["doctor"]
 
 SHOWN_MODELS = 5
+ADVICE = ". Use environment='auto'"
+"""What `local` adds to its problem; here it is clear."""
 
 
 @click.command(short_help="Check this installation: models, keys, sandbox.")
@@ -49,9 +51,9 @@ def findings(settings: "Settings") -> dict[str, Any]:
 
     servers = find_servers(settings.variables, settings.taken)
     model = _checks.check_model(settings.variables, servers, settings.defaults, settings.taken)
-    local = _checks.check_environment("local")
+    auto = _checks.check_auto()
     found: dict[str, Any] = {
-        "ok": model.problem is None and local.works,
+        "ok": model.problem is None and auto.chosen is not None,
         "version": rlm.__version__,
         "distribution": distribution.own_name(),
         "other_distributions": distribution.strangers(),
@@ -72,7 +74,8 @@ def findings(settings: "Settings") -> dict[str, Any]:
             "notice": settings.notice,
         },
         "servers": msgspec.to_builtins(servers),
-        "environments": {"local": msgspec.to_builtins(local)},
+        "environment": auto.chosen,
+        "environments": msgspec.to_builtins(auto.candidates),
         "extras": _checks.check_extras(),
         "adapters": _checks.check_adapters(),
         "plugins": _checks.check_plugins(),
@@ -88,6 +91,7 @@ def to_do(found: dict[str, Any], advice: Sequence[str] = ()) -> list[str]:
     """Return what to do next, most important first."""
     from rlm._util.distribution import install_command
     from rlm.cli._checks import EXTRAS
+    from rlm.environments.auto import nothing_isolates
 
     todo = []
     if others := found["other_distributions"]:
@@ -96,8 +100,9 @@ def to_do(found: dict[str, Any], advice: Sequence[str] = ()) -> list[str]:
             f"{' and '.join(others)} also installed files into the package rlm, so either may be "
             f"broken: pip uninstall {' '.join(others)} {own}, then install {own} again"
         )
-    if problem := found["environments"]["local"]["problem"]:
-        todo.append(f"The environment 'local' does not work, so code cannot run: {problem}")
+    if found["environment"] is None:
+        problems = {name: each["problem"] for name, each in found["environments"].items()}
+        todo.append(f"Code cannot run: {nothing_isolates(problems)}")
     if problem := found["model"]["problem"]:
         todo.append(f"{problem} (or choose another model with -m or RLM_MODEL)")
     if found["model"]["fallback"]:
@@ -126,8 +131,7 @@ def report(found: dict[str, Any]) -> list[tuple[str, str]]:
         (".env", _dotenv(found["dotenv"])),
         ("settings", _settings(found["settings"])),
         *(("server", _server(server)) for server in found["servers"]),
-        ("environment", _environment("local", found["environments"]["local"])),
-        *(("", f"not active here: {text}") for text in found["environments"]["local"]["missing"]),
+        *_environments(found["environment"], found["environments"]),
         ("extras", _join_names(found["extras"], "installed", "not installed")),
         ("adapters", adapters_line(found["adapters"])),
         *(("plugin", plugin_line(each)) for each in found["plugins"]),
@@ -136,11 +140,24 @@ def report(found: dict[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-def _environment(name: str, facts: dict[str, Any]) -> str:
+def _environments(chosen: str | None, found: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return what `auto` chooses, then a line for every candidate."""
+    lines = [("environment", f"auto, which is {chosen} here" if chosen else "auto finds none here")]
+    names = list(found)
+    for name, facts in found.items():
+        is_later = chosen is not None and names.index(name) > names.index(chosen)
+        lines.append(("", f"{name}: {'not needed here; ' * is_later}{_candidate(facts)}"))
+        lines += [("", f"not active in {name}: {text}") for text in facts["missing"]]
+    return lines
+
+
+def _candidate(facts: dict[str, Any]) -> str:
+    if facts["works"] is None:
+        return "not tried"
     if not facts["works"]:
-        return f"{name} does not work"
+        return f"does not work: {facts['problem'].partition(ADVICE)[0]}"
     layers = f"; layers: {', '.join(facts['layers'])}" if facts["layers"] else ""
-    return f"{name} works{layers}"
+    return f"works{layers}"
 
 
 def _join_names(facts: dict[str, bool], yes: str, no: str) -> str:

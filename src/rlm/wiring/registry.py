@@ -13,7 +13,7 @@ from rlm._util.text import closest
 from rlm.clients._aws import Signer, credentials_in, region_in
 from rlm.errors import ConfigError
 from rlm.models import full_name
-from rlm.protocols import Client, Environment
+from rlm.protocols import Client, Environment, with_defaults
 from rlm.wiring.plugins import Offer, offers
 from rlm.wiring.providers import (
     ALIASES,
@@ -26,6 +26,7 @@ from rlm.wiring.providers import (
 )
 
 __all__ = [
+    "AUTO",
     "BUILT_IN_ENVIRONMENTS",
     "OFFLINE_MODEL",
     "PROVIDERS",
@@ -66,7 +67,11 @@ RESPONSES_ONLY = re.compile(
 )
 """OpenAI models that answer only at /v1/responses."""
 
+AUTO = "auto"
+"""The environment that chooses another one; the default everywhere."""
+
 BUILT_IN_ENVIRONMENTS: dict[str, tuple[str, str]] = {
+    AUTO: ("rlm.environments.auto", "AutoEnvironment"),
     "local": ("rlm.environments.local", "LocalEnvironment"),
     "docker": ("rlm.environments.docker", "DockerEnvironment"),
     "agent": ("rlm.environments.agent", "AgentEnvironment"),
@@ -238,7 +243,12 @@ def environments() -> dict[str, str]:
 
 
 def make_environment(name: str, options: Mapping[str, Any] | None = None) -> Environment:
-    """Return the environment with this name."""
+    """Return the environment with this name; options of `auto` are those of what it chooses."""
+    if name == AUTO:
+        choosing: Environment = _imported(BUILT_IN_ENVIRONMENTS[AUTO])(
+            lambda chosen: with_defaults(make_environment(chosen, _fitting(chosen, options)))
+        )
+        return choosing
     if name in BUILT_IN_ENVIRONMENTS:
         maker = _imported(BUILT_IN_ENVIRONMENTS[name])
     elif (offer := offers("rlm.environments").get(name)) is not None:
@@ -253,6 +263,12 @@ def make_environment(name: str, options: Mapping[str, Any] | None = None) -> Env
         )
     environment: Environment = maker(**(options or {}))
     return environment
+
+
+def _fitting(chosen: str, options: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return options of `auto` for what it chose; containers can't be kept ready."""
+    without = {"warm_sessions"} if chosen == "docker" else set()
+    return {name: value for name, value in (options or {}).items() if name not in without}
 
 
 def setup_code_of(code: str | None, options: Mapping[str, Any] | None) -> dict[str, Any]:
