@@ -181,7 +181,7 @@ def make_rlm(options: Options, made_of: Setting, recorders: list[Recorder]) -> R
 def _notices(choice: Choice, settings: dotenv.Settings, problem: str) -> Iterator[str]:
     for name, reason in settings.ignored.items():
         yield f"{name} of {settings.path} is ignored: {reason}."
-    if choice.notice:
+    if choice.notice and not choice.fallback:  # What the search finds says what it is.
         yield choice.notice
     if problem:
         yield f"This run is not journaled, so it can't be resumed: {problem}."

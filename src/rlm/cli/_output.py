@@ -12,9 +12,9 @@ from msgspec import structs
 
 from rlm._util.text import counted, sendable
 from rlm.citations import footnotes
-from rlm.cli._errors import ANSWERED, CANCELLED, FAILED, LIMITED, say
+from rlm.cli._errors import ANSWERED, CANCELLED, FAILED, LIMITED, PASSAGES, say
 from rlm.records.recorders.console import harmless, one_line
-from rlm.results import RunResult
+from rlm.results import BY_ITSELF, RunResult
 
 __all__ = [
     "EXIT_CODES",
@@ -75,6 +75,7 @@ def terminal_width() -> int:
 
 EXIT_CODES = {
     "answer": ANSWERED,
+    "passages": PASSAGES,
     "error": FAILED,
     "steps": LIMITED,
     "limit": LIMITED,
@@ -111,25 +112,40 @@ def show(
     elif typed and (result.stop_reason == "answer" or result.answer is not None):
         click.echo(as_harmless_json(result.answer))
     elif result.answer is not None:
-        _show_answer(str(result.answer))
+        _show_answer(_told_apart(result))
     if cite and not as_json:
         _show_footnotes(result, quiet=quiet)
     if result.samples and not quiet:
         say(_how_they_voted(result))
+    _say_why_it_ended(result, quiet=quiet)
+    if resumable and result.stop_reason not in BY_ITSELF and not quiet:
+        say(how_to_go_on(result.run_id, MORE_OF.get(result.limit or result.stop_reason)))
+    return EXIT_CODES[result.stop_reason]
+
+
+def _say_why_it_ended(result: RunResult, *, quiet: bool) -> None:
     if result.stop_reason == "error":
         say(f"Error: {result.detail or 'the run failed'}")
         if result.rejected_answer is not None:
             say(f"The last answer was: {result.rejected_answer}")
+    elif result.stop_reason == "passages":
+        if result.answer is None:
+            say(f"No answer: {result.detail}.")
     elif result.stop_reason != "answer" and not quiet:
         say(_why_it_stopped(result))
-    if resumable and result.stop_reason != "answer" and not quiet:
-        say(how_to_go_on(result.run_id, MORE_OF.get(result.limit or result.stop_reason)))
-    return EXIT_CODES[result.stop_reason]
 
 
 def how_to_go_on(run_id: str, more: str | None = None) -> str:
     """Return the command that continues a run, with the options it needs."""
     return f"Continue with: rlm resume {run_id}" + (f" {more}" if more else "")
+
+
+def _told_apart(result: RunResult) -> str:
+    """Return the text of an answer; passages that do not say what they are get a line that does."""
+    answer = str(result.answer)
+    if result.stop_reason != "passages" or answer.startswith("No language model"):
+        return answer
+    return f"{result.detail[:1].upper()}{result.detail[1:]}.\n\n{answer}"
 
 
 def _show_answer(answer: str) -> None:
