@@ -161,7 +161,7 @@ class ContextView:
             yield None, self._text
         elif isinstance(self._payload, dict):
             for key, item in self._payload.items():
-                yield key, item if isinstance(item, str) else _json(item)
+                yield key, item if isinstance(item, str) else _json({key: item})
         else:
             for index, item in enumerate(self._payload):
                 yield index, item if isinstance(item, str) else _json(item)

@@ -32,6 +32,7 @@ PIECE_CHARS = 4_000_000
 MAX_TERMS = 32
 MAX_PASSAGES = 100_000
 NEAR_CHARS = 24
+NEAR_LINES = 3
 NEAR_WEIGHT = 0.5
 LENGTH_WEIGHT = 0.2
 HEADING_COUNT = 2.0
@@ -122,12 +123,14 @@ class _Search:
 
     def __init__(self, query: str) -> None:
         phrases = list(dict.fromkeys(" ".join(each.split()) for each in _QUOTED.findall(query)))
-        self.phrases = [pattern for each in phrases if (pattern := _phrase(each.lower()))]
+        phrases = [each.lower() for each in phrases if _WORD.search(each)][:MAX_TERMS]
+        self.required = len(phrases)
+        self.patterns = [*map(_phrase, phrases), *map(_verbatim, phrases)]
         self.stems = _stems(_QUOTED.sub(" ", query))[:MAX_TERMS]
-        self.terms = len(self.phrases) + len(self.stems)
-        if not self.terms:
+        terms = len(self.patterns) + len(self.stems)
+        if not terms:
             raise ValueError("the query has no words to look for")
-        self.having = [0] * self.terms
+        self.having = [0] * terms
         self.chars = 0
         self.found: list[tuple[Any, ...]] = []
 
@@ -151,11 +154,11 @@ class _Search:
                 line += piece.count("\n")
 
     def _hits(self, text: str) -> list[Hit]:
-        """Return where the terms are in a text in lower case; phrases have the first numbers."""
+        """Return where the terms are in a text in lower case; required ones come first."""
         hits: list[Hit] = []
-        for number, pattern in enumerate(self.phrases):
+        for number, pattern in enumerate(self.patterns):
             hits += ((match.start(), match.end(), number) for match in pattern.finditer(text))
-        for number, wanted in enumerate(self.stems, len(self.phrases)):
+        for number, wanted in enumerate(self.stems, len(self.patterns)):
             at = text.find(wanted)
             if wanted >= _WITHOUT_SPACES:
                 while at >= 0:
@@ -179,7 +182,7 @@ class _Search:
         `text` has the case of the original, and the hits are in order.
         """
         starts, ends = _paragraphs(text)
-        anchors = [hit for hit in hits if hit[2] < len(self.phrases)] if self.phrases else hits
+        anchors = [hit for hit in hits if hit[2] < self.required] if self.required else hits
         done = 0
         for hit in anchors:
             if hit[0] < done:
@@ -188,10 +191,13 @@ class _Search:
             first = max(done, starts[number])
             while text[first] == "\n":
                 first += 1
-            start, end = _around(text, hit[0], first, ends[number])
+            last = ends[number]
+            start, end = _around(text, hit[0], first, last)
+            if self.required and last - first > PASSAGE_CHARS:
+                near = _between(hits, start - PASSAGE_CHARS, end + PASSAGE_CHARS)
+                start, end = _with_neighbours(text, (start, end), near, first, last)
             end = max(end, hit[1])
-            low, high = bisect.bisect_left(hits, (start,)), bisect.bisect_left(hits, (end,))
-            yield start, end, hits[low:high]
+            yield start, end, _between(hits, start, end)
             done = end
 
     def _note(self, where: tuple[Any, ...], hits: list[Hit], headings: _Headings) -> None:
@@ -268,6 +274,10 @@ class _Headings:
         return {number for _, _, number in self._search._hits(_lower(text))}
 
 
+def _between(hits: list[Hit], start: int, end: int) -> list[Hit]:
+    return hits[bisect.bisect_left(hits, (start,)) : bisect.bisect_left(hits, (end,))]
+
+
 def _stems(query: str) -> list[str]:
     """Return the distinct stems of a query; words that say nothing count if there are no others."""
     words = [word.lower() for word in _WORD.findall(query)]
@@ -281,17 +291,21 @@ def _stems(query: str) -> list[str]:
     return list(dict.fromkeys(stems))
 
 
-def _phrase(phrase: str) -> re.Pattern[str] | None:
+def _verbatim(phrase: str) -> re.Pattern[str]:
+    return re.compile(rf"(?<![^\W_]){re.escape(phrase)}(?![^\W_])")
+
+
+def _phrase(phrase: str) -> re.Pattern[str]:
     """Return a pattern that finds `red otter` as red-otter, and `kx4821` as kx-4821, too."""
     parts = _WORD.findall(_LETTERS_AND_NUMBER.sub(r"\1 \2", phrase))
-    if not parts:
-        return None
     pattern = last = ""
     for part in parts:
         apart = last[-1:].isdigit() and part[0].isdigit()  # otherwise 12-34 would match 1234
-        between = (r"[\W_]{1,3}" if apart else r"[\W_]{0,3}") if last else ""
+        between = (r"[\W_]" if apart else r"[\W_]?") if last else ""
         pattern, last = pattern + between + re.escape(part), part
-    return re.compile(rf"(?<![^\W_]){pattern}(?![^\W_])")
+    before = r"(?<!\d[-_.])" if parts[0][0].isdigit() else ""  # otherwise 3.4 would match 2.3.4
+    after = r"(?![-_.]\d)" if last[-1].isdigit() else ""
+    return re.compile(rf"(?<![^\W_]){before}{pattern}(?![^\W_]){after}")
 
 
 def _pieces(text: str) -> Iterator[tuple[int, str]]:
@@ -338,8 +352,30 @@ def _around(text: str, at: int, first: int, last: int) -> tuple[int, int]:
     while end < last and end - start < PASSAGE_CHARS and _continues(text, end + 1):
         end = _line(text, end + 1, first, last)[1]
     if end - start > PASSAGE_CHARS:
-        start = max(start, at - BEFORE_CHARS)
+        if start < at - BEFORE_CHARS:
+            start = text.find(" ", at - BEFORE_CHARS, at) + 1 or at - BEFORE_CHARS
         end = min(end, start + PASSAGE_CHARS)
+    return start, end
+
+
+def _with_neighbours(
+    text: str, span: tuple[int, int], hits: list[Hit], first: int, last: int
+) -> tuple[int, int]:
+    """Return a passage with the lines next to it that hold only terms which it lacks."""
+    start, end = span
+    held = {term for at, _, term in hits if start <= at < end}
+    near = []
+    for at, _, term in hits:
+        if first <= at < last and term not in held:
+            apart = text.count("\n", at, start) + text.count("\n", end, at)
+            near.append((apart, at, term))
+    for apart, at, term in sorted(near):
+        low, high = _line(text, at, first, last)
+        beside = {other for where, _, other in hits if low <= where < high}
+        low, high = min(low, start), max(high, end)
+        if apart <= NEAR_LINES and beside.isdisjoint(held) and high - low <= PASSAGE_CHARS:
+            start, end = low, high
+            held.add(term)
     return start, end
 
 
@@ -351,5 +387,8 @@ def _line(text: str, at: int, first: int, last: int) -> tuple[int, int]:
 
 
 def _continues(text: str, start: int) -> bool:
-    """Whether the line that begins here continues a sentence: it begins with a small letter."""
-    return text[start : start + 40].lstrip()[:1].islower()
+    """Whether the line that begins here continues the line above, or answers it."""
+    above = text[max(0, start - 41) : start - 1].rstrip()
+    if above.endswith(("?", ":")) or above.rpartition(" ")[2].lower() in IGNORED:
+        return True
+    return above[-1:] not in (".", "!", "") and text[start : start + 40].lstrip()[:1].islower()
