@@ -91,7 +91,7 @@ def test_the_generator_is_repeatable_and_of_the_size_asked() -> None:
 FILLER = haystack.make_haystack(100_000, 3, shape="prose", absent=True).text
 
 PRESENT = [
-    ("What is the access code for silver dolphin?", "silver-dolphin was assigned 4821.", "4821"),
+    ("What was assigned to silver dolphin?", "silver-dolphin was assigned 4821.", "4821"),
     ("What Is The Access Code For Silver Dolphin?", "SILVER_DOLPHIN_CODE=4821", "4821"),
     ("which code was silver_dolphin given", "SilverDolphin got 4821 in the end.", "4821"),
     ("What is the check-in code for silver-dolphin?", "silver-dolphin: 4821", "4821"),

@@ -28,6 +28,9 @@ PASSAGE_CHARS = 800
 BEFORE_CHARS = 200
 """How much of a long paragraph is shown before what was found."""
 
+WRAPPED_CHARS = 40
+"""A shorter line is not taken for the first part of a wrapped one."""
+
 PIECE_CHARS = 4_000_000
 MAX_TERMS = 32
 MAX_PASSAGES = 100_000
@@ -59,7 +62,7 @@ _WITHOUT_SPACES = "\u2e80"
 def stem(word: str) -> str:
     """Return a word in lower case without its commonest English endings."""
     word = word.lower()
-    if len(word) > 4 and word.endswith("ies"):
+    if len(word) > 4 and word.endswith(("ies", "ied")):
         word = word[:-3] + "y"
     elif len(word) > 3 and word.endswith("s") and not word.endswith(("ss", "us", "is")):
         word = word[:-1]
@@ -388,7 +391,8 @@ def _line(text: str, at: int, first: int, last: int) -> tuple[int, int]:
 
 def _continues(text: str, start: int) -> bool:
     """Whether the line that begins here continues the line above, or answers it."""
-    above = text[max(0, start - 41) : start - 1].rstrip()
+    above = text[max(0, start - WRAPPED_CHARS - 1) : start - 1].rstrip()
     if above.endswith(("?", ":")) or above.rpartition(" ")[2].lower() in IGNORED:
         return True
-    return above[-1:] not in (".", "!", "") and text[start : start + 40].lstrip()[:1].islower()
+    is_wrapped = "\n" not in above and above[-1:] not in {".", "!", ""}
+    return is_wrapped and text[start : start + WRAPPED_CHARS].lstrip()[:1].islower()
