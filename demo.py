@@ -118,7 +118,9 @@ def main() -> int:
     print(f"Question: {haystack.question}")
     if model == OFFLINE_MODEL:
         print("Model:    none is configured, so a script plays its part: its replies were written")
-        print("          in advance. The sandbox, the code, the child run and the citation are real.")
+        print(
+            "          in advance. The sandbox, the code, the child run and the citation are real."
+        )
     else:
         print(f"Model:    {model}")
     sys.stdout.flush()
