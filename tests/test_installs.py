@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 import venv
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -80,12 +79,12 @@ class Newcomer:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("wheel")
     build = [UV, "build", "--quiet", "--wheel", "--no-build-isolation", "--python", sys.executable]
     subprocess.run([*build, "--out-dir", str(out), str(ROOT)], check=True, timeout=300)
     (found,) = out.glob("*.whl")
-    yield found
+    return found
 
 
 @pytest.fixture
