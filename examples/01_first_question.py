@@ -1,6 +1,6 @@
 """Ask a first question without a key: a search in place of a model finds the passages.
 
-`offline/extractive` is not a language model, and answers nothing. The loop around it is the real one.
+`offline/extractive` is no language model, and answers nothing. The loop around it is the real one.
 """
 
 from rlm import RLM

@@ -56,13 +56,14 @@ def test_rows_become_answers(tmp_path: Path) -> None:
     (tmp_path / "log.txt").write_text(context)
     (tmp_path / "tasks.jsonl").write_text(f"{json.dumps(row)}\n" * 3)
     done = rlm("batch", "tasks.jsonl", *OFFLINE, cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (0, "tasks.answers.jsonl\n")
+    assert (done.returncode, done.stdout) == (4, "tasks.answers.jsonl\n")
+    assert "No language model is configured" in done.stderr
     assert re.search(r"3/3 rows · .* tokens", done.stderr)
     lines = (tmp_path / "tasks.answers.jsonl").read_text().splitlines()
     assert all("4821" in json.loads(line)["answer"] for line in lines)
     assert len(lines) == 3
     again = rlm("batch", "tasks.jsonl", *OFFLINE, "--quiet", cwd=tmp_path)
-    assert (again.returncode, again.stderr) == (0, "")
+    assert (again.returncode, again.stderr) == (4, "")
     assert (tmp_path / "tasks.answers.jsonl").read_text().splitlines() == lines
 
 
@@ -101,7 +102,7 @@ def test_failed_rows_are_reported_and_the_rest_is_answered(tmp_path: Path) -> No
         (["--on", "ray", "--environment", "docker"], 2, "exclude each other"),
         (["--budget-usd", "1", "-m", "openai-compatible/m"], 1, "is unknown: pass --price"),
         (["--concurrency", "0"], 2, "0 is not in the range"),
-        (["-o", "nowhere/out.jsonl", *OFFLINE], 0, ""),
+        (["-o", "nowhere/out.jsonl", *OFFLINE], 4, ""),
     ],
 )
 def test_mistakes_are_reported(tmp_path: Path, options: list[str], code: int, words: str) -> None:

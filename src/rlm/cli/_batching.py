@@ -231,7 +231,8 @@ def answer_all(tasks: Path, options: BatchOptions) -> int:
                 say(text)
             code = _tell(tally, table, folder.out, options, interrupted=interrupted)
             if code == ANSWERED and made_of.choice.model == OFFLINE_MODEL:
-                say("No language model is configured: the rows hold passages found by search.")
+                if not options.quiet:
+                    say("No language model is configured: the rows hold passages found by search.")
                 return PASSAGES
             return code
 

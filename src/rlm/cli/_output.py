@@ -1,6 +1,7 @@
 """Write answers, tables and files."""
 
 import json
+import re
 import shutil
 import sys
 import textwrap
@@ -27,6 +28,7 @@ __all__ = [
     "terminal_width",
 ]
 
+LINE_PLACE = re.compile(r"^(\d+\. )line (?=\d)", re.MULTILINE)
 INDENT = 13
 NARROWEST = 40
 PIPE_WIDTH = 1_000
@@ -141,9 +143,16 @@ def how_to_go_on(run_id: str, more: str | None = None) -> str:
 
 
 def _told_apart(result: RunResult) -> str:
-    """Return the text of an answer; passages that do not say what they are get a line that does."""
+    """Return the text of an answer; passages also name their file, and say what they are.
+
+    In the REPL one file is a text without a name, so the search could only count its lines.
+    """
     answer = str(result.answer)
-    if result.stop_reason != "passages" or answer.startswith("No language model"):
+    if result.stop_reason != "passages":
+        return answer
+    if result.citations and (file := result.citations[0].file):
+        answer = LINE_PLACE.sub(lambda found: f"{found[1]}{file}:", answer)
+    if answer.startswith("No language model"):
         return answer
     return f"{result.detail[:1].upper()}{result.detail[1:]}.\n\n{answer}"
 

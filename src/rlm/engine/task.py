@@ -1,6 +1,5 @@
 """What a run works with: its task, tools and services; and how it ended."""
 
-import re
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any
 
@@ -18,7 +17,6 @@ from rlm.results import AnswerSource, StopReason, Submission
 
 __all__ = ["Ending", "Services", "Task", "Toolset"]
 
-PLACE = re.compile(r"^(\d+\. )line (?=\d)", re.MULTILINE)
 NO_MODEL = "no language model is configured: these are passages found by search, not an answer"
 
 
@@ -121,20 +119,11 @@ class Ending(Struct, frozen=True):
     detail: str = ""
     rejected: Submission | None = None
 
-    def without_model(self, file: str | None = None) -> "Ending":
-        """Return this ending for a model that only searches: what it found is no answer.
-
-        In the REPL, one file is a text without a name, so passages of `file` get it here.
-        """
-        if self.stop_reason != "answer" and self.limit != "wrong_shape":
-            return self
-        submission = self.submission
-        if submission is not None and file is not None:
-            named = PLACE.sub(lambda found: f"{found[1]}{file}:", submission.text)
-            submission = Submission(named, submission.how)
-        return replace(
-            self, stop_reason="passages", submission=submission, limit=None, detail=NO_MODEL
-        )
+    def without_model(self) -> "Ending":
+        """Return this ending for a model that only searches: what it found is no answer."""
+        if self.stop_reason == "answer" or self.limit == "wrong_shape":
+            return replace(self, stop_reason="passages", limit=None, detail=NO_MODEL)
+        return self
 
     def without_answer(self, rejected: Submission, problem: str) -> "Ending":
         """Return this ending without its answer, which has the wrong shape."""
