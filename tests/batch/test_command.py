@@ -115,11 +115,11 @@ def test_mistakes_are_reported(tmp_path: Path, options: list[str], code: int, wo
 
 def test_other_settings_are_not_mixed(tmp_path: Path) -> None:
     tasks = write_rows(tmp_path, 1)
-    assert rlm("batch", str(tasks), *OFFLINE).returncode == 0
+    assert rlm("batch", str(tasks), *OFFLINE).returncode == 4
     done = rlm("batch", str(tasks), *OFFLINE, "--max-depth", "2")
     assert done.returncode == 1
     assert "max_depth was None" in done.stderr
-    assert rlm("batch", str(tasks), *OFFLINE, "--max-depth", "2", "--overwrite").returncode == 0
+    assert rlm("batch", str(tasks), *OFFLINE, "--max-depth", "2", "--overwrite").returncode == 4
 
 
 def test_a_budget_ends_it_and_a_larger_one_goes_on(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_a_budget_ends_it_and_a_larger_one_goes_on(tmp_path: Path) -> None:
 def test_progress_is_drawn_in_a_terminal(tmp_path: Path) -> None:
     tasks = write_rows(tmp_path, 5)
     seen = in_terminals("batch", str(tasks), *OFFLINE)
-    assert seen.code == 0
+    assert seen.code == 4
     assert seen.stdout.split() == [str(tmp_path / "tasks.answers.jsonl").encode()]
     assert "5/5 rows" in seen.stderr.decode()
     assert "━" in seen.stderr.decode()

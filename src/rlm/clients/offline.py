@@ -24,11 +24,11 @@ INFO = ModelInfo(window_tokens=128_000, price=Price(0.0, 0.0), is_language_model
 PREFIX = "Search without a language model:"
 GET_A_MODEL = "For answers, run `rlm setup` or set a key such as OPENAI_API_KEY."
 PASSAGES = (
-    "No language model is configured. These are the best passages found by search, not an answer. "
+    "No language model is configured. These are the best passages found by search, not an answer.\n"
     f"{GET_A_MODEL}"
 )
 NO_PASSAGES = (
-    "No language model is configured, and the search found no passage for this question. "
+    "No language model is configured, and the search found no passage for this question.\n"
     f"{GET_A_MODEL}"
 )
 NOT_FOUND = "NOT FOUND"
