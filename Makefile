@@ -90,9 +90,17 @@ docs: $(ready) ## generate the pages and schemas that are made from the code
 	@$(bin)/python docs/reference/promises.py
 	@$(bin)/python tools/event_schema.py
 
+.PHONY: site build/venv-site
+site: build/venv-site ## build the documentation site in build/site/html
+	@build/venv-site/bin/python tools/site.py
+
+build/venv-site:
+	@sh .ci/venv $(PYTHON) $@
+	@$@/bin/python -m pip install $(pip_flags) --require-hashes -r requirements/site.txt
+
 # -- heavier tests; each target can run alone -----------------------------------------------------
 
-heavy_parts := test-heavy test-documents test-sdks test-adapters test-server-clients test-environments test-clouds test-ray test-docker test-browser \
+heavy_parts := test-heavy test-documents test-sdks test-adapters test-server-clients test-environments test-clouds test-ray test-docker test-browser test-site \
 	test-pythons test-fuzz test-clone test-sandbox-docker test-gateway-image test-llm-plugin test-eliza test-seeds
 
 .PHONY: test-all
@@ -223,6 +231,10 @@ test-browser: $(browser) ## rebuild the viewer's page and test it in Chromium (n
 	@cd visualizer && npm ci && npm test && npm run build
 	@test -z "$$(git status --porcelain -- src/rlm/viewer/static)" || { echo "test-browser: src/rlm/viewer/static differs from what visualizer/ builds: commit the new build"; exit 1; }
 	@$(browser)/bin/python -m pytest tests/browser $(ARGS)
+
+test-site: site $(browser) ## build the documentation site and test it in Chromium: search, both themes, no request to elsewhere
+	@sh .ci/browser-tools
+	@$(browser)/bin/python -m pytest tests/site $(ARGS)
 
 test-local-model: build/venv-local-model ## download a small model (0.5 GB) and test with it: minutes
 	@build/venv-local-model/bin/python tools/local_model.py $(local_model)

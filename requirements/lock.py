@@ -49,6 +49,7 @@ LOCKS: dict[str, list[str]] = {
         *("--group", "adapters", "--extra", "gguf", "--extra", "llm"),
         *("--constraints", "requirements/dev.txt"),
     ],
+    "site.txt": ["--group", "site"],
     "bench-dspy.txt": ["--group", "bench-dspy"],
     "bench-rlms.txt": ["--group", "bench-rlms"],
 }
@@ -57,8 +58,8 @@ LOCKS: dict[str, list[str]] = {
 Not litellm's and the clouds', which want older ones of their own.
 """
 
-WITHOUT_US = ("bench-dspy.txt", "bench-rlms.txt")
-"""Environments of other engines: neither rlm nor what it needs is in them."""
+WITHOUT_US = ("bench-dspy.txt", "bench-rlms.txt", "site.txt")
+"""Environments without rlm and what it needs: of other engines, and of the site."""
 
 MARK = "# made from pyproject.toml, fingerprint "
 

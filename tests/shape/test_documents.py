@@ -4,17 +4,23 @@ In README.md and docs/, every python block is run; those of one file share a nam
 a block, `<!-- not run: reason -->` leaves it out (a counted skip) and `<!-- run -->` has a console
 or bash block run too. `# prints: text` in a python block, and what follows a `$ command` line in a
 console block, must be printed, in that order; `...` stands for anything.
+
+Pages that name a provider's model are run against a real HTTP server, where `replies/` has a script
+for it: the code on the page is what a reader would run, and only the model is played.
 """
 
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rlm.testing.fake_server import FakeServer
 from tests.cli.local_servers import nowhere
 from tests.shape.documents import (
     RUNNABLE,
@@ -28,10 +34,12 @@ from tests.shape.documents import (
 from tests.shape.tree import ROOT, repository_files
 
 SECONDS = 300
+REPLIES = Path(__file__).with_name("replies")
 MARKDOWN = [path for path in repository_files() if path.suffix == ".md"]
 DOCUMENTS = [
     path for path in MARKDOWN if path == ROOT / "README.md" or ROOT / "docs" in path.parents
 ]
+NOTEBOOKS = sorted((ROOT / "docs" / "cookbook").glob("*.ipynb"))
 EXAMPLES = sorted((ROOT / "examples").glob("[0-9][0-9]_*.py"))
 PYTHON = {"python", "py"}
 SHELL = {"console", "bash", "sh", "shell"}
@@ -44,14 +52,16 @@ def environment(home: Path) -> dict[str, str]:
     return {"HOME": str(home), "PATH": path, "LANG": "C.UTF-8", **nowhere()}
 
 
-def run_job(job: list[dict[str, Any]], folder: Path) -> subprocess.CompletedProcess[str]:
+def run_job(
+    job: list[dict[str, Any]], folder: Path, variables: Mapping[str, str] = {}
+) -> subprocess.CompletedProcess[str]:
     work = folder / "work"
     work.mkdir()
     return subprocess.run(
         [sys.executable, str(Path(__file__).with_name("run_code.py")), str(ROOT)],
         input=json.dumps(job),
         cwd=work,
-        env=environment(folder / "home"),
+        env={**environment(folder / "home"), **variables},
         capture_output=True,
         text=True,
         timeout=SECONDS,
@@ -81,8 +91,37 @@ def _name(path: Path) -> str:
 @pytest.mark.parametrize("path", DOCUMENTS, ids=_name)
 def test_python_blocks_run(path: Path, tmp_path: Path) -> None:
     if job := job_of(path, blocks_of(path.read_text("utf-8"))):
-        done = run_job(job, tmp_path)
-        assert done.returncode == 0, done.stdout + done.stderr
+        run_with_replies(job, path, tmp_path)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=_name)
+def test_notebooks_print_what_they_show(path: Path, tmp_path: Path) -> None:
+    """`make test-notebook` runs them in a real kernel."""
+    cells = [each for each in json.loads(path.read_text())["cells"] if each["cell_type"] == "code"]
+    shown = ["".join("".join(each.get("text", "")) for each in cell["outputs"]) for cell in cells]
+    assert any(shown)
+    job = [
+        {"path": str(path), "line": number, "code": "".join(cell["source"]), "expected": lines}
+        for number, (cell, text) in enumerate(zip(cells, shown, strict=True), start=1)
+        for lines in [text.splitlines()]
+    ]
+    run_with_replies(job, path, tmp_path)
+
+
+def run_with_replies(job: list[dict[str, Any]], path: Path, tmp_path: Path) -> None:
+    """Run code; models that it names are answered from the script of the page, if it has one."""
+    with ExitStack() as stack:
+        variables: Mapping[str, str] = {}
+        if (replies := REPLIES / f"{path.stem}.toml").exists():
+            server = stack.enter_context(FakeServer.from_file(replies))
+            variables = server.variables
+        done = run_job(job, tmp_path, variables)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_script_belongs_to_a_page() -> None:
+    pages = {path.stem for path in (*DOCUMENTS, *NOTEBOOKS)}
+    assert {path.stem for path in REPLIES.glob("*.toml")} <= pages
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -1,0 +1,62 @@
+"""The step before the site is built: which pages there are, and where their links lead."""
+
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+from tests.shape.tree import ROOT
+from tools.site import Site, navigation, place_of, unlisted, write_pages
+
+
+def test_a_link_to_source_code_becomes_a_link_to_a_page(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "loop.py").write_text("x = '''\n````\n'''\n")
+    (tmp_path / "docs" / "a.md").write_text(
+        "See [it](../src/loop.py#L2), [b](b.md#there) and [both](../README.md).\n\n"
+        "```text\n[code](../src/loop.py)\n```\n[web](https://example.org/a.md)\n"
+    )
+    (tmp_path / "docs" / "b.md").write_text("## There\n")
+    (tmp_path / "README.md").write_text("[a](docs/a.md)\n")
+    site = Site(tmp_path)
+    site.add(tmp_path / "docs" / "a.md")
+    assert site.pages[PurePosixPath("a.md")] == (
+        "See [it](source/src/loop.py.md), [b](b.md#there) and [both](project/README.md).\n\n"
+        "```text\n[code](../src/loop.py)\n```\n[web](https://example.org/a.md)\n"
+    )
+    assert site.pages[PurePosixPath("project/README.md")] == "[a](../a.md)\n"
+    assert "`````python" in site.pages[PurePosixPath("source/src/loop.py.md")]
+
+
+@pytest.mark.parametrize(
+    ("path", "place"),
+    [
+        ("docs/guides/tools.md", "guides/tools.md"),
+        ("docs/images/make.py", "source/docs/images/make.py.md"),
+        ("docs/images/a.png", "images/a.png"),
+        ("SECURITY.md", "project/SECURITY.md"),
+        ("src/rlm/api.py", "source/src/rlm/api.py.md"),
+    ],
+)
+def test_places(path: str, place: str) -> None:
+    assert place_of(PurePosixPath(path)) == PurePosixPath(place)
+
+
+def test_the_navigation_is_the_list_of_the_first_page() -> None:
+    text = "# rlm\n\n## Start\n\n- [A](a.md): a.\n\n## Guides\n\n### Asking\n\n- [`B`](b.md): b.\n"
+    assert navigation(text) == [
+        {"Home": "README.md"},
+        {"Start": [{"A": "a.md"}]},
+        {"Guides": [{"Asking": [{"B": "b.md"}]}]},
+    ]
+
+
+def test_a_page_that_is_not_listed_is_named() -> None:
+    site = Site(ROOT)
+    site.pages = {PurePosixPath("a.md"): "", PurePosixPath("source/x.md"): ""}
+    assert unlisted(site, [{"Home": "README.md"}]) == ["a.md"]
+
+
+def test_every_page_of_this_project_is_listed(tmp_path: Path) -> None:
+    assert write_pages(ROOT, tmp_path / "site") == []
+    assert (tmp_path / "site" / "pages" / "api" / "runs.md").exists()
