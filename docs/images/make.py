@@ -143,7 +143,7 @@ def finished_and_limited() -> None:
     ):
         with endpoint(answer) as server:
             given = {"LLM_BASE_URL": server.url} if has_model else {}
-            with terminal(**given) as shell:
+            with terminal(SIZE, **given) as shell:
                 (shell.folder / "haystack.txt").write_text(haystack.text, "utf-8")
                 draw(name, shell.run(f"{command} {options}"))
 

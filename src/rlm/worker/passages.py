@@ -307,7 +307,7 @@ def _phrase(phrase: str) -> re.Pattern[str]:
         between = (r"[\W_]" if apart else r"[\W_]?") if last else ""
         pattern, last = pattern + between + re.escape(part), part
     before = r"(?<!\d[-_.])" if parts[0][0].isdigit() else ""  # otherwise 3.4 would match 2.3.4
-    after = r"(?![-_.]\d)" if last[-1].isdigit() else ""
+    after = r"(?![-_.]\d)" if last[-1:].isdigit() else ""
     return re.compile(rf"(?<![^\W_]){before}{pattern}(?![^\W_]){after}")
 
 
