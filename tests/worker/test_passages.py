@@ -105,6 +105,12 @@ def test_words_count_in_all_their_forms() -> None:
         assert [each["text"] for each in ContextView(text).search(query)] == [expected]
 
 
+def test_the_question_itself_is_no_passage() -> None:
+    text = "Who mended the Blue-Heron?\n\nNotes follow.\n\nMira mended the Blue-Heron."
+    found = ContextView(text).search('Who mended the "Blue-Heron"?')
+    assert [each["text"] for each in found] == ["Mira mended the Blue-Heron."]
+
+
 def test_quoted_words_are_required() -> None:
     text = "The heron is blue.\n\nThe Blue-Heron sails.\n\nThe heron sails."
     found = ContextView(text).search('where does "blue heron" sail')

@@ -134,6 +134,7 @@ class _Search:
         if not terms:
             raise ValueError("the query has no words to look for")
         self.having = [0] * terms
+        self.words = _WORD.findall(query.lower())
         self.chars = 0
         self.found: list[tuple[Any, ...]] = []
 
@@ -204,6 +205,9 @@ class _Search:
             done = end
 
     def _note(self, where: tuple[Any, ...], hits: list[Hit], headings: _Headings) -> None:
+        text = where[3]
+        if text.endswith(("?", "？")) and _WORD.findall(text.lower()) == self.words:
+            return  # It is the question itself.
         counts: dict[int, float] = {}
         near = set()
         before: Hit | None = None
