@@ -43,9 +43,17 @@ lock: ## write requirements/*.txt from pyproject.toml (UPGRADE=1 takes newer ver
 
 # -- daily work ----------------------------------------------------------------------------------
 
+demo_venv := build/venv-demo
+
+$(demo_venv)/.ready-$(version): requirements/core.txt .ci/demo-venv .ci/venv
+	@rm -f $(demo_venv)/.ready-*
+	@echo "setting up $(demo_venv) with Python $(version): only what running needs"
+	@sh .ci/demo-venv $(PYTHON) $(demo_venv)
+	@touch $@
+
 .PHONY: demo
-demo: $(ready) ## ask a question about a context larger than any window, without a key
-	@$(bin)/python demo.py
+demo: $(demo_venv)/.ready-$(version) ## ask a question about a context larger than any window, without a key
+	@$(demo_venv)/bin/python demo.py
 
 .PHONY: test
 test: $(ready) ## run the tests, in parallel

@@ -123,12 +123,30 @@ def steady(svg: str) -> str:
 
 
 def finished_and_limited() -> None:
+    """Use a fake model that searches, then cites and answers; and no model at all."""
     haystack = make_haystack(2_000_000, seed=7)
-    question = f'rlm ask "{haystack.question}" -f haystack.txt'
-    for name, option in (("cli-ask", ""), ("cli-limit", " --max-steps 1")):
-        with terminal() as shell:
-            (shell.folder / "haystack.txt").write_text(haystack.text, "utf-8")
-            draw(name, shell.run(question + option))
+    key = haystack.question.split()[-1].rstrip("?")
+
+    def answer(body: dict[str, Any]) -> str:
+        said = texts(body)
+        if "without code" in said:
+            return f"The access code is {haystack.value}."
+        if "1 hit" in said:
+            return "```repl\ncite(hits[0])\nFINAL(hits[0].split()[-1].rstrip('.'))\n```"
+        lines = f"[line for line in context.splitlines() if {key!r} in line]"
+        return f"```repl\nhits = {lines}\nprint(len(hits), 'hit', hits)\n```"
+
+    command = f'rlm ask "{haystack.question}" -f haystack.txt'
+    for name, options, has_model in (
+        ("cli-ask", f"{MODEL} --cite", True),
+        ("cli-limit", f"{MODEL} --max-steps 1", True),
+        ("cli-passages", "", False),
+    ):
+        with endpoint(answer) as server:
+            given = {"LLM_BASE_URL": server.url} if has_model else {}
+            with terminal(SIZE, **given) as shell:
+                (shell.folder / "haystack.txt").write_text(haystack.text, "utf-8")
+                draw(name, shell.run(f"{command} {options}"))
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from rlm.worker import bounds
 from rlm.worker.capture import cut
 
 __all__ = [
+    "BY_ITSELF",
     "CellError",
     "CellResult",
     "RunResult",
@@ -31,7 +32,10 @@ __all__ = [
     "bounded",
 ]
 
-StopReason = Literal["answer", "steps", "limit", "cancelled", "error"]
+StopReason = Literal["answer", "passages", "steps", "limit", "cancelled", "error"]
+BY_ITSELF: frozenset[str] = frozenset({"answer", "passages"})
+"""The stop reasons of a run that has nothing left to do: it can't be continued."""
+
 AnswerSource = Literal["submitted", "variable", "asked", "last_output", "none"]
 
 
@@ -194,6 +198,8 @@ SHOWN_ANSWER_CHARS = 80
 class RunResult(Struct, frozen=True, kw_only=True):
     """The end of a run. `answer` is None only when there is no answer of any kind.
 
+    If `stop_reason` is "passages", no language model was asked, and `answer` lists what a search
+    found.
     `rejected_answer` is the last answer that had the wrong shape. `citations` are places of the
     context, checked; `unsupported_quotes` counts what was quoted or cited and is not there, and
     `omitted_citations` what is not listed because there was too much of it. `samples` are the runs
@@ -277,7 +283,7 @@ class RunResult(Struct, frozen=True, kw_only=True):
 
     def strictly(self, strict: bool) -> "RunResult":
         """Return this result; if `strict`, raise NoAnswerError if it has no answer."""
-        if strict and self.answer is None:
+        if strict and (self.answer is None or self.stop_reason == "passages"):
             why = self.detail or self.stop_reason
             raise NoAnswerError(f"the run ended without an answer: {why}", result=self)
         return self

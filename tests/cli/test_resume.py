@@ -22,11 +22,13 @@ def test_a_limit_is_raised_and_the_run_goes_on(state: Path, run: Run) -> None:
     assert (code, out) == (3, "")
     assert f"Continue with: rlm resume {stopped.run_id} --max-tokens N\n" in err
     code, out, err = run("resume", stopped.run_id[:15], "--max-tokens", "1000000")
-    assert (code, out) == (0, "The access code for silver-dolphin is 4821.\n")
-    assert f"run {stopped.run_id} ended: answer, 2 steps" in err
+    assert (code, out) == (4, f"{kept.FOUND}\n")
+    assert f"run {stopped.run_id} ended: passages, 2 steps" in err
+    assert "Continue with" not in err
+    assert f"Run {stopped.run_id} already has its passages:" in run("resume", "last")[2]
     as_json = run("resume", "last", "--json", "--quiet")
     assert as_json[2] == ""
-    assert json.loads(as_json[1])["answer"] == "The access code for silver-dolphin is 4821."
+    assert json.loads(as_json[1])["answer"] == kept.FOUND
 
 
 def test_samples_and_citations_are_resumed(state: Path, run: Run) -> None:
@@ -36,7 +38,8 @@ def test_samples_and_citations_are_resumed(state: Path, run: Run) -> None:
         stopped = rlm.ask(query, text, cite=True, samples=2)
     assert (stopped.stop_reason, stopped.answer) == ("limit", None)
     code, out, err = run("resume", "last", "--max-tokens", "1000000")
-    assert (code, out) == (0, f"{text}\n[1] line 1 “{text.strip()}”\n")
+    assert code == 4
+    assert out.endswith(f"1. line 1\n   {text}\n[1] line 1 “{text.strip()}”\n")
     assert "2 of 2 samples agree." in err
     again = json.loads(run("resume", "last", "--json", "--quiet")[1])
     assert [each["votes"] for each in again["samples"]] == [2, 2]

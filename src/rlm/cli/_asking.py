@@ -194,7 +194,7 @@ def _notices(choice: Choice, settings: dotenv.Settings, problem: str) -> Iterato
     yield from settings.defaults.notices()
     if settings.notice:
         yield settings.notice
-    if choice.notice:
+    if choice.notice and not choice.fallback:  # What the search finds says what it is.
         yield choice.notice
     if problem:
         yield f"This run is not journaled, so it can't be resumed: {problem}."

@@ -8,9 +8,19 @@ from collections.abc import Iterable, Sequence
 
 import click
 
-__all__ = ["ANSWERED", "CANCELLED", "FAILED", "LIMITED", "MISUSED", "run", "say", "unknown_price"]
+__all__ = [
+    "ANSWERED",
+    "CANCELLED",
+    "FAILED",
+    "LIMITED",
+    "MISUSED",
+    "PASSAGES",
+    "run",
+    "say",
+    "unknown_price",
+]
 
-ANSWERED, FAILED, MISUSED, LIMITED, CANCELLED = 0, 1, 2, 3, 130
+ANSWERED, FAILED, MISUSED, LIMITED, PASSAGES, CANCELLED = 0, 1, 2, 3, 4, 130
 UNBRACKETED = re.compile(r"\.? \((Did you mean [^()]*\?)\)$")
 """The guess at what was meant, which click puts in brackets if there are several."""
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import sys
 import textwrap
@@ -13,9 +14,9 @@ from msgspec import structs
 
 from rlm._util.text import counted, sendable
 from rlm.citations import footnotes
-from rlm.cli._errors import ANSWERED, CANCELLED, FAILED, LIMITED, say
+from rlm.cli._errors import ANSWERED, CANCELLED, FAILED, LIMITED, PASSAGES, say
 from rlm.records.recorders.console import harmless, one_line
-from rlm.results import RunResult
+from rlm.results import BY_ITSELF, RunResult
 
 __all__ = [
     "EXIT_CODES",
@@ -28,6 +29,7 @@ __all__ = [
     "terminal_width",
 ]
 
+LINE_PLACE = re.compile(r"^(\d+\. )line (?=\d)", re.MULTILINE)
 INDENT = 13
 NARROWEST = 40
 PIPE_WIDTH = 1_000
@@ -76,6 +78,7 @@ def terminal_width() -> int:
 
 EXIT_CODES = {
     "answer": ANSWERED,
+    "passages": PASSAGES,
     "error": FAILED,
     "steps": LIMITED,
     "limit": LIMITED,
@@ -114,25 +117,47 @@ def show(
     elif typed and (result.stop_reason == "answer" or result.answer is not None):
         click.echo(as_harmless_json(result.answer))
     elif result.answer is not None:
-        _show_answer(str(result.answer), raw=raw)
+        _show_answer(_told_apart(result), raw=raw)
     if cite and not as_json:
         _show_footnotes(result, quiet=quiet)
     if result.samples and not quiet:
         say(_how_they_voted(result))
+    _say_why_it_ended(result, quiet=quiet)
+    if resumable and result.stop_reason not in BY_ITSELF and not quiet:
+        say(how_to_go_on(result.run_id, MORE_OF.get(result.limit or result.stop_reason)))
+    return EXIT_CODES[result.stop_reason]
+
+
+def _say_why_it_ended(result: RunResult, *, quiet: bool) -> None:
     if result.stop_reason == "error":
         say(f"Error: {result.detail or 'the run failed'}")
         if result.rejected_answer is not None:
             say(f"The last answer was: {result.rejected_answer}")
+    elif result.stop_reason == "passages":
+        if result.answer is None:
+            say(f"No answer: {result.detail}.")
     elif result.stop_reason != "answer" and not quiet:
         say(_why_it_stopped(result))
-    if resumable and result.stop_reason != "answer" and not quiet:
-        say(how_to_go_on(result.run_id, MORE_OF.get(result.limit or result.stop_reason)))
-    return EXIT_CODES[result.stop_reason]
 
 
 def how_to_go_on(run_id: str, more: str | None = None) -> str:
     """Return the command that continues a run, with the options it needs."""
     return f"Continue with: rlm resume {run_id}" + (f" {more}" if more else "")
+
+
+def _told_apart(result: RunResult) -> str:
+    """Return the text of an answer; passages also name their file, and say what they are.
+
+    In the REPL one file is a text without a name, so the search could only count its lines.
+    """
+    answer = str(result.answer)
+    if result.stop_reason != "passages":
+        return answer
+    if result.citations and (file := result.citations[0].file):
+        answer = LINE_PLACE.sub(lambda found: f"{found[1]}{file}:", answer)
+    if answer.startswith("No language model"):
+        return answer
+    return f"{result.detail[:1].upper()}{result.detail[1:]}.\n\n{answer}"
 
 
 def _show_answer(answer: str, *, raw: bool = True) -> None:

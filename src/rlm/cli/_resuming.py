@@ -164,7 +164,8 @@ def resume_run(kept: Archive, run: RunFile, options: ResumeOptions) -> int:
     result = kept.answered(run)  # From the record alone, without a key or the context.
     if result is not None:
         if not options.quiet:
-            say(f"Run {facts.run_id} already has an answer:")
+            what = "an answer" if result.stop_reason == "answer" else "its passages"
+            say(f"Run {facts.run_id} already has {what}:")
         if recipe.answer_schema is not None and result.answer_json is not None:
             result = replace(result, answer=_value(result.answer_json))
     else:

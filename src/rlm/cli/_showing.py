@@ -399,7 +399,8 @@ def _show_answer(ended: RunEnded) -> None:
     if ended.answer is None:
         click.echo(f"No answer: {one_line(ended.detail or ended.error or ended.stop_reason)}")
         return
-    click.echo(f"Answer ({one_line(ended.answer_source)}):")
+    what = "Passages" if ended.stop_reason == "passages" else "Answer"
+    click.echo(f"{what} ({one_line(ended.answer_source)}):")
     click.echo(harmless(ended.answer[:ANSWER_CHARS]))
     if len(ended.answer) > ANSWER_CHARS:
         click.echo(f"… ({len(ended.answer):,} characters in all; --json prints them)")

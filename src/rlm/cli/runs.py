@@ -19,7 +19,7 @@ Statuses: running; interrupted (its process was killed); answer, steps, limit,
 cancelled or error, as the run ended. All but running and answer can be resumed.
 """
 
-STATUSES = ("running", "interrupted", "answer", "steps", "limit", "cancelled", "error")
+STATUSES = ("running", "interrupted", "answer", "passages", "steps", "limit", "cancelled", "error")
 
 
 @click.command(epilog=RUNS_EXAMPLES)
