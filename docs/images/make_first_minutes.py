@@ -1,0 +1,108 @@
+"""Draw the first ten minutes: `python docs/images/make_first_minutes.py`, from a checkout.
+
+A clean shell with an empty home installs the built wheel into a new environment, asks without a
+model, sets one up, and asks again. The terminal and the commands are real; a server on this machine
+plays the model.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+sys.path[:0] = [str(ROOT), str(HERE)]
+
+import make  # noqa: E402
+
+from rlm.testing.fake_server import FakeServer  # noqa: E402
+
+make.SECONDS = 300
+SIZE = (110, 28)
+CONTRACTS = {
+    "harbour.txt": "Lease between the Harbour Board and Osei & Sons.\n"
+    "The term is two years and renews for one year unless terminated.\n"
+    "Either party may terminate with 90 days' notice.\n",
+    "lamp.txt": "Maintenance of the lamp by Prado Ltd.\n"
+    "This agreement ends on 31 December 2027 and is not renewed.\nNotice: 30 days.\n",
+    "pilot.txt": "Pilot service, Ama Boateng.\nRenewed every spring by both parties in writing.\n",
+}
+QUESTION = "Which contracts renew by themselves, and with what notice?"
+REPLY = """Two of the three files speak of renewal by itself or not; I look at the lines.
+
+```repl
+for name, text in context.items():
+    for line in text.splitlines():
+        if "renew" in line.lower() or "notice" in line.lower():
+            print(f"{name}: {line}")
+```"""
+ANSWER = """```repl
+cite("The term is two years and renews for one year unless terminated.")
+cite("Either party may terminate with 90 days' notice.")
+FINAL("Only **harbour.txt**: it renews for one year, and ends with 90 days' notice.")
+```"""
+RULES = [
+    ("harbour.txt: The term", ANSWER),
+    (QUESTION, REPLY),
+    ("", "ready"),
+]
+
+
+def wheel(folder: Path) -> Path:
+    """Build the wheel that a user would download."""
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)  # noqa: S603
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+def show(shell: make.Terminal, name: str, *commands: str) -> None:
+    """Run commands on a clean screen, and draw it when the last one has ended."""
+    shell.tmux("send-keys", "-t", "p", "clear; tmux clear-history 2>/dev/null; clear", "Enter")
+    shell.wait_for(re.compile(r"^\$ *$"))
+    for number, command in enumerate(commands, start=1):
+        shell.tmux("send-keys", "-t", "p", "-l", command)
+        shell.tmux("send-keys", "-t", "p", "Enter")
+        # As many prompts as commands, and one more that waits.
+        shell.wait_for(re.compile(rf"(?s)(?:^|\n)\$(?:.*\n\$){{{number}}} *$"))
+    make.draw(name, shell.shows("-e"), SIZE)
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as place, FakeServer(rules=RULES) as server:
+        built = wheel(Path(place))
+        kept = {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
+        variables = {**kept, "PIP_QUIET": "2", "OPENAI_BASE_URL": server.openai_url}
+        with make.terminal(SIZE, **variables) as shell:
+            (shell.folder / built.name).symlink_to(built)
+            folder = shell.folder / "contracts"
+            folder.mkdir()
+            for name, text in CONTRACTS.items():
+                (folder / name).write_text(text)
+            shell.tmux("send-keys", "-t", "p", "export PATH=/usr/local/bin:/usr/bin:/bin", "Enter")
+            python = sys._base_executable  # type: ignore[attr-defined]  # noqa: SLF001
+            shell.tmux("send-keys", "-t", "p", f"alias python3={python}; clear", "Enter")
+            show(
+                shell,
+                "first-1-install",
+                "python3 -m venv .venv && . .venv/bin/activate && PS1='$ '",
+                f"pip install {built.name}",
+                "rlm doctor | head -12",
+            )
+            show(shell, "first-2-passages", f'rlm ask "{QUESTION}" -f contracts/', "echo $?")
+            show(
+                shell,
+                "first-3-setup",
+                "echo sk-from-your-provider | rlm keys set openai",
+                "rlm setup --yes",
+                "rlm config list",
+            )
+            show(shell, "first-4-answer", f'rlm ask "{QUESTION}" -f contracts/ --cite --verbose')
+            show(shell, "first-5-runs", "rlm runs", "rlm show | head -20")
+
+
+if __name__ == "__main__":
+    main()
