@@ -210,7 +210,7 @@ def _get(address: str, path: str, key: str | None, deadline: float) -> Any:
 
 OFFLINE_NOTICE = (
     f"No model is configured (set a key such as OPENAI_API_KEY, set RLM_MODEL, or pass -m): "
-    f"{OFFLINE_MODEL} answers. It finds passages; it is not a language model."
+    f"{OFFLINE_MODEL} finds passages. It is not a language model."
 )
 
 
