@@ -101,7 +101,7 @@ def main() -> None:
                 "rlm config list",
             )
             show(shell, "first-4-answer", f'rlm ask "{QUESTION}" -f contracts/ --cite --verbose')
-            show(shell, "first-5-runs", "rlm runs", "rlm show | head -20")
+            show(shell, "first-5-runs", "rlm runs", "rlm show last | head -22")
 
 
 if __name__ == "__main__":

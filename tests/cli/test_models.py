@@ -59,7 +59,7 @@ def test_a_server_here_answers_only_when_nothing_is_configured() -> None:
     assert choose("a/b", None, {}, nobody_looks).notice is None
     assert choose(None, None, {"RLM_MODEL": "a/b"}, nobody_looks).notice is None
     assert choose(None, None, {"GROQ_API_KEY": "k"}, nobody_looks).notice is None
-    assert "offline/extractive answers" in (choose(None, None, {}, list).notice or "")
+    assert "offline/extractive finds passages" in (choose(None, None, {}, list).notice or "")
 
 
 def test_windows_come_from_the_servers() -> None:

@@ -226,7 +226,7 @@ def find_programs() -> dict[str, str]:
 
 OFFLINE_NOTICE = (
     "No model is configured (rlm setup finds one; or set a key such as OPENAI_API_KEY, or pass "
-    f"-m): {OFFLINE_MODEL} answers. It finds passages; it is not a language model."
+    f"-m): {OFFLINE_MODEL} finds passages. It is not a language model."
 )
 
 

@@ -33,7 +33,8 @@ Examples:
   rlm ask "List the suppliers." -f report.txt --schema suppliers.json
 
 \b
-Exit codes: 0 an answer, 1 an error, 2 wrong usage, 3 a limit, 130 Ctrl-C.
+Exit codes: 0 an answer, 1 an error, 2 wrong usage, 3 a limit, 4 only passages
+(no language model is configured), 130 Ctrl-C.
 """
 
 
