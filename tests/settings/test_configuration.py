@@ -65,6 +65,7 @@ def test_a_file_that_is_a_link_stays_one(variables: dict[str, str], tmp_path: Pa
         ("model = 3", "model can't be 3"),
         ("[limits]\nmax_steps = 0", "max_steps can't be 0: write a whole number above 0"),
         ("[limits]\nmax_cost_usd = inf", "can't be inf"),
+        (f"[limits]\nmax_cost_usd = 1{'0' * 400}", "write a number above 0"),
         ("[alias]\n'gpt-5' = 'a/b'", "can't be an alias: it is the name of a model"),
         ("[alias]\n'a b' = 'a/b'", "can't be an alias"),
         ("[alias]\nfast = 'other'", "names no provider"),

@@ -48,6 +48,13 @@ def test_a_value_is_removed_and_nothing_else() -> None:
     assert change(TEXT, "alias", "none", None) == TEXT
 
 
+def test_only_newlines_end_lines() -> None:
+    text = change("", "alias", "fast", "a/\x85\u2028b")
+    assert change(text, "alias", "big", "c/d").count("\n") == 3
+    windows = change('# a\r\nmodel = "a/b"\r\n', "", "model", "c/d")
+    assert windows == '# a\r\nmodel = "c/d"\r\n'
+
+
 @pytest.mark.parametrize(
     "text",
     [

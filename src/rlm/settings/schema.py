@@ -1,6 +1,5 @@
 """Every setting by name, with its type, its meaning, and whether a project may set it."""
 
-import math
 import re
 from collections.abc import Callable
 from typing import Any, get_args
@@ -16,6 +15,9 @@ __all__ = ["ALIAS", "SETTINGS", "Setting", "checked", "flat", "is_service", "par
 
 ALIAS = "alias."
 ALIAS_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,49}")
+LARGEST = 10**15
+"""Far more than any limit needs; floats hold every whole number up to it."""
+
 WORDS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 
 
@@ -70,14 +72,14 @@ def _flag(value: Any) -> bool:
 
 
 def _count(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST:
         raise ValueError("write a whole number above 0")
     return value
 
 
 def _amount(value: Any) -> float:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not 0 < value < math.inf:
+    if not is_number or not 0 < value <= LARGEST:
         raise ValueError("write a number above 0")
     return float(value)
 

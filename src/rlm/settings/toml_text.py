@@ -41,7 +41,7 @@ def written(value: Any) -> str:
 def change(text: str, table: str, name: str, value: Any) -> str:
     """Return the text with a value set; with None, removed. `table` is empty for the top."""
     wanted = _changed(parsed(text), table, name, value)
-    lines = text.splitlines()
+    lines = text.removesuffix("\n").split("\n") if text else []  # other separators are content
     first, end = _section(lines, table)
     at = next((n for n in range(first, end) if _is_line_of(lines[n], name)), None)
     if value is None:
