@@ -276,6 +276,24 @@ def test_without_a_sub_model_it_is_llms_default_model(said: Said, home: Path) ->
     assert said.asked[0][0] == "small"
 
 
+def test_elsewhere_than_on_linux_local_means_auto(
+    said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from llm_rlm.chats import _environment
+
+    from rlm.environments.wasm import WasmEnvironment
+
+    assert (_environment(None), _environment("local"), _environment("docker")) == (
+        *("auto", "local", "docker"),
+    )
+    monkeypatch.setattr("sys.platform", "darwin")
+    monkeypatch.setattr(WasmEnvironment, "problem", lambda: None)
+    with pytest.warns(UserWarning, match="'auto' is used in its place"):
+        assert _environment("local") == "auto"
+    with pytest.warns(UserWarning, match="'auto' is used in its place"):
+        assert RLMToolbox(sub_model="scripted", sandbox="local")._sandbox == "auto"
+
+
 @pytest.mark.skipif(no_wasm is not None, reason=str(no_wasm))
 def test_wasm_is_another_sandbox(said: Said) -> None:
     with RLMToolbox(context=SMALL, sub_model="scripted", sandbox="wasm") as box:

@@ -70,6 +70,7 @@ def is_locked(fd: int) -> bool:
             msvcrt.locking(fd, msvcrt.LK_UNLCK, 1)
         else:
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            fcntl.flock(fd, fcntl.LOCK_UN)
     except BlockingIOError:
         return True
     return False

@@ -194,7 +194,7 @@ def _runtime_folder() -> str:
 
 def _remove_folders(mark: str) -> None:
     """Remove temporary folders of a child that has ended; most children remove theirs."""
-    for folder in private_folder().glob(f"{UNFINISHED}{mark}-*"):
+    for folder in _runtime_cache().glob(f"{UNFINISHED}{mark}-*"):
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -209,7 +209,7 @@ def private_folder() -> Path:
     The runtime executes what it finds there as machine code. Its default is the temporary folder,
     to which other users can write.
     """
-    folder = _caches() / "rlm" / "wasm"
+    folder = _runtime_cache()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = folder.stat()
@@ -225,6 +225,10 @@ def private_folder() -> Path:
             "XDG_CACHE_HOME to a folder of your own"
         )
     return folder
+
+
+def _runtime_cache() -> Path:
+    return _caches() / "rlm" / "wasm"
 
 
 def _caches() -> Path:
