@@ -2,6 +2,7 @@
 
 import importlib
 from collections.abc import Iterator
+from functools import cache
 from typing import Any, BinaryIO
 
 from rlm.context.documents.formats import Refused
@@ -19,19 +20,49 @@ _THIN = 3.0
 
 def text_of(file: BinaryIO) -> str:
     """Return the text of all pages; one without text is empty."""
-    high_level = importlib.import_module("pdfminer.high_level")
     layout = importlib.import_module("pdfminer.layout")
-    document = importlib.import_module("pdfminer.pdfdocument")
-    parameters = layout.LAParams(all_texts=True)
+    errors = importlib.import_module("pdfminer.pdfdocument")
     try:
-        pages = [
-            _page_text(page, layout) for page in high_level.extract_pages(file, laparams=parameters)
-        ]
-    except document.PDFPasswordIncorrect as error:
+        return "\n\f".join(_page_text(page, layout) for page in _pages(file, layout))
+    except errors.PDFPasswordIncorrect as error:
         raise Refused("it is protected by a password; save it without one") from error
-    except document.PDFEncryptionError as error:
+    except errors.PDFEncryptionError as error:
         raise Refused("it is encrypted in a way that is not known; save it anew") from error
-    return "\n\f".join(pages)
+
+
+def _pages(file: BinaryIO, layout: Any) -> Iterator[Any]:
+    """Yield what pdfminer makes of each page: blocks of text, lines and figures."""
+    interpreting = importlib.import_module("pdfminer.pdfinterp")
+    parser = importlib.import_module("pdfminer.pdfparser").PDFParser(file)
+    manager = interpreting.PDFResourceManager()
+    device = importlib.import_module("pdfminer.converter").PDFPageAggregator(
+        manager, laparams=layout.LAParams(all_texts=True)
+    )
+    interpreter = interpreting.PDFPageInterpreter(manager, device)
+    document = _document_class()(parser)
+    for page in importlib.import_module("pdfminer.pdfpage").PDFPage.create_pages(document):
+        interpreter.process_page(page)
+        yield device.get_result()
+
+
+@cache
+def _document_class() -> Any:
+    reading = importlib.import_module("pdfminer.pdfdocument")
+    types = importlib.import_module("pdfminer.pdftypes")
+
+    class Document(reading.PDFDocument):  # type: ignore[misc,name-defined]
+        """A document in which an object may be a reference to itself: pdfminer would not end."""
+
+        def getobj(self, objid: int) -> Any:
+            found, seen = super().getobj(objid), {objid}
+            while isinstance(found, types.PDFObjRef):
+                if found.objid in seen:
+                    raise types.PDFObjectNotFound(objid)
+                seen.add(found.objid)
+                found = super().getobj(found.objid)
+            return found
+
+    return Document
 
 
 def _page_text(page: Any, layout: Any) -> str:
