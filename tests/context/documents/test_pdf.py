@@ -99,3 +99,15 @@ def test_recursive_pages(tmp_path: Path, kids: bytes) -> None:
     path = write_pdf_objects(tmp_path / "a.pdf", objects)
     found = formats.convert(str(path), ".pdf")
     assert found == "" or isinstance(found, dict)
+
+
+def test_a_large_table(tmp_path: Path) -> None:
+    """More blocks than are compared with each other."""
+    page = "".join(
+        at(40 + 44 * column, 750 - 12 * row, f"{row}.{column}")
+        for row in range(30)
+        for column in range(12)
+    )
+    lines = text_of(write_pdf_pages(tmp_path / "a.pdf", [page])).splitlines()
+    assert len(lines) == 31
+    assert lines[-1] == f"| {' | '.join(f'29.{column}' for column in range(12))} |"

@@ -14,6 +14,7 @@ __all__ = ["text_of"]
 _GAP = 1.2
 """A gap between two characters, in heights of a line, that no space between words has."""
 
+_MAX_BOXES = 250
 _THIN = 3.0
 """How thick a line may be, in points; a thicker one is an area."""
 
@@ -35,14 +36,14 @@ def _pages(file: BinaryIO, layout: Any) -> Iterator[Any]:
     interpreting = importlib.import_module("pdfminer.pdfinterp")
     parser = importlib.import_module("pdfminer.pdfparser").PDFParser(file)
     manager = interpreting.PDFResourceManager()
-    device = importlib.import_module("pdfminer.converter").PDFPageAggregator(
-        manager, laparams=layout.LAParams(all_texts=True)
-    )
+    device = importlib.import_module("pdfminer.converter").PDFPageAggregator(manager)
     interpreter = interpreting.PDFPageInterpreter(manager, device)
     document = _document_class()(parser)
     for page in importlib.import_module("pdfminer.pdfpage").PDFPage.create_pages(document):
         interpreter.process_page(page)
-        yield device.get_result()
+        found = device.get_result()
+        found.analyze(layout.LAParams(all_texts=True, boxes_flow=None))
+        yield found
 
 
 @cache
@@ -69,7 +70,7 @@ def _page_text(page: Any, layout: Any) -> str:
     shapes = _walk(page, layout, layout.LTCurve)
     rules = join_rules(rule for each in shapes for rule in _rules(each))
     reader = _LineReader(rules, layout)
-    blocks = [reader.lines_of(each) for each in _walk(page, layout, layout.LTTextBox)]
+    blocks = [reader.lines_of(each) for each in _boxes(page, layout)]
     segments = [each for block in blocks for line in block for each in line]
     tables = find_tables(segments, rules)
     owners = {id(each): found for found in tables for each in found.segments}
@@ -139,6 +140,23 @@ def _divides(end: float, start: float, gap: float, walls: list[float]) -> bool:
     return start - end > gap or any(end <= wall + 1 and wall - 1 <= start for wall in walls)
 
 
+def _boxes(page: Any, layout: Any) -> Iterator[Any]:
+    """Yield the blocks of text of a page, and then of its figures, in reading order.
+
+    pdfminer finds the order of columns by comparing all blocks with each other. Where there are too
+    many, as in large tables and drawings, they are taken from top to bottom.
+    """
+    for container in (page, *_walk(page, layout, layout.LTFigure)):
+        boxes = [each for each in container if isinstance(each, layout.LTTextBox)]
+        if len(boxes) <= _MAX_BOXES:
+            parameters, assigner = layout.LAParams(), layout.IndexAssigner()
+            for group in container.group_textboxes(parameters, boxes):
+                group.analyze(parameters)
+                assigner.run(group)
+            boxes.sort(key=lambda box: box.index)
+        yield from boxes
+
+
 def _walk(container: Any, layout: Any, kind: Any) -> Iterator[Any]:
     """Yield the objects of a kind in a page and its figures."""
     left = [iter(container)]
@@ -146,10 +164,11 @@ def _walk(container: Any, layout: Any, kind: Any) -> Iterator[Any]:
         each = next(left[-1], None)
         if each is None:
             left.pop()
-        elif isinstance(each, kind):
-            yield each
-        elif isinstance(each, layout.LTFigure):
-            left.append(iter(each))
+        else:
+            if isinstance(each, kind):
+                yield each
+            if isinstance(each, layout.LTFigure):
+                left.append(iter(each))
 
 
 def _rules(shape: Any) -> Iterator[Rule]:
