@@ -51,6 +51,8 @@ ENTRY = re.compile(r"^- \[(?P<title>[^\]]+)\]\((?P<target>[^)#]+)\)")
 
 def place_of(path: PurePosixPath, *, is_folder: bool = False) -> PurePosixPath:
     """Return the place of a file of the repository among the pages."""
+    if path.suffix == ".ipynb":
+        path = path.with_suffix(".md")
     if path.suffix == ".md" or path.suffix in PICTURES:
         is_page = path.parts[0] == "docs"
         return PurePosixPath(*path.parts[1:]) if is_page else PurePosixPath("project") / path
@@ -93,9 +95,11 @@ class Site:
         elif path.is_dir():
             self.pages[place] = ""  # A page that links back to this one ends the recursion.
             self.pages[place] = self._listing(path, name, place)
-        elif path.suffix == ".md":
+        elif path.suffix in {".md", ".ipynb"}:
             self.pages[place] = ""
-            self.pages[place] = self.with_links(path.read_text("utf-8"), path, place)
+            text = path.read_text("utf-8")
+            text = notebook_page(text) if path.suffix == ".ipynb" else text
+            self.pages[place] = self.with_links(text, path, place)
         else:
             self.pages[place] = source_page(path, name)
         return place
@@ -112,7 +116,7 @@ class Site:
                 continue  # The strict build reports it, with its line.
             there = self.add(found)
             link = relpath(there, place.parent)
-            is_page = found.suffix == ".md"
+            is_page = found.suffix in {".md", ".ipynb"}
             new = f"{link}#{anchor}" if anchor and is_page else link
             lines[number] = lines[number].replace(f"]({match['target']}", f"]({new}", 1)
         return "\n".join(lines) + "\n"
@@ -136,6 +140,25 @@ def source_page(path: Path, name: PurePosixPath) -> str:
     )
     head = f"---\nsearch:\n  exclude: true\n---\n\n# {name}\n\n"
     return f'{head}{fence}{language} linenums="1"\n{text.rstrip()}\n{fence}\n'
+
+
+def notebook_page(text: str) -> str:
+    """Return a notebook as Markdown, with what its cells showed."""
+    parts = []
+    for cell in json.loads(text)["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            parts.append(source)
+            continue
+        parts.append(f"```python\n{source}\n```")
+        streamed = "".join("".join(each.get("text", "")) for each in cell["outputs"])
+        if streamed:
+            parts.append(f"```text\n{streamed.rstrip()}\n```")
+        for output in cell["outputs"]:
+            if "text/html" in output.get("data", {}):
+                html = " ".join("".join(output["data"]["text/html"]).split())
+                parts.append(f'<div class="notebook-output">{html}</div>')
+    return "\n\n".join(parts) + "\n"
 
 
 def api_pages() -> dict[PurePosixPath, str]:
@@ -180,7 +203,7 @@ def write_pages(root: Path, folder: Path) -> list[str]:
     """Write all pages and the configuration into `folder`; return what is wrong with them."""
     site = Site(root)
     for path in sorted((root / "docs").rglob("*")):
-        if path.suffix == ".md" or path.suffix in PICTURES:
+        if path.suffix in {".md", ".ipynb"} or path.suffix in PICTURES:
             site.add(path)
     shutil.rmtree(folder, ignore_errors=True)
     nav = navigation(site.pages[PurePosixPath("README.md")])

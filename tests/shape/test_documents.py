@@ -39,6 +39,7 @@ MARKDOWN = [path for path in repository_files() if path.suffix == ".md"]
 DOCUMENTS = [
     path for path in MARKDOWN if path == ROOT / "README.md" or ROOT / "docs" in path.parents
 ]
+NOTEBOOKS = sorted((ROOT / "docs" / "cookbook").glob("*.ipynb"))
 EXAMPLES = sorted((ROOT / "examples").glob("[0-9][0-9]_*.py"))
 PYTHON = {"python", "py"}
 SHELL = {"console", "bash", "sh", "shell"}
@@ -89,8 +90,26 @@ def _name(path: Path) -> str:
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=_name)
 def test_python_blocks_run(path: Path, tmp_path: Path) -> None:
-    if not (job := job_of(path, blocks_of(path.read_text("utf-8")))):
-        return
+    if job := job_of(path, blocks_of(path.read_text("utf-8"))):
+        run_with_replies(job, path, tmp_path)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=_name)
+def test_notebooks_print_what_they_show(path: Path, tmp_path: Path) -> None:
+    """`make test-notebook` runs them in a real kernel."""
+    cells = [each for each in json.loads(path.read_text())["cells"] if each["cell_type"] == "code"]
+    shown = ["".join("".join(each.get("text", "")) for each in cell["outputs"]) for cell in cells]
+    assert any(shown)
+    job = [
+        {"path": str(path), "line": number, "code": "".join(cell["source"]), "expected": lines}
+        for number, (cell, text) in enumerate(zip(cells, shown, strict=True), start=1)
+        for lines in [text.splitlines()]
+    ]
+    run_with_replies(job, path, tmp_path)
+
+
+def run_with_replies(job: list[dict[str, Any]], path: Path, tmp_path: Path) -> None:
+    """Run code; models that it names are answered from the script of the page, if it has one."""
     with ExitStack() as stack:
         variables: Mapping[str, str] = {}
         if (replies := REPLIES / f"{path.stem}.toml").exists():
@@ -101,7 +120,7 @@ def test_python_blocks_run(path: Path, tmp_path: Path) -> None:
 
 
 def test_every_script_belongs_to_a_page() -> None:
-    pages = {path.stem for path in DOCUMENTS}
+    pages = {path.stem for path in (*DOCUMENTS, *NOTEBOOKS)}
     assert {path.stem for path in REPLIES.glob("*.toml")} <= pages
 
 

@@ -320,6 +320,48 @@ def test_merge_reads_everything_in_rounds_and_gives_one_answer() -> None:
     assert max(map(len, model.prompts)) < 16_000
 
 
+def test_merge_gives_the_notes_that_are_paid_for_if_a_limit_ends_it() -> None:
+    model = Reader(lambda item, prompt: "", window_tokens=8_000)
+    model.reply = lambda prompt: "; ".join(re.findall(r"fact \d+", prompt))  # type: ignore[method-assign]
+    texts = [f"fact {number}; " + "x" * 3_000 for number in range(40)]
+    first_round = len(
+        [prompt for prompt in _prompts_of_merge(texts, model) if "Combine the items" in prompt]
+    )
+    model.prompts.clear()
+    limits = Limits(max_calls=first_round)
+    merged = operators.merge(texts, "How many?", model=model, limits=limits)
+    assert len(model.prompts) == first_round
+    assert re.findall(r"\d+", merged) == [str(number) for number in range(40)]
+    assert merged.missing == []
+    assert "not yet merged into one answer" in merged.note
+    assert "max_calls" in merged.note
+
+
+def _prompts_of_merge(texts: list[str], model: Reader) -> list[str]:
+    operators.merge(texts, "How many?", model=model)
+    return list(model.prompts)
+
+
+def test_a_failed_prompt_of_a_later_round_loses_no_note() -> None:
+    failures = 0
+
+    def reader(prompt: str) -> str:
+        nonlocal failures
+        found = re.findall(r"fact \d+", prompt)
+        if "x" * 3_000 not in prompt and not failures:
+            failures += 1
+            return ""
+        return "; ".join(found)
+
+    model = Reader(lambda item, prompt: "", window_tokens=8_000)
+    model.reply = reader  # type: ignore[method-assign]
+    texts = [f"fact {number}; " + "x" * 3_000 for number in range(40)]
+    merged = operators.merge(texts, "How many?", model=model)
+    assert failures == 1
+    assert re.findall(r"\d+", merged) == [str(number) for number in range(40)]
+    assert merged.missing == []
+
+
 def test_merge_of_nothing_is_empty() -> None:
     assert operators.merge([], "What?", model=Reader(rating)) == ""
 

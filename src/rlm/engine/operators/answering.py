@@ -1,7 +1,7 @@
 """Ask the same of every item: `answer_each` in words, `extract` as JSON; and `merge` many texts."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from rlm.engine.concurrency import concurrently
 from rlm.engine.operators.operation import Operation
@@ -174,40 +174,58 @@ async def merge(
 ) -> tuple[str | None, list[int]]:
     """Return one answer from all texts, and the numbers of those that could not be used.
 
-    Texts that do not fit into one prompt become notes, in rounds, until their notes fit.
+    Texts that do not fit into one prompt become notes, in rounds, until their notes fit. Where a
+    limit allows no further round, the notes are the answer: they are paid for.
     """
-    packing = operation.packing()
-    size = packing.item_chars
-    parts = [(n, piece) for n, text in enumerate(texts) for piece in _pieces(text, size)]
-    lost: list[int] = []
-    while True:
+    size = operation.packing().item_chars
+    most = size // 2 - NOTE_MARGIN  # Notes of less, so that a prompt holds two and rounds end.
+    parts = [Part((n,), piece) for n, text in enumerate(texts) for piece in _pieces(text, size)]
+    lost: set[int] = set()
+    notes: list[Part] = []
+    while parts:
         groups = _groups(parts, size)
-        is_last = len(groups) <= 1
-        questions = [
-            words.merge_prompt([text for _, text in group], question, is_last=is_last)
-            for group in groups
-        ]
-        replies = await operation.ask_all(questions)
+        is_last = len(groups) == 1
+        replies = await operation.ask_all(
+            [
+                words.merge_prompt([part.text for part in group], question, is_last=is_last)
+                for group in groups
+            ]
+        )
+        if is_last and replies[0]:
+            return replies[0], sorted(lost)
+        answered = []
         for group, reply in zip(groups, replies, strict=True):
-            lost += [number for number, _ in group] if reply is None else []
-        if is_last:
-            return (replies[0] if replies else None), sorted(set(lost))
-        answered = [(g[0][0], reply) for g, reply in zip(groups, replies, strict=True) if reply]
-        # Notes of less than half a prompt, so that every round has fewer groups than the last.
-        most = size // 2 - NOTE_MARGIN
-        operation.figures.shortened += sum(len(reply) > most for _, reply in answered)
-        parts = [(number, cut(reply, most - NOTE_MARGIN)) for number, reply in answered]
-        if not parts:
-            return None, sorted(set(lost))
+            numbers = tuple(dict.fromkeys(n for part in group for n in part.numbers))
+            if reply:
+                operation.figures.shortened += len(reply) > most
+                answered.append(Part(numbers, cut(reply, most - NOTE_MARGIN)))
+            elif notes:
+                answered += group
+            elif reply is None:
+                lost.update(numbers)
+        if notes and len(answered) >= len(parts):
+            why = operation.refusal or operation.error
+            said = "these are notes, not yet merged into one answer"
+            operation.figures.notes.append(said if why is None else f"{said}: {why}")
+            return "\n\n".join(part.text for part in answered), sorted(lost)
+        parts = notes = answered
+    return None, sorted(lost)
 
 
-def _groups(parts: Sequence[tuple[int, str]], size: int) -> list[list[tuple[int, str]]]:
-    groups: list[list[tuple[int, str]]] = []
+class Part(NamedTuple):
+    """A piece of a text, or notes about several texts, with their numbers."""
+
+    numbers: tuple[int, ...]
+    text: str
+
+
+def _groups(parts: Sequence[Part], size: int) -> list[list[Part]]:
+    groups: list[list[Part]] = []
     used = 0
     for part in parts:
-        if not groups or used + len(part[1]) > size:
+        if not groups or used + len(part.text) > size:
             groups.append([])
             used = 0
         groups[-1].append(part)
-        used += len(part[1]) + 8
+        used += len(part.text) + 8
     return groups
