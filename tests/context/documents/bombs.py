@@ -154,14 +154,14 @@ def forms_in_forms(folder: Path) -> Path:
     objects: list[bytes] = [
         b"<< /Type /Catalog /Pages 2 0 R >>",
         b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
-        b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 9 9] /Contents 4 0 R /Resources << /XObject "
-        + b"<< /X 5 0 R >> >> >>",
+        b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 9 9] /Contents 4 0 R /Resources 17 0 R >>",
         b"<< /Length %d >>\nstream\n%s\nendstream" % (len(call), call),
     ]
     objects += [
         b"<< %s /Length %d >>\nstream\n%s\nendstream" % (head % (6 + level), len(call), call)
         for level in range(levels)
     ]
+    objects.append(b"<< /XObject << /X 5 0 R >> >>")
     return write_pdf_objects(folder / "forms.pdf", objects)
 
 

@@ -130,8 +130,8 @@ def write_xlsx(path: Path, rows: tuple[tuple[str, ...], ...], more: str = "") ->
         "xl/worksheets/sheet1.xml": sheet,
     }
     main = f"{VENDOR}.spreadsheetml.sheet.main+xml"
-    more = {"xl/worksheets/sheet1.xml": f"{VENDOR}.spreadsheetml.worksheet+xml"}
-    return _package(path, "xl/workbook.xml", main, parts, more)
+    kinds = {"xl/worksheets/sheet1.xml": f"{VENDOR}.spreadsheetml.worksheet+xml"}
+    return _package(path, "xl/workbook.xml", main, parts, kinds)
 
 
 def write_epub(path: Path, text: str) -> Path:

@@ -64,10 +64,9 @@ def test_other_files_are_not_taken_for_packages() -> None:
 
 def test_what_is_allowed() -> None:
     """Drawings with entities, which nobody parses; a document type without entities; damage."""
-    made = package(
-        **{"media/a.svg": ENTITY, "b.xml": "<!DOCTYPE b><b/>", "c.xml": "<c>", "d.png": b"\x89\0"}
-    )
-    archive = Archive(made)
+    parts: dict[str, str | bytes] = {"media/a.svg": ENTITY, "b.xml": "<!DOCTYPE b><b/>"}
+    parts |= {"c.xml": "<c>", "d.png": b"\x89\0"}
+    archive = Archive(package(**parts))
     assert archive.names == ("media/a.svg", "b.xml", "c.xml", "d.png")
     assert archive.xml("b.xml").tag == "b"
 

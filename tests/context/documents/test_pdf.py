@@ -85,15 +85,29 @@ def test_a_password(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "kids",
-    [b"[2 0 R]", b"[3 0 R 3 0 R]", b"2 0 R", b"[" * 5_000, b"[9 0 R null (x) /N]"],
-    ids=["itself", "cycle", "no list", "deep", "nothing"],
+    [b"[2 0 R]", b"[3 0 R 3 0 R]", b"2 0 R", b"[" * 5_000, b"[9 0 R null (x) /N]", b"4 0 R"],
+    ids=["itself", "cycle", "no list", "deep", "nothing", "references"],
 )
 def test_recursive_pages(tmp_path: Path, kids: bytes) -> None:
     objects = [
         b"<< /Type /Catalog /Pages 2 0 R >>",
         b"<< /Type /Pages /Kids %s /Count 1000000000 >>" % kids,
         b"<< /Type /Pages /Kids [2 0 R] /Parent 3 0 R /Count 1 >>",
+        b"5 0 R",
+        b"4 0 R",
     ]
     path = write_pdf_objects(tmp_path / "a.pdf", objects)
     found = formats.convert(str(path), ".pdf")
     assert found == "" or isinstance(found, dict)
+
+
+def test_a_large_table(tmp_path: Path) -> None:
+    """More blocks than are compared with each other."""
+    page = "".join(
+        at(40 + 44 * column, 750 - 12 * row, f"{row}.{column}")
+        for row in range(30)
+        for column in range(12)
+    )
+    lines = text_of(write_pdf_pages(tmp_path / "a.pdf", [page])).splitlines()
+    assert len(lines) == 31
+    assert lines[-1] == f"| {' | '.join(f'29.{column}' for column in range(12))} |"

@@ -2,6 +2,7 @@
 
 import importlib
 from collections.abc import Iterator
+from functools import cache
 from typing import Any, BinaryIO
 
 from rlm.context.documents.formats import Refused
@@ -13,32 +14,63 @@ __all__ = ["text_of"]
 _GAP = 1.2
 """A gap between two characters, in heights of a line, that no space between words has."""
 
+_MAX_BOXES = 250
 _THIN = 3.0
 """How thick a line may be, in points; a thicker one is an area."""
 
 
 def text_of(file: BinaryIO) -> str:
     """Return the text of all pages; one without text is empty."""
-    high_level = importlib.import_module("pdfminer.high_level")
     layout = importlib.import_module("pdfminer.layout")
-    document = importlib.import_module("pdfminer.pdfdocument")
-    parameters = layout.LAParams(all_texts=True)
+    errors = importlib.import_module("pdfminer.pdfdocument")
     try:
-        pages = [
-            _page_text(page, layout) for page in high_level.extract_pages(file, laparams=parameters)
-        ]
-    except document.PDFPasswordIncorrect as error:
+        return "\n\f".join(_page_text(page, layout) for page in _pages(file, layout))
+    except errors.PDFPasswordIncorrect as error:
         raise Refused("it is protected by a password; save it without one") from error
-    except document.PDFEncryptionError as error:
+    except errors.PDFEncryptionError as error:
         raise Refused("it is encrypted in a way that is not known; save it anew") from error
-    return "\n\f".join(pages)
+
+
+def _pages(file: BinaryIO, layout: Any) -> Iterator[Any]:
+    """Yield what pdfminer makes of each page: blocks of text, lines and figures."""
+    interpreting = importlib.import_module("pdfminer.pdfinterp")
+    parser = importlib.import_module("pdfminer.pdfparser").PDFParser(file)
+    manager = interpreting.PDFResourceManager()
+    device = importlib.import_module("pdfminer.converter").PDFPageAggregator(manager)
+    interpreter = interpreting.PDFPageInterpreter(manager, device)
+    document = _document_class()(parser)
+    for page in importlib.import_module("pdfminer.pdfpage").PDFPage.create_pages(document):
+        interpreter.process_page(page)
+        found = device.get_result()
+        found.analyze(layout.LAParams(all_texts=True, boxes_flow=None))
+        yield found
+
+
+@cache
+def _document_class() -> Any:
+    reading = importlib.import_module("pdfminer.pdfdocument")
+    types = importlib.import_module("pdfminer.pdftypes")
+
+    class Document(reading.PDFDocument):  # type: ignore[misc,name-defined]
+        """A document in which an object may be a reference to itself: pdfminer would not end."""
+
+        def getobj(self, objid: int) -> Any:
+            found, seen = super().getobj(objid), {objid}
+            while isinstance(found, types.PDFObjRef):
+                if found.objid in seen:
+                    raise types.PDFObjectNotFound(objid)
+                seen.add(found.objid)
+                found = super().getobj(found.objid)
+            return found
+
+    return Document
 
 
 def _page_text(page: Any, layout: Any) -> str:
     shapes = _walk(page, layout, layout.LTCurve)
     rules = join_rules(rule for each in shapes for rule in _rules(each))
     reader = _LineReader(rules, layout)
-    blocks = [reader.lines_of(each) for each in _walk(page, layout, layout.LTTextBox)]
+    blocks = [reader.lines_of(each) for each in _boxes(page, layout)]
     segments = [each for block in blocks for line in block for each in line]
     tables = find_tables(segments, rules)
     owners = {id(each): found for found in tables for each in found.segments}
@@ -108,6 +140,23 @@ def _divides(end: float, start: float, gap: float, walls: list[float]) -> bool:
     return start - end > gap or any(end <= wall + 1 and wall - 1 <= start for wall in walls)
 
 
+def _boxes(page: Any, layout: Any) -> Iterator[Any]:
+    """Yield the blocks of text of a page, and then of its figures, in reading order.
+
+    pdfminer finds the order of columns by comparing all blocks with each other. Where there are too
+    many, as in large tables and drawings, they are taken from top to bottom.
+    """
+    for container in (page, *_walk(page, layout, layout.LTFigure)):
+        boxes = [each for each in container if isinstance(each, layout.LTTextBox)]
+        if len(boxes) <= _MAX_BOXES:
+            parameters, assigner = layout.LAParams(), layout.IndexAssigner()
+            for group in container.group_textboxes(parameters, boxes):
+                group.analyze(parameters)
+                assigner.run(group)
+            boxes.sort(key=lambda box: box.index)
+        yield from boxes
+
+
 def _walk(container: Any, layout: Any, kind: Any) -> Iterator[Any]:
     """Yield the objects of a kind in a page and its figures."""
     left = [iter(container)]
@@ -115,10 +164,11 @@ def _walk(container: Any, layout: Any, kind: Any) -> Iterator[Any]:
         each = next(left[-1], None)
         if each is None:
             left.pop()
-        elif isinstance(each, kind):
-            yield each
-        elif isinstance(each, layout.LTFigure):
-            left.append(iter(each))
+        else:
+            if isinstance(each, kind):
+                yield each
+            if isinstance(each, layout.LTFigure):
+                left.append(iter(each))
 
 
 def _rules(shape: Any) -> Iterator[Rule]:

@@ -30,9 +30,8 @@ def sparse_table(rows: Iterable[Mapping[int, str]]) -> str:
     if not columns:
         return ""
     if len(kept) * len(columns) > _MAX_CELLS:
-        raise Refused(
-            f"it has a table of {len(kept):,} rows and {len(columns):,} columns; hand in a part of it"
-        )
+        size = f"{len(kept):,} rows and {len(columns):,} columns"
+        raise Refused(f"it has a table of {size}; hand in a part of it")
     lines = [_line([_cell(row.get(column, "")) for column in columns]) for row in kept]
     lines.insert(1, _line(["---"] * len(columns)))
     return "\n".join(lines)
