@@ -236,6 +236,7 @@ test-browser: $(browser) ## rebuild the viewer's page and test it in Chromium (n
 test-notebook: $(notebook) ## test what notebooks show in a real Jupyter kernel, and take pictures of it in Chromium
 	@sh .ci/browser-tools
 	@$(notebook)/bin/python -m pytest tests/notebook $(ARGS)
+	@$(notebook)/bin/python tools/notebooks.py --check
 
 test-site: site $(browser) ## build the documentation site and test it in Chromium: search, both themes, no request to elsewhere
 	@sh .ci/browser-tools

@@ -44,7 +44,7 @@ def parsed(text: str) -> list[Any]:
 
 def reader() -> Any:
     """Return a parser that takes HTML for text, and renders links that are safe to show."""
-    from markdown_it import MarkdownIt  # rich, which the project depends on, is made with it
+    from markdown_it import MarkdownIt
 
     made = MarkdownIt("commonmark", {"html": False, "breaks": True, "maxNesting": 60})
     # Without "reference", lines such as `[1]: report.txt` stay: an unused definition vanishes.
