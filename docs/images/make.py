@@ -31,7 +31,7 @@ sys.path.insert(0, str(ROOT))
 from examples.haystack import make_haystack  # noqa: E402
 from tests.endpoint import endpoint, texts  # noqa: E402
 
-SECONDS = 60
+SECONDS: float = 60
 SIZE, LARGE = (100, 24), (120, 30)
 NO_WEB_FONTS = re.sub(r"@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
 SOCKET = f"rlm-pictures-{os.getpid()}"

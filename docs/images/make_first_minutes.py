@@ -83,7 +83,7 @@ def main() -> None:
             for name, text in CONTRACTS.items():
                 (folder / name).write_text(text)
             shell.tmux("send-keys", "-t", "p", "export PATH=/usr/local/bin:/usr/bin:/bin", "Enter")
-            python = sys._base_executable  # type: ignore[attr-defined]  # noqa: SLF001
+            python = Path(sys.base_prefix) / "bin" / "python3"
             shell.tmux("send-keys", "-t", "p", f"alias python3={python}; clear", "Enter")
             show(
                 shell,
