@@ -23,6 +23,7 @@ __all__ = [
     "NARROWEST",
     "as_harmless_json",
     "how_to_go_on",
+    "short_path",
     "show",
     "show_facts",
     "show_table",
@@ -33,6 +34,12 @@ LINE_PLACE = re.compile(r"^(\d+\. )line (?=\d)", re.MULTILINE)
 INDENT = 13
 NARROWEST = 40
 PIPE_WIDTH = 1_000
+
+
+def short_path(path: object) -> str:
+    """Return a path as people write it: `~` for the home folder."""
+    home, text = os.path.expanduser("~"), str(path)  # noqa: PTH111
+    return f"~{text[len(home) :]}" if text.startswith(f"{home}{os.sep}") else text
 
 
 def show_facts(facts: Iterable[tuple[str, str]]) -> None:

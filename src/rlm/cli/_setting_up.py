@@ -15,7 +15,7 @@ from rlm.api import RLM
 from rlm.cli import dotenv
 from rlm.cli._errors import ANSWERED, FAILED, say
 from rlm.cli._models import NOT_FOR_CHATS, PROGRAMS, Server, find_programs, find_servers
-from rlm.cli._output import show_table
+from rlm.cli._output import short_path, show_table
 from rlm.cli.keys import read_key, store_key
 from rlm.errors import ConfigError, RLMError
 from rlm.messages import Price
@@ -62,7 +62,7 @@ def set_up(wanted: str | None, *, yes: bool, tries: bool) -> int:
     else:
         make_client(model, variables)
     path = set_value(os.environ, "model", wanted if wanted in settings.defaults.aliases else model)
-    say(f"{model} is the usual model now, in {path}.")
+    say(f"{model} is the usual model now, in {short_path(path)}.")
     if other := os.environ.get("RLM_MODEL"):
         say(f"RLM_MODEL is set to {other}, which takes precedence: unset it.")
     say('Next: rlm ask "What is this about?" -f README.md')

@@ -54,17 +54,17 @@ name_argument = click.argument("name", shell_complete=complete_settings)
 def list_settings(as_json: bool) -> None:
     """List the settings that apply here, and the file that each is from."""
     from rlm.cli._errors import say
-    from rlm.cli._output import show_table
+    from rlm.cli._output import short_path, show_table
 
     defaults = _defaults()
     rows = _rows(defaults)
     if as_json:
         click.echo(json.dumps({row[0]: {"value": row[1], "from": row[2]} for row in rows}))
     elif rows:
-        shown = [[name, _text(value), origin] for name, value, origin in rows]
+        shown = [[name, _text(value), short_path(origin)] for name, value, origin in rows]
         show_table(["setting", "value", "from"], shown, name=0, right=3)
     else:
-        say(f"Nothing is set in {defaults.user.path}; `rlm setup` chooses a model.")
+        say(f"Nothing is set in {short_path(defaults.user.path)}; `rlm setup` chooses a model.")
     for notice in defaults.notices():
         say(notice)
 
@@ -90,6 +90,7 @@ def get(ctx: click.Context, name: str) -> None:
 def set_setting(name: str, value: str) -> None:
     """Set NAME to VALUE, for all runs of this user."""
     from rlm.cli._errors import say
+    from rlm.cli._output import short_path
     from rlm.settings.configuration import set_value
     from rlm.settings.schema import ALIAS, parse_text
     from rlm.wiring.registry import check_provider
@@ -98,7 +99,7 @@ def set_setting(name: str, value: str) -> None:
     if name in {"model", "sub_model"} or name.startswith(ALIAS):
         check_provider(_defaults().resolve(wanted))
     path = set_value(os.environ, name, wanted)
-    say(f"{name} is {_text(wanted)} now, in {path}.")
+    say(f"{name} is {_text(wanted)} now, in {short_path(path)}.")
 
 
 @config.command()
@@ -107,12 +108,13 @@ def set_setting(name: str, value: str) -> None:
 def unset(ctx: click.Context, name: str) -> None:
     """Remove the setting NAME; exit code 1 if it was not set."""
     from rlm.cli._errors import FAILED, say
+    from rlm.cli._output import short_path
     from rlm.settings.configuration import read_user, set_value
 
     if name not in read_user(os.environ).values:
         ctx.exit(say(f"{name} is not set.", FAILED))
     path = set_value(os.environ, name, None)
-    say(f"{name} is no longer set in {path}.")
+    say(f"{name} is no longer set in {short_path(path)}.")
 
 
 @config.command()

@@ -102,6 +102,7 @@ def read_key(variable: str) -> str:
 def store_key(variable: str, value: str, in_keyring: bool | None = None) -> None:
     """Store a key where it was asked for, else in the keyring if there is one; say where."""
     from rlm.cli._errors import say
+    from rlm.cli._output import short_path
     from rlm.errors import ConfigError
     from rlm.settings.keys import KeyStore, keyring_problem
 
@@ -113,7 +114,9 @@ def store_key(variable: str, value: str, in_keyring: bool | None = None) -> None
     store.set(variable, value, in_keyring=to_keyring)
     if store.notice:
         say(store.notice)
-    where = "the system's keyring" if to_keyring else f"{store.path}, readable only by you"
+    where = (
+        "the system's keyring" if to_keyring else f"{short_path(store.path)}, readable only by you"
+    )
     say(f"{variable} is stored in {where}.")
     if os.environ.get(variable):
         say(f"The environment sets {variable}, too: that one is used.")
