@@ -16,6 +16,7 @@ from pathlib import Path
 
 from examples.haystack import make_haystack
 from rlm import RLM, Limits
+from rlm._util.text import counted
 from rlm.cli.dotenv import settings
 from rlm.events import CallEnded, Event, RunEnded, RunStarted
 from rlm.messages import Price
@@ -99,7 +100,7 @@ def report(result: RunResult, text: str) -> None:
     calls = sum(isinstance(event, CallEnded) for event in result.events)
     cost = "" if result.cost_usd is None else f"${result.cost_usd:.4f}, "
     print(
-        f"Used:     {result.steps} steps, {calls} calls, "
+        f"Used:     {counted(result.steps, 'step')}, {counted(calls, 'call')}, "
         f"{result.usage.total.input_tokens:,} tokens read of about {len(text) // 4:,}, "
         f"{cost}{result.seconds:.1f} s"
     )

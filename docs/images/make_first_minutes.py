@@ -31,7 +31,7 @@ CONTRACTS = {
     "pilot.txt": "Pilot service, Ama Boateng.\nRenewed every spring by both parties in writing.\n",
 }
 QUESTION = "Which contracts renew by themselves, and with what notice?"
-REPLY = """Two of the three files speak of renewal by itself or not; I look at the lines.
+REPLY = """I look for the lines about renewal and notice.
 
 ```repl
 for name, text in context.items():
@@ -101,7 +101,7 @@ def main() -> None:
                 "rlm config list",
             )
             show(shell, "first-4-answer", f'rlm ask "{QUESTION}" -f contracts/ --cite --verbose')
-            show(shell, "first-5-runs", "rlm runs", "rlm show last | head -22")
+            show(shell, "first-5-runs", "rlm runs", "rlm show last | head -18")
 
 
 if __name__ == "__main__":

@@ -96,6 +96,7 @@ def answer(query: str, options: Options) -> int:
 def prepare(options: Options) -> "Setting":
     """Choose models and settings, and print notices about them."""
     settings = dotenv.settings(os.environ, Path.cwd())
+    settings.defaults.check_limits()
     variables, doubtful = settings.variables, settings.taken
     choice = choose(
         options.model,

@@ -114,6 +114,7 @@ def run_server(options: Options) -> None:
     tokens = read_tokens(options.tokens_file, options.tokens)
     check_address(options.host, bool(tokens))
     settings = dotenv.settings(os.environ, Path.cwd())
+    settings.defaults.check_limits()
     folder, problem = where_to_journal(settings.variables, wanted=True)
     if folder is None:
         why = problem or "RLM_JOURNAL is off"

@@ -58,11 +58,14 @@ def set_up(wanted: str | None, *, yes: bool, tries: bool) -> int:
     if tries:
         if (problem := _try(model, variables)) is not None:
             say(f"{model} does not answer: {problem}")
-            return say("Nothing was stored. Choose another, or pass --no-try.", FAILED)
+            kept = " A key that you entered is kept: see `rlm keys list`." if not wanted else ""
+            return say(
+                f"The model was not chosen.{kept} Run `rlm setup` again, or pass --no-try.", FAILED
+            )
     else:
         make_client(model, variables)
     path = set_value(os.environ, "model", wanted if wanted in settings.defaults.aliases else model)
-    say(f"{model} is the usual model now, in {short_path(path)}.")
+    say(f"{model} is now the default model, in {short_path(path)}.")
     if other := os.environ.get("RLM_MODEL"):
         say(f"RLM_MODEL is set to {other}, which takes precedence: unset it.")
     say('Next: rlm ask "What is this about?" -f README.md')

@@ -55,7 +55,7 @@ if len(ctx) > 3000:
 
 SEARCH = """\
 passages = ctx.search({query}, k=5)
-print(len(passages), "passages found")
+print("passages found:", len(passages))
 print(passages)"""
 
 SUBMIT = """\

@@ -37,6 +37,9 @@ MOST_PARENTS = 50
 TOLD = 5
 """How many ignored settings of a project are named."""
 
+EVERYTHING = "the whole file"
+MAY_NOT = "a project may not"
+
 
 class Configuration(Struct, frozen=True):
     """The values of one file by their dotted names, and why others were ignored."""
@@ -140,10 +143,19 @@ class Defaults(Struct, frozen=True):
         name = self.values().get("sub_model")
         return None if name is None else self.resolve(name)
 
+    def check_limits(self) -> None:
+        """Refuse to spend money where a limit of the project can't be read."""
+        for name, why in self.project.ignored.items():
+            if name == EVERYTHING or (name.startswith("limit") and not why.startswith(MAY_NOT)):
+                raise ConfigError(
+                    f"{self.project.path}: {name}: {why}. It may hold a limit, so correct it or "
+                    "remove the file"
+                )
+
     def notices(self) -> list[str]:
         """Return a line for each setting of the project that is ignored."""
         path, ignored = self.project.path, list(self.project.ignored.items())
-        lines = [f"{name} of {path} is ignored: {why}." for name, why in ignored[:TOLD]]
+        lines = [f"{path}: ignoring {name}: {why}." for name, why in ignored[:TOLD]]
         more = len(ignored) - TOLD
         return [*lines, f"{more} more of its settings are ignored."] if more > 0 else lines
 
@@ -219,7 +231,7 @@ def read_project(folder: Path, user: Configuration) -> Configuration:
     try:
         found = flat(parsed(_text(path) or ""))
     except ValueError as error:  # ConfigError too
-        return Configuration(path, {}, {"everything": str(error)})
+        return Configuration(path, {}, {EVERYTHING: str(error)})
     values, ignored = {}, {}
     aliases = user.aliases
     for name, value in sorted(found.items(), key=lambda each: not each[0].startswith(ALIAS)):
@@ -252,7 +264,7 @@ def _project_file(folder: Path) -> Path | None:
 def _refusal(name: str, value: Any, user: Configuration, aliases: dict[str, str]) -> str | None:
     """Return why a project may not set this value."""
     if not setting(name).for_projects:
-        return "a project may not decide this"
+        return f"{MAY_NOT} decide this"
     if name.startswith(ALIAS) and name in user.values:
         return "your own alias of this name counts"
     if isinstance(value, str):
@@ -261,4 +273,4 @@ def _refusal(name: str, value: Any, user: Configuration, aliases: dict[str, str]
         return "a project may name only models of known providers, not programs, files or plugins"
     limit = name.rpartition(".")[2]
     usual = user.values.get(name, getattr(Limits(), limit))
-    return None if usual is None or value <= usual else f"a project may not raise it above {usual}"
+    return None if usual is None or value <= usual else f"{MAY_NOT} raise it above {usual}"

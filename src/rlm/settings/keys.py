@@ -92,9 +92,12 @@ class KeyStore:
     def set(self, name: str, value: str, *, in_keyring: bool = False) -> None:
         """Store a key, in place of an earlier one."""
         value = value.strip()
-        if not value or len(value) > LONGEST_KEY or not value.isascii() or not value.isprintable():
+        if not value:
+            raise ConfigError("no key was given; paste it at the prompt, or pipe it in")
+        if len(value) > LONGEST_KEY or not value.isascii() or not value.isprintable():
             raise ConfigError(
-                f"that is no key: a key is one line of at most {LONGEST_KEY:,} ASCII characters"
+                "that is not a valid key: a key is one line of at most "
+                f"{LONGEST_KEY:,} ASCII characters"
             )
         folder = prepare_folder(self.folder)
         with locked(folder):

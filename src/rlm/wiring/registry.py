@@ -181,7 +181,8 @@ def missing_key(
 
 
 def _needs_key(model: str, provider: Provider) -> str:
-    text = f"{model} needs a key: set {provider.key_variables[0]}"
+    name = split_model(model)[0]
+    text = f"{model} needs a key: run `rlm keys set {name}` or set {provider.key_variables[0]}"
     return f"{text}, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY" if provider.is_aws else text
 
 
