@@ -28,7 +28,7 @@ def test_a_run_in_two_steps() -> None:
     repl = Repl(text)
     printed = play(repl)
     assert len(printed) == 2
-    assert printed[0] == f"1 passages found\n1. line 3\n   {NEEDLE}\n"
+    assert printed[0] == f"passages found: 1\n1. line 3\n   {NEEDLE}\n"
     assert repl.submitted == [f"{PASSAGES}\n\n1. line 3\n   {NEEDLE}"]
     start = text.index(NEEDLE)
     assert repl.cited == [(start, start + len(NEEDLE), None)]
@@ -116,7 +116,7 @@ async def test_the_cells_are_short_and_run_on_any_supported_python() -> None:
 def shown(*passages: str) -> tuple[str, str]:
     """What the search cell prints."""
     listed = "\n\n".join(f"{n}. line {n}\n   {text}" for n, text in enumerate(passages, 1))
-    found = f"{len(passages)} passages found\n{listed}\n"
+    found = f"passages found: {len(passages)}\n{listed}\n"
     return ("user", f"{found}stdout 1.2K chars | 0.1 s | 28 steps left")
 
 

@@ -69,7 +69,7 @@ SUB_CALL = re.compile(r"\s*you are a sub-llm", re.IGNORECASE)
 ANSWER_NOW = re.compile(r"without code|no (more )?code|answer (the query )?now", re.IGNORECASE)
 TASK_IN_CONTEXT = re.compile(r"task is in .{0,24}context", re.IGNORECASE)
 SEARCHED = re.compile(
-    r"^(?P<count>\d+) passages found\n(?P<passages>.*?)(?=^stdout [\d.]+\S* chars \||\Z)",
+    r"^passages found: (?P<count>\d+)\n(?P<passages>.*?)(?=^stdout [\d.]+\S* chars \||\Z)",
     re.MULTILINE | re.DOTALL,
 )
 
