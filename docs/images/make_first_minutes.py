@@ -1,6 +1,6 @@
 """Draw the first ten minutes: `python docs/images/make_first_minutes.py`, from a checkout.
 
-A clean shell with an empty home installs the built wheel into a new environment, asks without a
+A clean shell with an empty home installs rlm from a clone into a new environment, asks without a
 model, sets one up, and asks again. The terminal and the commands are real; a server on this machine
 plays the model.
 """
@@ -9,7 +9,6 @@ import os
 import re
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -51,54 +50,54 @@ RULES = [
 ]
 
 
-def wheel(folder: Path) -> Path:
-    """Build the wheel that a user would download."""
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)  # noqa: S603
-    (built,) = folder.glob("*.whl")
-    return built
+def show(shell: make.Terminal, name: str, *commands: str, typed: str = "") -> None:
+    """Run commands on a clean screen, and draw it when the last one has ended.
 
-
-def show(shell: make.Terminal, name: str, *commands: str) -> None:
-    """Run commands on a clean screen, and draw it when the last one has ended."""
+    `typed` is entered where the first one asks for a key, and is not echoed.
+    """
     shell.tmux("send-keys", "-t", "p", "clear; tmux clear-history 2>/dev/null; clear", "Enter")
     shell.wait_for(re.compile(r"^\$ *$"))
     for number, command in enumerate(commands, start=1):
         shell.tmux("send-keys", "-t", "p", "-l", command)
         shell.tmux("send-keys", "-t", "p", "Enter")
+        if typed and number == 1:
+            shell.wait_for(re.compile(r"(?i)key.*: *$"))
+            shell.tmux("send-keys", "-t", "p", "-l", typed)
+            shell.tmux("send-keys", "-t", "p", "Enter")
         # As many prompts as commands, and one more that waits.
         shell.wait_for(re.compile(rf"(?s)(?:^|\n)\$(?:.*\n\$){{{number}}} *$"))
     make.draw(name, shell.shows("-e"), SIZE)
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as place, FakeServer(rules=RULES) as server:
-        built = wheel(Path(place))
+    with FakeServer(rules=RULES) as server:
         kept = {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
         variables = {**kept, "PIP_QUIET": "2", "OPENAI_BASE_URL": server.openai_url}
         with make.terminal(SIZE, **variables) as shell:
-            (shell.folder / built.name).symlink_to(built)
-            folder = shell.folder / "contracts"
+            clone = ["git", "clone", "-q", str(ROOT), str(shell.folder / "rlm")]
+            subprocess.run(clone, check=True)  # noqa: S603
+            folder = shell.folder / "rlm" / "contracts"
             folder.mkdir()
             for name, text in CONTRACTS.items():
                 (folder / name).write_text(text)
-            shell.tmux("send-keys", "-t", "p", "export PATH=/usr/local/bin:/usr/bin:/bin", "Enter")
             python = Path(sys.base_prefix) / "bin" / "python3"
-            shell.tmux("send-keys", "-t", "p", f"alias python3={python}; clear", "Enter")
+            bare = f"cd rlm; export PATH=/usr/local/bin:/usr/bin:/bin; alias python3={python}"
+            shell.tmux("send-keys", "-t", "p", f"{bare}; clear", "Enter")
             show(
                 shell,
                 "first-1-install",
                 "python3 -m venv .venv && . .venv/bin/activate && PS1='$ '",
-                f"pip install {built.name}",
+                "pip install .",
                 "rlm doctor | head -12",
             )
             show(shell, "first-2-passages", f'rlm ask "{QUESTION}" -f contracts/', "echo $?")
             show(
                 shell,
                 "first-3-setup",
-                "echo sk-from-your-provider | rlm keys set openai",
+                "rlm keys set openai",
                 "rlm setup --yes",
                 "rlm config list",
+                typed="sk-from-your-provider",
             )
             show(shell, "first-4-answer", f'rlm ask "{QUESTION}" -f contracts/ --cite --verbose')
             show(shell, "first-5-runs", "rlm runs", "rlm show last | head -18")
