@@ -23,9 +23,7 @@ CHOOSE = "run `rlm config set model provider/model`, or set RLM_MODEL=provider/m
 def test_a_fresh_machine(tmp_path: Path) -> None:
     done = rlm("doctor", cwd=tmp_path, **nowhere())
     assert (done.returncode, done.stderr) == (0, "")
-    assert (
-        "environment  auto, which is local here\n             local: works; layers: " in done.stdout
-    )
+    assert "environment  local (auto)\n             local: works; layers: " in done.stdout
     assert "             wasm: not needed here; " in done.stdout
     assert "             docker: not needed here; " in done.stdout
     assert "seccomp" in done.stdout

@@ -121,13 +121,17 @@ def to_do(found: dict[str, Any], advice: Sequence[str] = ()) -> list[str]:
 
 def report(found: dict[str, Any]) -> list[tuple[str, str]]:
     """Return the findings as named lines for people."""
+    from rlm.wiring.registry import OFFLINE_MODEL
+
     model = found["model"]
     sub = "" if model["sub_model"] == model["default"] else f"; calls: {model['sub_model']}"
     works = "`rlm ask` is ready to use." if found["ok"] else "`rlm ask` would fail."
+    if found["ok"] and model["default"] == OFFLINE_MODEL:
+        works = "`rlm ask` lists passages; for answers, run `rlm setup`."
     return [
         ("rlm", f"{found['version']}, Python {found['python']}, {found['platform']}"),
         ("model", f"{model['default']}, because {model['why']}{sub}"),
-        ("keys", _join_names(found["keys"], "set", "not set")),
+        ("keys", _keys(found["keys"])),
         (".env", _dotenv(found["dotenv"])),
         ("settings", _settings(found["settings"])),
         *(("server", _server(server)) for server in found["servers"]),
@@ -140,9 +144,14 @@ def report(found: dict[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
+def _keys(facts: dict[str, bool]) -> str:
+    names = [name for name, is_set in facts.items() if is_set]
+    return ", ".join(names) if names else "none; `rlm keys set PROVIDER` stores one"
+
+
 def _environments(chosen: str | None, found: dict[str, Any]) -> list[tuple[str, str]]:
     """Return what `auto` chooses, then a line for every candidate."""
-    lines = [("environment", f"auto, which is {chosen} here" if chosen else "auto finds none here")]
+    lines = [("environment", f"{chosen} (auto)" if chosen else "auto finds none here")]
     names = list(found)
     for name, facts in found.items():
         is_later = chosen is not None and names.index(name) > names.index(chosen)
