@@ -184,7 +184,32 @@ def test_a_project_file_is_found_up_to_the_repositorys_root(repository: Path) ->
 def test_a_broken_project_file_is_a_notice(text: bytes, repository: Path) -> None:
     (repository / "rlm.toml").write_bytes(text)
     (notice,) = Defaults(project=read_project(repository, Configuration())).notices()
-    assert notice.startswith(f"everything of {repository / 'rlm.toml'} is ignored: ")
+    assert notice.startswith(f"{repository / 'rlm.toml'}: ignoring the whole file: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "refused"),
+    [
+        ("= 1", True),
+        ('[limits]\nmax_cost_usd = "0.10"', True),
+        ("[limit]\nmax_cost_usd = 0.10", True),
+        ("[limits]\nmax_cost = 0.10", True),
+        ("[limits]\nmax_steps = 1000000", False),
+        ("[limits]\nmax_steps = 3", False),
+        ('environment = "inprocess"', False),
+        ("", False),
+    ],
+)
+def test_a_limit_that_can_not_be_read_stops_what_would_pay(
+    text: str, refused: bool, repository: Path
+) -> None:
+    (repository / "rlm.toml").write_text(text)
+    defaults = Defaults(project=read_project(repository, Configuration()))
+    if refused:
+        with pytest.raises(ConfigError, match="It may hold a limit"):
+            defaults.check_limits()
+    else:
+        defaults.check_limits()
 
 
 @given(st.text(), st.sampled_from(["command/", "gguf:", "gguf/", "llm/", "litellm/", "x/", ""]))
@@ -308,7 +333,7 @@ def test_rlm_takes_a_projects_model_and_warns_of_the_rest(
     one = RLM()
     assert one.config.model == "ollama/theirs"
     assert one.runner.resources.environment.name == "local"
-    assert "environment of " in caplog.text
+    assert "ignoring environment: " in caplog.text
     assert f"ollama/theirs answers, because {tmp_path / 'rlm.toml'} names it." in caplog.text
 
 

@@ -124,7 +124,8 @@ def show(
     elif typed and (result.stop_reason == "answer" or result.answer is not None):
         click.echo(as_harmless_json(result.answer))
     elif result.answer is not None:
-        _show_answer(_told_apart(result), raw=raw)
+        # Passages are quotes of files, which are not written to be rendered.
+        _show_answer(_told_apart(result), raw=raw or result.stop_reason == "passages")
     if cite and not as_json:
         _show_footnotes(result, quiet=quiet)
     if result.samples and not quiet:

@@ -181,9 +181,10 @@ def missing_key(
 
 
 def _needs_key(model: str, provider: Provider) -> str:
-    name = split_model(model)[0]
-    text = f"{model} needs a key: run `rlm keys set {name}` or set {provider.key_variables[0]}"
-    return f"{text}, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY" if provider.is_aws else text
+    text = f"{model} needs a key: set {provider.key_variables[0]}"
+    if provider.is_aws:
+        return f"{text}, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+    return f"{text}, or run `rlm keys set {split_model(model)[0]}`"
 
 
 def _offered_client(offer: Offer, model: str, wire_name: str, options: Mapping[str, Any]) -> Client:
