@@ -10,6 +10,7 @@ was interrupted goes on, and pays nothing twice.
 """
 
 import json
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Generic, Literal, TypeVar
 
@@ -44,6 +45,8 @@ __all__ = [
     "rank",
     "where",
 ]
+
+_log = logging.getLogger("rlm")
 
 Item = TypeVar("Item")
 Value = TypeVar("Value")
@@ -237,6 +240,8 @@ class _Found:
         self.missing = list(told.get("missing", range(0 if told else count)))
         self.unsure = list(told.get("unsure", ()))
         self.note = told.get("note", f"{name}: no result: {run.detail}")
+        if self.missing:
+            _log.warning("%s", self.note)
 
 
 ALIGNED = ("classify", "extract", "answer_each")

@@ -269,3 +269,10 @@ def test_setup_in_a_terminal(tmp_path: Path, programs: dict[str, str]) -> None:
 def test_a_variable_that_takes_precedence_is_named(run: Run, programs: dict[str, str]) -> None:
     err = run("setup", "--yes", "--no-try", RLM_MODEL="groq/x", **programs)[2]
     assert "RLM_MODEL is set to groq/x, which takes precedence" in err
+
+
+def test_a_setting_that_the_project_overrides_says_so(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "rlm.toml").write_text('model = "openai/gpt-5-mini"\n')
+    code, _, err = run("config", "set", "model", "groq/x")
+    assert code == 0
+    assert "In this folder, openai/gpt-5-mini of " in err

@@ -102,6 +102,10 @@ MORE_OF = {
 """By limit: the option of `rlm resume` that lets a run continue."""
 
 
+FAILURES = ("errors", "invalid_responses")
+"""Limits that the replies reached: to continue would only repeat them."""
+
+
 def show(
     result: RunResult,
     model: str,
@@ -131,7 +135,9 @@ def show(
     if result.samples and not quiet:
         say(_how_they_voted(result))
     _say_why_it_ended(result, quiet=quiet)
-    if resumable and result.stop_reason not in BY_ITSELF and not quiet:
+    if result.limit in FAILURES and not quiet:
+        say("The model could not do it: try another one with -m, or --strategy mapreduce.")
+    elif resumable and result.stop_reason not in BY_ITSELF and not quiet:
         say(how_to_go_on(result.run_id, MORE_OF.get(result.limit or result.stop_reason)))
     return EXIT_CODES[result.stop_reason]
 

@@ -100,6 +100,10 @@ def set_setting(name: str, value: str) -> None:
         check_provider(_defaults().resolve(wanted))
     path = set_value(os.environ, name, wanted)
     say(f"{name} is {_text(wanted)} now, in {short_path(path)}.")
+    project = _defaults().project
+    if name in project.values:
+        used = _text(project.values[name])
+        say(f"In this folder, {used} of {short_path(project.path)} is used instead.")
 
 
 @config.command()

@@ -163,7 +163,7 @@ def _store_json(value: Any) -> StoredContext:
         advice = advice_for(value) or str(error)
         raise ConfigError(
             f"a context must be text, bytes, files, or lists and dicts that JSON can hold: {advice}"
-        ) from error
+        ) from None
     return StoredContext("json", text, describe(value))
 
 

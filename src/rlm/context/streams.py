@@ -72,6 +72,8 @@ def advice_for(value: object) -> str:
     name = type(value).__name__
     if isinstance(value, AsyncIterator):
         return f"{name} is asynchronous: read it first, and pass a list"
+    if isinstance(value, (set, frozenset)):
+        return f"pass a {name} as a list, sorted(values)"
     for methods, advice in _ADVICE:
         if all(callable(getattr(value, method, None)) for method in methods):
             return f"{advice.format(name=name)}; see docs/guides/contexts.md"
