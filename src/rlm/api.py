@@ -141,7 +141,7 @@ class RLM(compat.ReferenceAttributes):
 
             result = await rlm.aask("Which deadlines are named?", Path("contract.txt"))
 
-        It takes query, context and the rest as `ask` does, and two arguments more.
+        It takes query, context and the rest as `ask` does, and two more arguments.
         recorders: objects that receive every event of this run.
         budget: a `Budget.shared` that this run draws on together with others.
 

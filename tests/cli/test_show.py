@@ -202,7 +202,7 @@ def test_what_is_not_there(state: Path, tmp_path: Path, run: Run) -> None:
     (tmp_path / "notes.jsonl").write_text('{"a": 1}\nnothing\n')
     code, _, err = run("show", "notes.jsonl")
     assert (code, len(err.splitlines())) == (1, 1)
-    assert "no event of a run is in notes.jsonl" in err
+    assert "notes.jsonl does not contain any events of a run" in err
     line = msgspec.json.encode(started("20261115-120000-000-00000001"))
     (tmp_path / "half.jsonl").write_bytes(line + b"\nnonsense\n")
     code, out, err = run("show", "half.jsonl")

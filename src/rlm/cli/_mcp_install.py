@@ -312,7 +312,7 @@ def _told(wanted: Wanted, client: Client, project: Path | None) -> Iterator[str]
     elif project is not None:
         yield (
             f"{client.title} will open it in this project only; --global writes it for all. The "
-            "file names paths of this machine: think of that before you commit it."
+            "file contains paths of this machine: check it before you commit it."
         )
 
 

@@ -141,14 +141,14 @@ def _chosen(found: list[Found], defaults: Defaults) -> str:
     """Show what was found, and ask; a provider's name asks for its key."""
     if sys.stdin is None or not sys.stdin.isatty():
         raise click.UsageError(
-            "standard input is no terminal: pass --yes, with or without --model",
+            "standard input is not a terminal: pass --yes, with or without --model",
             click.get_current_context(),
         )
     if found:
         rows = [[str(n), *each] for n, each in enumerate(found, 1)]
         show_table(["", "model", "$/M in, out", "from"], rows, name=1, right=0)
     else:
-        say("No key, no model server and no program that answers was found here.")
+        say("Found no key, no model server and no program that can answer.")
     hint = "A number, provider/model, or a provider to store its key"
     while True:
         typed = str(click.prompt(hint, default="1" if found else None, err=True)).strip()

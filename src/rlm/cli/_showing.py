@@ -298,7 +298,7 @@ def _chosen(trajectory: Trajectory, recorded: Recorded) -> list[RunOutline]:
     ]
     if found or not outlines:
         if not found:
-            raise ConfigError(f"no event of a run is in {recorded.path} yet")
+            raise ConfigError(f"{recorded.path} does not contain any events of a run yet")
         return found
     raise ConfigError(f"run {recorded.run_id} is not in {recorded.path}; leave out its last part")
 

@@ -62,7 +62,7 @@ def list_keys(as_json: bool) -> None:
             ["key", "from"], [[name, ", ".join(found[name])] for name in found], name=0, right=2
         )
     else:
-        say("There is no key; `rlm keys set PROVIDER` stores one.")
+        say("No keys are set; `rlm keys set PROVIDER` stores one.")
     if notice:
         say(notice)
 

@@ -190,7 +190,7 @@ def _search(pattern: str, as_json: bool) -> int:
         say(f"From {source.name} {source.version}, {source.date}.")
     if not rows:
         return say(
-            f"Error: no known model fits {pattern!r}; one that is not known can still be used"
+            f"Error: no known model matches {pattern!r}; you can still use a model that is not in the table"
         )
     return 0
 
