@@ -190,7 +190,8 @@ def _search(pattern: str, as_json: bool) -> int:
         say(f"From {source.name} {source.version}, {source.date}.")
     if not rows:
         return say(
-            f"Error: no known model matches {pattern!r}; you can still use a model that is not in the table"
+            f"Error: no known model matches {pattern!r}; "
+            "you can still use one that is not in the table"
         )
     return 0
 
