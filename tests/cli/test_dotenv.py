@@ -1,5 +1,6 @@
 """`.env`: a small parser, and a file that came with a clone never gets the user's keys."""
 
+import itertools
 import json
 from pathlib import Path
 
@@ -8,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlm.cli.dotenv import LARGEST_BYTES, Settings, merge, parse, settings
+from rlm.settings.keys import KeyStore
 from rlm.wiring.registry import PROVIDERS
 from tests.cli.running import one_clear_line, rlm
 from tests.cli.scripts import submits
@@ -67,6 +69,32 @@ def test_an_address_from_the_file_gets_only_keys_from_the_file(
     }
     assert "HTTPS_PROXY" not in merged
     assert "PATH" not in merged
+
+
+@pytest.mark.parametrize(
+    ("provider", "stored", "from_file"),
+    [
+        (name, stored, from_file)
+        for name, each in PROVIDERS.items()
+        for stored, from_file in itertools.permutations(each.key_variables, 2)
+        if each.base_url_variables
+    ],
+)
+@pytest.mark.parametrize("is_empty", [False, True])
+def test_an_empty_variable_does_not_hide_a_stored_key(
+    provider: str, stored: str, from_file: str, is_empty: bool, tmp_path: Path
+) -> None:
+    """Else a file with its own key in the other variable would get the stored one."""
+    KeyStore(tmp_path / "config").set(stored, "stored")
+    known = PROVIDERS[provider]
+    address = known.base_url_variables[0]
+    (tmp_path / ".env").write_text(f"{from_file}=file\n{address}=https://evil.example\n")
+    empty = dict.fromkeys(known.key_variables if is_empty else (), "")
+    found = settings({"RLM_CONFIG_DIR": str(tmp_path / "config"), **empty}, tmp_path).variables
+    if found.get(address):
+        assert first(found, known.key_variables) == "file"
+    else:
+        assert first(found, known.key_variables) == "stored"
 
 
 def first(variables: dict[str, str], names: tuple[str, ...]) -> str | None:

@@ -107,7 +107,8 @@ def merge(
     ours = {name: value for name, value in found.items() if value and _is_ours(name)}
     new = {name: value for name, value in ours.items() if not environ.get(name)}
     ignored = {name: "the environment sets it" for name in ours if name not in new}
-    merged = {**(stored or {}), **environ, **new}
+    # An empty variable hides no stored key: `settings` fills it with that key.
+    merged = {**(stored or {}), **{n: value for n, value in environ.items() if value}, **new}
     for name in MODEL_VARIABLES:
         if name in new and _is_of_this_machine(new[name]):
             ignored[name] = "a .env names no program and no file as a model; use -m or rlm config"
