@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlm.cli._models import choose
 from rlm.cli.dotenv import LARGEST_BYTES, Settings, merge, parse, settings
+from rlm.settings.configuration import Configuration, Defaults
 from rlm.settings.keys import KeyStore
 from rlm.wiring.registry import PROVIDERS
 from tests.cli.running import one_clear_line, rlm
@@ -115,10 +117,47 @@ def test_what_is_taken_and_what_is_not() -> None:
     assert sorted(merged.ignored) == ["LLM_BASE_URL", "OLLAMA_HOST", "RLM_MODEL"]
 
 
+@pytest.mark.parametrize(
+    "model",
+    ["command/sh evil", "./x.gguf", "gguf:x", "llm/x", "litellm/x", "plugins/x", "agent", "groq/"],
+)
+@pytest.mark.parametrize("name", ["RLM_MODEL", "RLM_SUB_MODEL"])
+def test_a_file_names_only_models_of_known_providers(name: str, model: str) -> None:
+    found = merge({}, {name: model}, ".env")
+    assert (found.variables, found.taken) == ({}, ())
+    assert "only models of known providers" in found.ignored[name]
+
+
+def test_an_alias_of_the_user_is_not_followed_for_a_file() -> None:
+    own = Defaults(Configuration(None, {"alias.agent": "command/sh"}))
+    variables = {"RLM_SUB_MODEL": "agent"}
+    assert choose(None, None, variables, defaults=own).sub_model == "command/sh"
+    doubtful = choose(None, None, variables, defaults=own, doubtful=["RLM_SUB_MODEL"])
+    assert doubtful.sub_model == "agent"
+    named = choose(None, "agent", variables, defaults=own, doubtful=["RLM_SUB_MODEL"])
+    assert named.sub_model == "command/sh"
+
+
+def test_a_file_does_not_decide_what_is_kept() -> None:
+    names = ("RLM_CONFIG_DIR", "RLM_JOURNAL", "RLM_STATE_DIR")
+    found = merge({}, {**dict.fromkeys(names, "0"), "RLM_ANYTHING": "x"}, ".env")
+    assert (found.variables, found.taken) == ({}, ())
+    assert found.ignored == dict.fromkeys(names, "a .env can't set it; set it in the environment")
+
+
+def test_what_was_taken_is_told() -> None:
+    found = merge({}, {"RLM_MODEL": "groq/x", "GROQ_API_KEY": "k", "RLM_JOURNAL": "0"}, "here/.env")
+    assert found.notices() == [
+        "here/.env sets GROQ_API_KEY, RLM_MODEL.",
+        "RLM_JOURNAL of here/.env is ignored: a .env can't set it; set it in the environment.",
+    ]
+    assert merge({}, {}, ".env").notices() == []
+
+
 def test_files_that_can_not_be_read_are_reported(tmp_path: Path) -> None:
     assert settings({"A": "b"}, tmp_path) == Settings({"A": "b"})
-    (tmp_path / ".env").write_bytes(b"\xef\xbb\xbfRLM_MODEL=a/b \xff")
-    assert settings({}, tmp_path).variables == {"RLM_MODEL": "a/b \ufffd"}
+    (tmp_path / ".env").write_bytes(b"\xef\xbb\xbfRLM_MODEL=groq/b \xff")
+    assert settings({}, tmp_path).variables == {"RLM_MODEL": "groq/b \ufffd"}
     (tmp_path / ".env").write_bytes(b"#" * (LARGEST_BYTES + 1))
     assert "bytes" in settings({}, tmp_path).ignored[".env"]
 
@@ -131,6 +170,8 @@ def test_a_command_reads_it(tmp_path: Path) -> None:
         done = rlm("ask", "?", "--json", cwd=tmp_path, OPENAI_API_KEY="real")
         assert server.keys == ["Bearer from-file"]
     assert json.loads(done.stdout)["model"] == "openai-compatible/m"
+    told = f"{tmp_path / '.env'} sets LLM_API_KEY, LLM_BASE_URL, RLM_MODEL."
+    assert told in done.stderr.splitlines()
 
 
 def test_a_cloned_file_gets_no_real_key(tmp_path: Path) -> None:

@@ -110,11 +110,11 @@ def test_a_project_is_told_and_never_runs_a_program(run: Run, tmp_path: Path) ->
     (tmp_path / ".env").write_text(f"RLM_MODEL=command/{path}\nRLM_SUB_MODEL=./evil.gguf\n")
     code, _, err = run("ask", "What?", stdin=b"text", **nowhere())
     assert not ran.exists(), err
-    assert "model of " in err
+    assert "ignoring model: " in err
     assert "not programs, files or plugins" in err
     assert "RLM_MODEL of " in err
     assert "RLM_SUB_MODEL of " in err
-    assert "a .env names no program and no file as a model" in err
+    assert "a .env may name only models of known providers" in err
     assert code in (0, 4), "the offline stand-in answered"
     (tmp_path / "rlm.toml").write_text('model = "offline/extractive"\n')
     (tmp_path / ".env").unlink()
@@ -143,7 +143,7 @@ def test_keys_are_read_from_standard_input_and_never_shown(run: Run, tmp_path: P
     code, _, err = run("keys", "set", "openai", "--keyring", stdin=b"x")
     assert (code, "--file keeps the key" in err) == (1, True)
     code, _, err = run("keys", "set", "openai", stdin=b"")
-    assert (code, "that is no key" in err) == (1, True)
+    assert (code, "no key was given" in err) == (1, True)
 
 
 def test_a_typed_key_is_hidden(tmp_path: Path) -> None:
@@ -225,7 +225,7 @@ def test_a_model_that_fails_is_not_stored(run: Run, programs: dict[str, str]) ->
     assert code == 1
     assert "command/llm does not answer: " in err
     assert "not logged in" in err
-    assert "Nothing was stored." in err
+    assert "The model was not chosen." in err
     assert run("config", "get", "model")[0] == 1
     assert run("setup", "--yes", "--model", "command/llm", "--no-try", **programs)[0] == 0
     assert run("config", "get", "model")[1] == "command/llm\n"
