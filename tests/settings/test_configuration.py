@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,8 @@ def test_a_file_that_is_a_link_stays_one(variables: dict[str, str], tmp_path: Pa
         ("= 3", "is not TOML"),
         ("[[limits]]", "there is no setting 'limits'"),
         ("limits.max_steps.x = 3", "can't be"),
+        (f"limits.max_steps = 0x{'f' * 60_000}", "max_steps can't be that number"),
+        (f"{'a.' * 30_000}a = 1", "line 1 has more than 100 dots"),
         ("#" * 70_000, "more than 65,536 bytes"),
     ],
 )
@@ -180,11 +183,98 @@ def test_a_project_file_is_found_up_to_the_repositorys_root(repository: Path) ->
     assert read_project(outside, nothing).path is None, "without a repository, only this folder"
 
 
-@pytest.mark.parametrize("text", [b"= 1", b"\xff\xfe", b"#" * 70_000])
+DIGITS = b"f" * 12_000
+LARGE = {
+    "a long dotted name": b".".join([b"a"] * 6_000) + b" = 1",
+    "a long quoted name": b'"a".' * 3_000 + b"a = 1",
+    "many names": b"\n".join(b"a%d = 1" % n for n in range(1_500)),
+    "many names in a table": b"[%s]\n" % (b"a" * 4_000)
+    + b"\n".join(b"a%d = 1" % n for n in range(1_000)),
+    "deep arrays": b"a = " + b"[" * 12_000,
+    "deep tables": b"a = " + b"{a = " * 3_000,
+    "digits": b"a = " + b"9" * 12_000,
+    "bytes": b"#" * 20_000,
+}
+
+
+@pytest.mark.parametrize(
+    "text", [b"= 1", b"\xff\xfe", *LARGE.values()], ids=["not TOML", "not UTF-8", *LARGE]
+)
 def test_a_broken_project_file_is_a_notice(text: bytes, repository: Path) -> None:
     (repository / "rlm.toml").write_bytes(text)
-    (notice,) = Defaults(project=read_project(repository, Configuration())).notices()
-    assert notice.startswith(f"everything of {repository / 'rlm.toml'} is ignored: ")
+    defaults = Defaults(project=read_project(repository, Configuration()))
+    (notice,) = defaults.notices()
+    assert notice.startswith(f"{repository / 'rlm.toml'}: ignoring the whole file: ")
+    with pytest.raises(ConfigError, match="It may hold a limit"):
+        defaults.check_limits()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"limits.max_steps = 0x" + DIGITS,
+        b"limits.max_steps = [0x" + DIGITS + b"]",
+        b"limits.max_steps" + b".a" * 90 + b" = 1",
+        b"limits.max_steps = " + b"[" * 150 + b"]" * 150,
+        b"environment = ['local']\nlimits = 3",
+        b"limits.max_cost_usd = nan",
+    ],
+)
+def test_a_strange_limit_is_refused_in_a_short_line(text: bytes, repository: Path) -> None:
+    (repository / "rlm.toml").write_bytes(text)
+    defaults = Defaults(project=read_project(repository, Configuration()))
+    assert defaults.values() == {}
+    with pytest.raises(ConfigError, match="limits") as caught:
+        defaults.check_limits()
+    assert len(str(caught.value)) < 700
+    assert all(len(line) < 700 for line in defaults.notices())
+
+
+def test_names_in_a_project_file_reach_no_terminal_as_they_are(repository: Path) -> None:
+    (repository / "rlm.toml").write_text(
+        '"\\u001b[31mred\\u202e" = 1\n"limits\\u001b[2J" = 1\n' + f'"{"n" * 5_000}" = 1\n'
+    )
+    defaults = Defaults(project=read_project(repository, Configuration()))
+    lines = defaults.notices()
+    with pytest.raises(ConfigError) as caught:
+        defaults.check_limits()
+    assert len(lines) == 3
+    for line in (*lines, str(caught.value)):
+        assert line.isprintable()
+        assert len(line) < 700
+    assert r"ignoring \x1b[31mred\u202e: there is no setting" in lines[0]
+
+
+toml_names = st.sampled_from([*SETTINGS, "limits", "alias", "alias.x", "a", '"\\u001b"', "''"])
+toml_values = st.recursive(
+    st.integers().map(str)
+    | st.sampled_from(["true", "nan", "-inf", "1979-05-27", "'groq/x'", "'command/x'", "0xfff"]),
+    lambda inner: (
+        st.lists(inner, max_size=3).map(lambda each: f"[{', '.join(each)}]")
+        | st.tuples(toml_names, inner).map(lambda each: f"{{{each[0]} = {each[1]}}}")
+    ),
+    max_leaves=6,
+)
+toml_lines = st.lists(
+    st.tuples(toml_names, toml_values).map(" = ".join)
+    | st.sampled_from(["[limits]", "[alias]", "[a.b]", "[[limits]]", "[[a]]"]),
+    max_size=8,
+)
+
+
+@given(st.binary() | st.text().map(str.encode) | toml_lines.map("\n".join).map(str.encode))
+def test_any_file_is_read_or_refused(data: bytes) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        Path(name, "rlm.toml").write_bytes(data)
+        Path(name, "config.toml").write_bytes(data)
+        project = read_project(Path(name), Configuration())
+        for setting, value in project.values.items():
+            assert checked(setting, value) == value
+        with contextlib.suppress(ConfigError):
+            Defaults(project=project).check_limits()
+        assert all(line.isprintable() for line in Defaults(project=project).notices())
+        with contextlib.suppress(ConfigError):
+            Defaults.read({"RLM_CONFIG_DIR": name}, None)
 
 
 @given(st.text(), st.sampled_from(["command/", "gguf:", "gguf/", "llm/", "litellm/", "x/", ""]))
@@ -308,7 +398,7 @@ def test_rlm_takes_a_projects_model_and_warns_of_the_rest(
     one = RLM()
     assert one.config.model == "ollama/theirs"
     assert one.runner.resources.environment.name == "local"
-    assert "environment of " in caplog.text
+    assert "ignoring environment: " in caplog.text
     assert f"ollama/theirs answers, because {tmp_path / 'rlm.toml'} names it." in caplog.text
 
 

@@ -114,7 +114,7 @@ def test_a_broken_file_says_so_without_its_content(text: str, told: str, store: 
 
 @pytest.mark.parametrize("key", ["", "two\nlines", "caf\u00e9", "x" * 10_001, "\x1b[31m"])
 def test_what_is_no_key_is_refused_without_an_echo(key: str, store: KeyStore) -> None:
-    with pytest.raises(ConfigError, match="that is no key") as caught:
+    with pytest.raises(ConfigError, match=r"no key was given|not a valid key") as caught:
         store.set("OPENAI_API_KEY", key)
     assert not key or key not in str(caught.value)
 

@@ -1,8 +1,8 @@
 """The variables of commands: the environment, a `.env` in the working folder, and stored keys.
 
 The file may belong to a cloned repository. So it can set only rlm's own variables, the real
-environment takes precedence, an address in it never receives a key from elsewhere, and it names only
-models of known providers. Commands say what they took from it.
+environment takes precedence, an address in it never receives a key from elsewhere, and it names
+only models of known providers. Commands say what they took from it.
 """
 
 import re

@@ -37,6 +37,13 @@ MOST_PARENTS = 50
 TOLD = 5
 """How many ignored settings of a project are named."""
 
+LARGEST_PROJECT_BYTES = 16_384
+MOST_SETTINGS = 200
+"""What a project's file may hold, so that reading it takes no time."""
+
+LONGEST_NAME = 60
+LONGEST_REASON = 500
+
 EVERYTHING = "the whole file"
 MAY_NOT = "a project may not"
 
@@ -148,16 +155,22 @@ class Defaults(Struct, frozen=True):
         for name, why in self.project.ignored.items():
             if name == EVERYTHING or (name.startswith("limit") and not why.startswith(MAY_NOT)):
                 raise ConfigError(
-                    f"{self.project.path}: {name}: {why}. It may hold a limit, so correct it or "
+                    f"{_told(self.project.path, name, why)}. It may hold a limit, so correct it or "
                     "remove the file"
                 )
 
     def notices(self) -> list[str]:
         """Return a line for each setting of the project that is ignored."""
         path, ignored = self.project.path, list(self.project.ignored.items())
-        lines = [f"{path}: ignoring {name}: {why}." for name, why in ignored[:TOLD]]
+        lines = [f"{_told(path, f'ignoring {name}', why)}." for name, why in ignored[:TOLD]]
         more = len(ignored) - TOLD
         return [*lines, f"{more} more of its settings are ignored."] if more > 0 else lines
+
+
+def _told(path: Path | None, name: str, why: str) -> str:
+    """Return why a setting of a project is ignored, short and without control characters."""
+    text = f"{path}: {name[:LONGEST_NAME]}: {why[:LONGEST_REASON]}"
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
 # -- the user's -----------------------------------------------------------------------------------
@@ -203,17 +216,17 @@ def set_value(variables: Mapping[str, str], name: str, value: Any) -> Path:
     return path
 
 
-def _text(path: Path) -> str | None:
+def _text(path: Path, largest: int = LARGEST_BYTES) -> str | None:
     """Read a file of settings; None if there is none."""
     try:
         if not path.is_file():
             return None
         with path.open("rb") as file:
-            data = file.read(LARGEST_BYTES + 1)
+            data = file.read(largest + 1)
     except OSError as error:
         raise ConfigError(f"{path} can't be read: {error.strerror}") from error
-    if len(data) > LARGEST_BYTES:
-        raise ConfigError(f"{path} has more than {LARGEST_BYTES:,} bytes")
+    if len(data) > largest:
+        raise ConfigError(f"{path} has more than {largest:,} bytes")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -229,12 +242,17 @@ def read_project(folder: Path, user: Configuration) -> Configuration:
     if path is None:
         return Configuration()
     try:
-        found = flat(parsed(_text(path) or ""))
+        data = parsed(_text(path, LARGEST_PROJECT_BYTES) or "")
+        if (
+            sum(len(each) if isinstance(each, dict) else 1 for each in data.values())
+            > MOST_SETTINGS
+        ):
+            raise ConfigError(f"it has more than {MOST_SETTINGS} settings")
     except ValueError as error:  # ConfigError too
         return Configuration(path, {}, {EVERYTHING: str(error)})
     values, ignored = {}, {}
     aliases = user.aliases
-    for name, value in sorted(found.items(), key=lambda each: not each[0].startswith(ALIAS)):
+    for name, value in sorted(flat(data).items(), key=lambda each: not each[0].startswith(ALIAS)):
         try:
             taken = checked(name, value)
         except ConfigError as error:
