@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import os
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,36 @@ def test_a_wrong_setting_names_its_file(
     with pytest.raises(ConfigError, match=told) as caught:
         Defaults.read(variables, None)
     assert str(tmp_path / "config" / "config.toml") in str(caught.value)
+
+
+def test_settings_that_others_can_write_are_not_used(
+    variables: dict[str, str], tmp_path: Path
+) -> None:
+    path = set_value(variables, "model", "command/mine")
+    path.chmod(0o644)
+    assert Defaults.read(variables, None).values() == {"model": "command/mine"}
+    path.chmod(0o646)
+    with pytest.raises(ConfigError, match=r"config\.toml is not used: other users can write to it"):
+        Defaults.read(variables, None)
+    with pytest.raises(ConfigError, match="is not used"):
+        set_value(variables, "model", "a/b")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give files away")
+def test_settings_of_another_user_are_not_used(variables: dict[str, str], tmp_path: Path) -> None:
+    path = set_value(variables, "model", "command/mine")
+    os.chown(path, 12_345, -1)
+    with pytest.raises(ConfigError, match="is not used: it belongs to another user"):
+        Defaults.read(variables, None)
+    other = tmp_path / "other"
+    path.rename(other)
+    path.symlink_to(other)
+    with pytest.raises(ConfigError, match="belongs to another user"):
+        Defaults.read(variables, None)
+    os.chown(other, 0, 12_345)
+    other.chmod(0o660)
+    with pytest.raises(ConfigError, match="other users can write to it"):
+        Defaults.read(variables, None)
 
 
 @pytest.mark.parametrize(

@@ -163,6 +163,7 @@ def test_where_the_folder_is() -> None:
     assert config_folder({"XDG_CONFIG_HOME": "/x", "HOME": "/h"}) == Path("/x/rlm")
     assert config_folder({"XDG_CONFIG_HOME": "relative", "HOME": "/h"}) == Path("/h/.config/rlm")
     assert config_folder({"USERPROFILE": "/u"}) == Path("/u/.config/rlm")
+    assert config_folder({"HOME": "relative"}) is config_folder({"HOME": "."}) is None
     assert config_folder({}) is None
 
 

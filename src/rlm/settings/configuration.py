@@ -5,12 +5,14 @@ provider, aliases and lower limits; what it sets besides is ignored, with a reas
 docs/decisions/0015-settings-of-users-and-projects.md.
 """
 
+import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from msgspec import Struct, field
 
+from rlm._util.files import writers_problem
 from rlm._util.text import closest
 from rlm.errors import ConfigError
 from rlm.limits import Limits
@@ -187,7 +189,7 @@ def read_user(variables: Mapping[str, str]) -> Configuration:
     path = user_file(variables)
     if path is None:
         return Configuration()
-    text = _text(path)
+    text = _text(path, is_own=True)
     if text is None:
         return Configuration(path)
     try:
@@ -207,7 +209,7 @@ def set_value(variables: Mapping[str, str], name: str, value: Any) -> Path:
     path = folder / USER_FILE
     with locked(folder):
         try:
-            text = change(_text(path) or "", table, key, value)
+            text = change(_text(path, is_own=True) or "", table, key, value)
         except ConfigError as error:
             raise ConfigError(f"{path}: {error}") from None
         except ValueError as error:
@@ -216,15 +218,21 @@ def set_value(variables: Mapping[str, str], name: str, value: Any) -> Path:
     return path
 
 
-def _text(path: Path, largest: int = LARGEST_BYTES) -> str | None:
-    """Read a file of settings; None if there is none."""
+def _text(path: Path, largest: int = LARGEST_BYTES, *, is_own: bool = False) -> str | None:
+    """Read a file of settings; None if there is none. `is_own`: only its user may have written it.
+
+    The user's own settings can name a program, so nobody else may write them.
+    """
     try:
         if not path.is_file():
             return None
         with path.open("rb") as file:
+            problem = writers_problem(os.fstat(file.fileno())) if is_own else None
             data = file.read(largest + 1)
     except OSError as error:
         raise ConfigError(f"{path} can't be read: {error.strerror}") from error
+    if problem is not None:
+        raise ConfigError(f"{path} is not used: {problem}")
     if len(data) > largest:
         raise ConfigError(f"{path} has more than {largest:,} bytes")
     try:

@@ -32,8 +32,9 @@ def config_folder(variables: Mapping[str, str]) -> Path | None:
     base = variables.get("XDG_CONFIG_HOME", "")
     if base.startswith("/"):  # The specification wants relative paths to be ignored.
         return Path(base) / "rlm"
-    home = variables.get("HOME") or variables.get("USERPROFILE")
-    return Path(home) / ".config" / "rlm" if home else None
+    home = Path(variables.get("HOME") or variables.get("USERPROFILE") or "")
+    # A relative one would lead into the working folder, which may be a stranger's.
+    return home / ".config" / "rlm" if home.is_absolute() else None
 
 
 def prepare_folder(folder: Path | None) -> Path:
