@@ -383,6 +383,16 @@ def test_where_a_key_comes_from_is_told() -> None:
     assert stored.why == "GROQ_API_KEY is in the key store"
 
 
+def test_an_alias_of_a_project_is_told() -> None:
+    project = Configuration(Path("p"), {"alias.fast": "groq/theirs", "alias.own": "groq/theirs"})
+    defaults = Defaults(Configuration(Path("u"), {"alias.own": "groq/mine"}), project)
+    told = ("groq/theirs", None, "p says what fast stands for", True)
+    assert defaults.choose({}, "fast") == defaults.choose({"RLM_MODEL": "fast"}) == told
+    assert defaults.choose({}, "own") == ("groq/mine", None, "it was asked for", False)
+    both = defaults.choose({}, "own", "fast")
+    assert both == ("groq/mine", "groq/theirs", "p says what fast stands for", True)
+
+
 def test_aliases_of_a_dotenv_are_not_followed() -> None:
     user = Configuration(Path("u"), {"alias.agent": "command/claude -p"})
     variables = {"RLM_MODEL": "agent"}

@@ -133,7 +133,15 @@ class Defaults(Struct, frozen=True):
         first = (model and self.resolve(model)) or named.get("RLM_MODEL")
         sub = (sub_model and self.resolve(sub_model)) or named.get("RLM_SUB_MODEL")
         if first:
-            return Chosen(first, sub, "it was asked for" if model else "RLM_MODEL names it")
+            why = "it was asked for" if model else "RLM_MODEL names it"
+            asked = [
+                model or variables.get("RLM_MODEL"),
+                sub_model or variables.get("RLM_SUB_MODEL"),
+            ]
+            theirs = self.project.aliases.keys() - self.user.aliases.keys()
+            if followed := [each for each in asked if each in theirs]:
+                why = f"{self.project.path} says what {' and '.join(followed)} stands for"
+            return Chosen(first, sub, why, bool(followed))
         by_project = False
         for found in (self.project, self.user):
             if sub is None and (name := found.values.get("sub_model")):
