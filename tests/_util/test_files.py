@@ -1,7 +1,10 @@
 """Descriptors: reads and writes at offsets, and locks that one open file has at a time."""
 
 import os
+import stat
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -36,3 +39,27 @@ def test_a_lock_is_held_by_one_open_file_until_it_is_closed(tmp_path: Path) -> N
     os.close(first)
     files.lock(second)
     os.close(second)
+
+
+def facts(mode: int, user: int, group: int = 0) -> os.stat_result:
+    return os.stat_result((stat.S_IFREG | mode, 1, 1, 1, user, group, 0, 0, 0, 0))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="files have no modes there")
+def test_who_may_have_written_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    import grp
+    import pwd
+
+    monkeypatch.setattr(os, "geteuid", lambda: 1_000)
+    monkeypatch.setattr(pwd, "getpwuid", lambda _: SimpleNamespace(pw_name="ada"))
+    groups = {
+        1_000: SimpleNamespace(gr_name="ada", gr_mem=[]),
+        1_001: SimpleNamespace(gr_name="ada", gr_mem=["eve"]),
+        1_002: SimpleNamespace(gr_name="staff", gr_mem=[]),
+    }
+    monkeypatch.setattr(grp, "getgrgid", groups.__getitem__)
+    for mode, user, group in ((0o600, 1_000, 0), (0o644, 0, 0), (0o664, 1_000, 1_000)):
+        assert files.writers_problem(facts(mode, user, group)) is None
+    assert files.writers_problem(facts(0o600, 1_001)) == "it belongs to another user"
+    for mode, group in ((0o646, 1_000), (0o664, 1_001), (0o664, 1_002), (0o664, 9_999)):
+        assert "other users can write" in str(files.writers_problem(facts(mode, 1_000, group)))

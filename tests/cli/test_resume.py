@@ -31,6 +31,26 @@ def test_a_limit_is_raised_and_the_run_goes_on(state: Path, run: Run) -> None:
     assert json.loads(as_json[1])["answer"] == kept.FOUND
 
 
+@pytest.mark.parametrize("ending", [".sqlite", ".sqlite-wal", ".tail"])
+def test_what_another_user_may_have_written_is_shown_but_not_continued(
+    state: Path, run: Run, ending: str
+) -> None:
+    """A record names its model, which can be a program."""
+    stopped = kept.limited(state)
+    path = (state / "runs" / stopped.run_id).with_suffix(ending)
+    path.touch()
+    path.chmod(0o666)
+    for words in (("resume", "last", "--max-tokens", "1000000"), ("fork", "last", "--step", "1")):
+        code, out, err = run(*words)
+        assert (code, out) == (1, "")
+        told = f"run {stopped.run_id} is not continued: {path}: other users can write to it"
+        assert told in one_clear_line(err)
+    assert run("show", "last")[0] == 0
+    for each in path.parent.iterdir():  # SQLite gave its mode to those beside it.
+        each.chmod(0o600)
+    assert run("resume", "last", "--max-tokens", "1000000")[0] == 4
+
+
 def test_samples_and_citations_are_resumed(state: Path, run: Run) -> None:
     text = "The access code for silver-dolphin is 4821.\n"
     query = "What is the access code for silver-dolphin?"

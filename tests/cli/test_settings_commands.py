@@ -114,7 +114,7 @@ def test_a_project_is_told_and_never_runs_a_program(run: Run, tmp_path: Path) ->
     assert "not programs, files or plugins" in err
     assert "RLM_MODEL of " in err
     assert "RLM_SUB_MODEL of " in err
-    assert "a .env names no program and no file as a model" in err
+    assert "a .env may name only models of known providers" in err
     assert code in (0, 4), "the offline stand-in answered"
     (tmp_path / "rlm.toml").write_text('model = "offline/extractive"\n')
     (tmp_path / ".env").unlink()

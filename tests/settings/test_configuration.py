@@ -2,6 +2,8 @@
 
 import contextlib
 import itertools
+import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +77,8 @@ def test_a_file_that_is_a_link_stays_one(variables: dict[str, str], tmp_path: Pa
         ("= 3", "is not TOML"),
         ("[[limits]]", "there is no setting 'limits'"),
         ("limits.max_steps.x = 3", "can't be"),
+        (f"limits.max_steps = 0x{'f' * 60_000}", "max_steps can't be that number"),
+        (f"{'a.' * 30_000}a = 1", "line 1 has more than 100 dots"),
         ("#" * 70_000, "more than 65,536 bytes"),
     ],
 )
@@ -86,6 +90,36 @@ def test_a_wrong_setting_names_its_file(
     with pytest.raises(ConfigError, match=told) as caught:
         Defaults.read(variables, None)
     assert str(tmp_path / "config" / "config.toml") in str(caught.value)
+
+
+def test_settings_that_others_can_write_are_not_used(
+    variables: dict[str, str], tmp_path: Path
+) -> None:
+    path = set_value(variables, "model", "command/mine")
+    path.chmod(0o644)
+    assert Defaults.read(variables, None).values() == {"model": "command/mine"}
+    path.chmod(0o646)
+    with pytest.raises(ConfigError, match=r"config\.toml is not used: other users can write to it"):
+        Defaults.read(variables, None)
+    with pytest.raises(ConfigError, match="is not used"):
+        set_value(variables, "model", "a/b")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give files away")
+def test_settings_of_another_user_are_not_used(variables: dict[str, str], tmp_path: Path) -> None:
+    path = set_value(variables, "model", "command/mine")
+    os.chown(path, 12_345, -1)
+    with pytest.raises(ConfigError, match="is not used: it belongs to another user"):
+        Defaults.read(variables, None)
+    other = tmp_path / "other"
+    path.rename(other)
+    path.symlink_to(other)
+    with pytest.raises(ConfigError, match="belongs to another user"):
+        Defaults.read(variables, None)
+    os.chown(other, 0, 12_345)
+    other.chmod(0o660)
+    with pytest.raises(ConfigError, match="other users can write to it"):
+        Defaults.read(variables, None)
 
 
 @pytest.mark.parametrize(
@@ -180,11 +214,30 @@ def test_a_project_file_is_found_up_to_the_repositorys_root(repository: Path) ->
     assert read_project(outside, nothing).path is None, "without a repository, only this folder"
 
 
-@pytest.mark.parametrize("text", [b"= 1", b"\xff\xfe", b"#" * 70_000])
+DIGITS = b"f" * 12_000
+LARGE = {
+    "a long dotted name": b".".join([b"a"] * 6_000) + b" = 1",
+    "a long quoted name": b'"a".' * 3_000 + b"a = 1",
+    "many names": b"\n".join(b"a%d = 1" % n for n in range(1_500)),
+    "many names in a table": b"[%s]\n" % (b"a" * 4_000)
+    + b"\n".join(b"a%d = 1" % n for n in range(1_000)),
+    "deep arrays": b"a = " + b"[" * 12_000,
+    "deep tables": b"a = " + b"{a = " * 3_000,
+    "digits": b"a = " + b"9" * 12_000,
+    "bytes": b"#" * 20_000,
+}
+
+
+@pytest.mark.parametrize(
+    "text", [b"= 1", b"\xff\xfe", *LARGE.values()], ids=["not TOML", "not UTF-8", *LARGE]
+)
 def test_a_broken_project_file_is_a_notice(text: bytes, repository: Path) -> None:
     (repository / "rlm.toml").write_bytes(text)
-    (notice,) = Defaults(project=read_project(repository, Configuration())).notices()
+    defaults = Defaults(project=read_project(repository, Configuration()))
+    (notice,) = defaults.notices()
     assert notice.startswith(f"{repository / 'rlm.toml'}: ignoring the whole file: ")
+    with pytest.raises(ConfigError, match="It may hold a limit"):
+        defaults.check_limits()
 
 
 @pytest.mark.parametrize(
@@ -210,6 +263,74 @@ def test_a_limit_that_can_not_be_read_stops_what_would_pay(
             defaults.check_limits()
     else:
         defaults.check_limits()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"limits.max_steps = 0x" + DIGITS,
+        b"limits.max_steps = [0x" + DIGITS + b"]",
+        b"limits.max_steps" + b".a" * 90 + b" = 1",
+        b"limits.max_steps = " + b"[" * 150 + b"]" * 150,
+        b"environment = ['local']\nlimits = 3",
+        b"limits.max_cost_usd = nan",
+    ],
+)
+def test_a_strange_limit_is_refused_in_a_short_line(text: bytes, repository: Path) -> None:
+    (repository / "rlm.toml").write_bytes(text)
+    defaults = Defaults(project=read_project(repository, Configuration()))
+    assert defaults.values() == {}
+    with pytest.raises(ConfigError, match="limits") as caught:
+        defaults.check_limits()
+    assert len(str(caught.value)) < 700
+    assert all(len(line) < 700 for line in defaults.notices())
+
+
+def test_names_in_a_project_file_reach_no_terminal_as_they_are(repository: Path) -> None:
+    (repository / "rlm.toml").write_text(
+        '"\\u001b[31mred\\u202e" = 1\n"limits\\u001b[2J" = 1\n' + f'"{"n" * 5_000}" = 1\n'
+    )
+    defaults = Defaults(project=read_project(repository, Configuration()))
+    lines = defaults.notices()
+    with pytest.raises(ConfigError) as caught:
+        defaults.check_limits()
+    assert len(lines) == 3
+    for line in (*lines, str(caught.value)):
+        assert line.isprintable()
+        assert len(line) < 700
+    assert r"ignoring \x1b[31mred\u202e: there is no setting" in lines[0]
+
+
+toml_names = st.sampled_from([*SETTINGS, "limits", "alias", "alias.x", "a", '"\\u001b"', "''"])
+toml_values = st.recursive(
+    st.integers().map(str)
+    | st.sampled_from(["true", "nan", "-inf", "1979-05-27", "'groq/x'", "'command/x'", "0xfff"]),
+    lambda inner: (
+        st.lists(inner, max_size=3).map(lambda each: f"[{', '.join(each)}]")
+        | st.tuples(toml_names, inner).map(lambda each: f"{{{each[0]} = {each[1]}}}")
+    ),
+    max_leaves=6,
+)
+toml_lines = st.lists(
+    st.tuples(toml_names, toml_values).map(" = ".join)
+    | st.sampled_from(["[limits]", "[alias]", "[a.b]", "[[limits]]", "[[a]]"]),
+    max_size=8,
+)
+
+
+@given(st.binary() | st.text().map(str.encode) | toml_lines.map("\n".join).map(str.encode))
+def test_any_file_is_read_or_refused(data: bytes) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        Path(name, "rlm.toml").write_bytes(data)
+        Path(name, "config.toml").write_bytes(data)
+        project = read_project(Path(name), Configuration())
+        for setting, value in project.values.items():
+            assert checked(setting, value) == value
+        with contextlib.suppress(ConfigError):
+            Defaults(project=project).check_limits()
+        assert all(line.isprintable() for line in Defaults(project=project).notices())
+        with contextlib.suppress(ConfigError):
+            Defaults.read({"RLM_CONFIG_DIR": name}, None)
 
 
 @given(st.text(), st.sampled_from(["command/", "gguf:", "gguf/", "llm/", "litellm/", "x/", ""]))
@@ -285,6 +406,16 @@ def test_where_a_key_comes_from_is_told() -> None:
     stored = Defaults(stored=frozenset(key)).choose(key)
     assert stored is not None
     assert stored.why == "GROQ_API_KEY is in the key store"
+
+
+def test_an_alias_of_a_project_is_told() -> None:
+    project = Configuration(Path("p"), {"alias.fast": "groq/theirs", "alias.own": "groq/theirs"})
+    defaults = Defaults(Configuration(Path("u"), {"alias.own": "groq/mine"}), project)
+    told = ("groq/theirs", None, "p says what fast stands for", True)
+    assert defaults.choose({}, "fast") == defaults.choose({"RLM_MODEL": "fast"}) == told
+    assert defaults.choose({}, "own") == ("groq/mine", None, "it was asked for", False)
+    both = defaults.choose({}, "own", "fast")
+    assert both == ("groq/mine", "groq/theirs", "p says what fast stands for", True)
 
 
 def test_aliases_of_a_dotenv_are_not_followed() -> None:

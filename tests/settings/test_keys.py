@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rlm import RLM, ConfigError
-from rlm.settings.files import config_folder
+from rlm.settings.files import config_folder, locked
 from rlm.settings.keys import KeyStore, key_name, keyring_problem, stored_keys
 
 
@@ -158,11 +158,31 @@ def test_a_mistyped_provider_is_guessed() -> None:
         key_name("ollama")
 
 
+def test_folders_above_are_closed_too(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        KeyStore(tmp_path / "home" / ".config" / "rlm").set("OPENAI_API_KEY", "sk-1")
+    finally:
+        os.umask(before)
+    for name in ("home", "home/.config", "home/.config/rlm"):
+        assert (tmp_path / name).stat().st_mode & 0o777 == 0o700
+
+
+def test_a_lock_is_not_awaited_forever(store: KeyStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rlm.settings.files.LOCK_SECONDS", 0.05)
+    store.set("OPENAI_API_KEY", "sk-1")
+    assert store.folder is not None
+    with locked(store.folder), pytest.raises(ConfigError, match="another process has kept"):
+        store.set("OPENAI_API_KEY", "sk-2")
+    assert store.values() == {"OPENAI_API_KEY": "sk-1"}
+
+
 def test_where_the_folder_is() -> None:
     assert config_folder({"RLM_CONFIG_DIR": "/a"}) == Path("/a")
     assert config_folder({"XDG_CONFIG_HOME": "/x", "HOME": "/h"}) == Path("/x/rlm")
     assert config_folder({"XDG_CONFIG_HOME": "relative", "HOME": "/h"}) == Path("/h/.config/rlm")
     assert config_folder({"USERPROFILE": "/u"}) == Path("/u/.config/rlm")
+    assert config_folder({"HOME": "relative"}) is config_folder({"HOME": "."}) is None
     assert config_folder({}) is None
 
 

@@ -72,7 +72,7 @@ def test_another_spelling_is_refused_and_never_damaged(text: str) -> None:
 def test_what_is_not_toml_says_where() -> None:
     with pytest.raises(ValueError, match="line 1"):
         change("model = = 1", "", "model", "a/b")
-    with pytest.raises(ConfigError, match="alias is no table"):
+    with pytest.raises(ConfigError, match="alias is not a table"):
         change("alias = 1", "alias", "a", "b")
 
 

@@ -4,6 +4,7 @@ Windows lacks some flags of `os.open`, and adds one without which it would chang
 """
 
 import os
+import stat
 import sys
 
 if sys.platform == "win32":
@@ -21,6 +22,7 @@ __all__ = [
     "lock",
     "read_at",
     "write_at",
+    "writers_problem",
 ]
 
 BINARY: int = getattr(os, "O_BINARY", 0)
@@ -74,3 +76,32 @@ def is_locked(fd: int) -> bool:
     except BlockingIOError:
         return True
     return False
+
+
+def writers_problem(facts: os.stat_result) -> str | None:
+    """Return why a file may hold what another user wrote; None if only we and root could write it.
+
+    Windows is not asked: there, folders of a user are closed to others.
+    """
+    if sys.platform == "win32":
+        return None
+    if facts.st_uid not in {os.geteuid(), 0}:
+        return "it belongs to another user"
+    for_group, for_others = facts.st_mode & stat.S_IWGRP, facts.st_mode & stat.S_IWOTH
+    if for_others or (for_group and not _is_private_group(facts.st_gid)):
+        return "other users can write to it (chmod go-w helps)"
+    return None
+
+
+def _is_private_group(number: int) -> bool:
+    """Return whether a group is the user's alone, as many systems make one for each user."""
+    if sys.platform == "win32":
+        return False
+    import grp
+    import pwd
+
+    try:
+        user, group = pwd.getpwuid(os.geteuid()), grp.getgrgid(number)
+    except KeyError:
+        return False
+    return user.pw_name == group.gr_name and set(group.gr_mem) <= {user.pw_name}

@@ -190,8 +190,7 @@ def make_rlm(options: Options, made_of: Setting, recorders: list[Recorder]) -> R
 
 
 def _notices(choice: Choice, settings: dotenv.Settings, problem: str) -> Iterator[str]:
-    for name, reason in settings.ignored.items():
-        yield f"{name} of {settings.path} is ignored: {reason}."
+    yield from settings.notices()
     yield from settings.defaults.notices()
     if settings.notice:
         yield settings.notice

@@ -277,8 +277,11 @@ def choose(
     found = defaults.choose(variables, model, sub_model, doubtful)
     if found is not None:
         return Choice(found.model, found.sub_model, found.why, by_project=found.by_project)
-    sub_model = sub_model or variables.get("RLM_SUB_MODEL") or defaults.sub_model()
-    sub_model = sub_model and defaults.resolve(sub_model)
+    if not sub_model and "RLM_SUB_MODEL" in doubtful:
+        sub_model = variables.get("RLM_SUB_MODEL")  # An alias in it is not followed.
+    else:
+        sub_model = sub_model or variables.get("RLM_SUB_MODEL")
+        sub_model = defaults.resolve(sub_model) if sub_model else defaults.sub_model()
     if here := first_model(look()):
         server, name = here
         why = f"no model is configured and {server.provider} answers at {server.address}"

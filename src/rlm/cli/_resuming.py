@@ -157,6 +157,7 @@ class ResumeOptions(Struct, frozen=True, kw_only=True):
 
 def resume_run(kept: Archive, run: RunFile, options: ResumeOptions) -> int:
     """Continue a run, show the answer, and return the exit code."""
+    run.check_writer()
     facts = facts_of(kept, run)
     recipe = recipe_of(facts)
     manner = replace(options.manner, cite=CITE_LINE in recipe.config.prologue)
@@ -244,6 +245,7 @@ def fork_run(
     """Fork a run and continue; return the exit code."""
     kept = archive()
     run = find_run(kept, name)
+    run.check_writer()
     facts = facts_of(kept, run)
     if not only_make:
         recipe_of(facts).check(facts)

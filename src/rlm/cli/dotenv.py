@@ -1,8 +1,8 @@
 """The variables of commands: the environment, a `.env` in the working folder, and stored keys.
 
 The file may belong to a cloned repository. So it can set only rlm's own variables, the real
-environment takes precedence, an address in it never receives a key from elsewhere, and it names no
-program and no file as a model.
+environment takes precedence, an address in it never receives a key from elsewhere, and it names
+only models of known providers. Commands say what they took from it.
 """
 
 import re
@@ -13,10 +13,10 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from rlm.clients._aws import REGION_VARIABLES
-from rlm.errors import ConfigError
 from rlm.settings.configuration import Defaults
 from rlm.settings.keys import stored_keys
-from rlm.wiring.registry import PROVIDERS, split_model
+from rlm.settings.schema import is_service
+from rlm.wiring.registry import PROVIDERS
 
 __all__ = ["Settings", "merge", "parse", "settings"]
 
@@ -35,8 +35,9 @@ AWS_VARIABLES = frozenset(
 
 ADDRESS_VARIABLES = {name for each in PROVIDERS.values() for name in each.base_url_variables}
 
-
 MODEL_VARIABLES = ("RLM_MODEL", "RLM_SUB_MODEL")
+ONLY_ENVIRONMENT = frozenset({"RLM_JOURNAL", "RLM_STATE_DIR", "RLM_CONFIG_DIR"})
+"""Whether and where something is kept, which a stranger's file does not decide."""
 
 
 class Settings(Struct, frozen=True):
@@ -51,6 +52,11 @@ class Settings(Struct, frozen=True):
     ignored: dict[str, str] = field(default_factory=dict)
     defaults: Defaults = field(default_factory=Defaults)
     notice: str | None = None
+
+    def notices(self) -> list[str]:
+        """Return what the user should know: what a `.env` set, and what of it was ignored."""
+        lines = [f"{name} of {self.path} is ignored: {why}." for name, why in self.ignored.items()]
+        return [f"{self.path} sets {', '.join(self.taken)}.", *lines] if self.taken else lines
 
 
 def settings(environ: Mapping[str, str], folder: Path) -> Settings:
@@ -107,10 +113,16 @@ def merge(
     ours = {name: value for name, value in found.items() if value and _is_ours(name)}
     new = {name: value for name, value in ours.items() if not environ.get(name)}
     ignored = {name: "the environment sets it" for name in ours if name not in new}
-    merged = {**(stored or {}), **environ, **new}
+    # An empty variable hides no stored key: `settings` fills it with that key.
+    merged = {**(stored or {}), **{n: value for n, value in environ.items() if value}, **new}
     for name in MODEL_VARIABLES:
-        if name in new and _is_of_this_machine(new[name]):
-            ignored[name] = "a .env names no program and no file as a model; use -m or rlm config"
+        if name in new and not is_service(new[name]):
+            ignored[name] = (
+                "a .env may name only models of known providers, not programs, files, plugins or "
+                "aliases; use -m or rlm config"
+            )
+    for name in sorted(new.keys() & ONLY_ENVIRONMENT):
+        ignored[name] = "a .env can't set it; set it in the environment"
     for name in sorted(new.keys() & ADDRESS_VARIABLES):
         if not _has_key_beside_it(name, merged, new):
             ignored[name] = "an address is taken only with its provider's key from the same file"
@@ -118,17 +130,9 @@ def merge(
     return Settings({**environ, **taken}, path, tuple(sorted(taken)), ignored)
 
 
-def _is_of_this_machine(model: str) -> bool:
-    """Return whether asking a model starts a program or loads a file."""
-    try:
-        return split_model(model)[0] in {"command", "gguf"}
-    except ConfigError:
-        return False
-
-
 def _is_ours(name: str) -> bool:
-    known = KEY_VARIABLES | ADDRESS_VARIABLES | AWS_VARIABLES
-    return name.startswith("RLM_") or name in known
+    known = KEY_VARIABLES | ADDRESS_VARIABLES | AWS_VARIABLES | ONLY_ENVIRONMENT
+    return name in MODEL_VARIABLES or name in known
 
 
 def _has_key_beside_it(

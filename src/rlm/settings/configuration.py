@@ -5,12 +5,14 @@ provider, aliases and lower limits; what it sets besides is ignored, with a reas
 docs/decisions/0015-settings-of-users-and-projects.md.
 """
 
+import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from msgspec import Struct, field
 
+from rlm._util.files import writers_problem
 from rlm._util.text import closest
 from rlm.errors import ConfigError
 from rlm.limits import Limits
@@ -36,6 +38,13 @@ PROJECT_FILE = "rlm.toml"
 MOST_PARENTS = 50
 TOLD = 5
 """How many ignored settings of a project are named."""
+
+LARGEST_PROJECT_BYTES = 16_384
+MOST_SETTINGS = 200
+"""What a project's file may hold, so that reading it takes no time."""
+
+LONGEST_NAME = 60
+LONGEST_REASON = 500
 
 EVERYTHING = "the whole file"
 MAY_NOT = "a project may not"
@@ -124,7 +133,15 @@ class Defaults(Struct, frozen=True):
         first = (model and self.resolve(model)) or named.get("RLM_MODEL")
         sub = (sub_model and self.resolve(sub_model)) or named.get("RLM_SUB_MODEL")
         if first:
-            return Chosen(first, sub, "it was asked for" if model else "RLM_MODEL names it")
+            why = "it was asked for" if model else "RLM_MODEL names it"
+            asked = [
+                model or variables.get("RLM_MODEL"),
+                sub_model or variables.get("RLM_SUB_MODEL"),
+            ]
+            theirs = self.project.aliases.keys() - self.user.aliases.keys()
+            if followed := [each for each in asked if each in theirs]:
+                why = f"{self.project.path} says what {' and '.join(followed)} stands for"
+            return Chosen(first, sub, why, bool(followed))
         by_project = False
         for found in (self.project, self.user):
             if sub is None and (name := found.values.get("sub_model")):
@@ -148,16 +165,22 @@ class Defaults(Struct, frozen=True):
         for name, why in self.project.ignored.items():
             if name == EVERYTHING or (name.startswith("limit") and not why.startswith(MAY_NOT)):
                 raise ConfigError(
-                    f"{self.project.path}: {name}: {why}. It may hold a limit, so correct it or "
+                    f"{_told(self.project.path, name, why)}. It may hold a limit, so correct it or "
                     "remove the file"
                 )
 
     def notices(self) -> list[str]:
         """Return a line for each setting of the project that is ignored."""
         path, ignored = self.project.path, list(self.project.ignored.items())
-        lines = [f"{path}: ignoring {name}: {why}." for name, why in ignored[:TOLD]]
+        lines = [f"{_told(path, f'ignoring {name}', why)}." for name, why in ignored[:TOLD]]
         more = len(ignored) - TOLD
         return [*lines, f"{more} more of its settings are ignored."] if more > 0 else lines
+
+
+def _told(path: Path | None, name: str, why: str) -> str:
+    """Return why a setting of a project is ignored, short and without control characters."""
+    text = f"{path}: {name[:LONGEST_NAME]}: {why[:LONGEST_REASON]}"
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
 # -- the user's -----------------------------------------------------------------------------------
@@ -174,7 +197,7 @@ def read_user(variables: Mapping[str, str]) -> Configuration:
     path = user_file(variables)
     if path is None:
         return Configuration()
-    text = _text(path)
+    text = _text(path, is_own=True)
     if text is None:
         return Configuration(path)
     try:
@@ -194,7 +217,7 @@ def set_value(variables: Mapping[str, str], name: str, value: Any) -> Path:
     path = folder / USER_FILE
     with locked(folder):
         try:
-            text = change(_text(path) or "", table, key, value)
+            text = change(_text(path, is_own=True) or "", table, key, value)
         except ConfigError as error:
             raise ConfigError(f"{path}: {error}") from None
         except ValueError as error:
@@ -203,17 +226,23 @@ def set_value(variables: Mapping[str, str], name: str, value: Any) -> Path:
     return path
 
 
-def _text(path: Path) -> str | None:
-    """Read a file of settings; None if there is none."""
+def _text(path: Path, largest: int = LARGEST_BYTES, *, is_own: bool = False) -> str | None:
+    """Read a file of settings; None if there is none. `is_own`: only its user may have written it.
+
+    The user's own settings can name a program, so nobody else may write them.
+    """
     try:
         if not path.is_file():
             return None
         with path.open("rb") as file:
-            data = file.read(LARGEST_BYTES + 1)
+            problem = writers_problem(os.fstat(file.fileno())) if is_own else None
+            data = file.read(largest + 1)
     except OSError as error:
         raise ConfigError(f"{path} can't be read: {error.strerror}") from error
-    if len(data) > LARGEST_BYTES:
-        raise ConfigError(f"{path} has more than {LARGEST_BYTES:,} bytes")
+    if problem is not None:
+        raise ConfigError(f"{path} is not used: {problem}")
+    if len(data) > largest:
+        raise ConfigError(f"{path} has more than {largest:,} bytes")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -229,12 +258,17 @@ def read_project(folder: Path, user: Configuration) -> Configuration:
     if path is None:
         return Configuration()
     try:
-        found = flat(parsed(_text(path) or ""))
+        data = parsed(_text(path, LARGEST_PROJECT_BYTES) or "")
+        if (
+            sum(len(each) if isinstance(each, dict) else 1 for each in data.values())
+            > MOST_SETTINGS
+        ):
+            raise ConfigError(f"it has more than {MOST_SETTINGS} settings")
     except ValueError as error:  # ConfigError too
         return Configuration(path, {}, {EVERYTHING: str(error)})
     values, ignored = {}, {}
     aliases = user.aliases
-    for name, value in sorted(found.items(), key=lambda each: not each[0].startswith(ALIAS)):
+    for name, value in sorted(flat(data).items(), key=lambda each: not each[0].startswith(ALIAS)):
         try:
             taken = checked(name, value)
         except ConfigError as error:

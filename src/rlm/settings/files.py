@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import stat
+import time
 from collections.abc import Generator, Mapping
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from rlm.errors import ConfigError
 __all__ = ["LARGEST_BYTES", "config_folder", "locked", "prepare_folder", "private_bytes", "write"]
 
 LARGEST_BYTES = 65_536
+LOCK_SECONDS = 5.0
 READ_FLAGS = (
     os.O_RDONLY
     | getattr(os, "O_NOFOLLOW", 0)
@@ -32,8 +34,9 @@ def config_folder(variables: Mapping[str, str]) -> Path | None:
     base = variables.get("XDG_CONFIG_HOME", "")
     if base.startswith("/"):  # The specification wants relative paths to be ignored.
         return Path(base) / "rlm"
-    home = variables.get("HOME") or variables.get("USERPROFILE")
-    return Path(home) / ".config" / "rlm" if home else None
+    home = Path(variables.get("HOME") or variables.get("USERPROFILE") or "")
+    # A relative one would lead into the working folder, which may be a stranger's.
+    return home / ".config" / "rlm" if home.is_absolute() else None
 
 
 def prepare_folder(folder: Path | None) -> Path:
@@ -41,7 +44,10 @@ def prepare_folder(folder: Path | None) -> Path:
     if folder is None:
         raise ConfigError("there is no home folder for settings: set RLM_CONFIG_DIR to a folder")
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # `parents=True` would make those above with the usual mode, which the umask may leave open.
+        missing = [each for each in (folder, *folder.parents) if not each.exists()]
+        for each in reversed(missing):
+            each.mkdir(mode=0o700, exist_ok=True)
         facts = folder.stat()
         if _is_ours(facts) and stat.S_IMODE(facts.st_mode) & 0o077:
             folder.chmod(0o700)
@@ -104,7 +110,18 @@ def locked(folder: Path) -> Generator[None, None, None]:
         return
     number = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        fcntl.flock(number, fcntl.LOCK_EX)
+        give_up = time.monotonic() + LOCK_SECONDS
+        while True:
+            try:
+                fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > give_up:
+                    raise ConfigError(
+                        f"another process has kept {folder} locked for {LOCK_SECONDS:g} seconds; "
+                        "end it, or try again"
+                    ) from None
+            time.sleep(0.02)
         yield
     finally:
         os.close(number)

@@ -1,6 +1,7 @@
 """Every setting by name, with its type, its meaning, and whether a project may set it."""
 
 import re
+import reprlib
 from collections.abc import Callable
 from typing import Any, get_args
 
@@ -54,9 +55,9 @@ def _full_model(value: Any) -> str:
 
 def _environment(value: Any) -> str:
     known = environments()
-    if value not in known:
+    if not isinstance(value, str) or value not in known:
         raise ValueError(f"environments: {', '.join(known)}")
-    return str(value)
+    return value
 
 
 def _strategy(value: Any) -> str:
@@ -108,7 +109,20 @@ def checked(name: str, value: Any) -> Any:
     except ConfigError:
         raise
     except ValueError as error:
-        raise ConfigError(f"{name} can't be {value!r}: {error}") from None
+        raise ConfigError(f"{name} can't be {_brief(value)}: {error}") from None
+
+
+def _brief(value: Any) -> str:
+    """Return a value as code, shortened: a file may hold numbers and tables of any size."""
+    try:
+        return _short.repr(value)
+    except ValueError:  # Python does not write a number of thousands of digits.
+        return "that number"
+
+
+_short = reprlib.Repr()
+_short.maxstring = _short.maxother = _short.maxlong = 60
+_short.maxlevel = 2
 
 
 def setting(name: str) -> Setting:
@@ -121,14 +135,15 @@ def setting(name: str) -> Setting:
         guess = next((each for each in SETTINGS if meant and each.endswith(meant)), None)
         hint = f" Did you mean {guess!r}?" if guess else ""
         raise ConfigError(
-            f"there is no setting {name!r}.{hint} Settings: {', '.join(SETTINGS)}, {ALIAS}NAME"
+            f"there is no setting {_brief(name)}.{hint} "
+            f"Settings: {', '.join(SETTINGS)}, {ALIAS}NAME"
         )
     return SETTINGS[name]
 
 
 def _check_alias(name: str) -> None:
     if not ALIAS_NAME.fullmatch(name):
-        raise ConfigError(f"{name!r} can't be an alias: letters, digits, - and _ make a name")
+        raise ConfigError(f"{_brief(name)} can't be an alias: letters, digits, - and _ make a name")
     try:
         split_model(name)
     except ConfigError:

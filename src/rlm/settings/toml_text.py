@@ -17,11 +17,15 @@ __all__ = ["change", "parsed", "written"]
 
 HEADER = re.compile(r"\s*\[\s*([A-Za-z0-9_-]+)\s*\]\s*(#.*)?")
 VALUE = r"""(?:"(?:[^"\\]|\\.)*"|'[^']*'|[^"'\[{#\s][^#\n]*?)"""
-LONGEST_NAME = 100
+MOST_DOTS = 100
+"""In one line. The time to parse a dotted name grows with the square of its parts."""
 
 
 def parsed(text: str) -> dict[str, Any]:
     """Parse a TOML text; ValueError says where it is wrong."""
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.count(".") > MOST_DOTS:
+            raise ValueError(f"line {number} has more than {MOST_DOTS} dots")
     try:
         return tomllib.loads(text)
     except RecursionError:
@@ -53,7 +57,7 @@ def change(text: str, table: str, name: str, value: Any) -> str:
     changed = "".join(f"{line}\n" for line in lines)
     try:
         is_right = parsed(changed) == wanted
-    except ValueError:
+    except (ValueError, RecursionError):
         is_right = False
     if not is_right:
         where = f"{table}.{name}" if table else name
@@ -65,7 +69,7 @@ def _changed(data: dict[str, Any], table: str, name: str, value: Any) -> dict[st
     """Return the data that the changed text must hold."""
     own = data.get(table, {}) if table else data
     if not isinstance(own, dict):
-        raise ConfigError(f"{table} is no table: edit the file")
+        raise ConfigError(f"{table} is not a table: edit the file")
     changed = {key: each for key, each in own.items() if key != name}
     if value is not None:
         changed[name] = value

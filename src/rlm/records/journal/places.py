@@ -7,6 +7,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from rlm._util.files import writers_problem
 from rlm._util.state_folder import usual_state_folder
 from rlm.errors import ConfigError
 
@@ -23,6 +24,16 @@ class RunFile(Struct, frozen=True):
     path: Path
     changed: float
     size_bytes: int
+
+    def check_writer(self) -> None:
+        """Refuse to continue what another user may have written: it can name a program."""
+        for path in _files_of(self.path):
+            try:
+                problem = writers_problem(path.lstat())
+            except FileNotFoundError:
+                continue
+            if problem is not None:
+                raise ConfigError(f"run {self.run_id} is not continued: {path}: {problem}")
 
     def remove(self) -> None:
         """Delete it and the files of SQLite and the lock beside it."""
@@ -105,8 +116,12 @@ class Places:
         yield from sorted(files, key=lambda each: (each.run_id, each.changed), reverse=True)
 
 
+def _files_of(journal: Path) -> list[Path]:
+    """Return the journal and what is beside it; the lock is the last."""
+    beside = [Path(f"{journal}{end}") for end in _BESIDE]
+    return [*beside, journal, journal.with_suffix(".tail"), journal.with_suffix(".lock")]
+
+
 def _remove(journal: Path) -> None:
-    for path in (*(Path(f"{journal}{end}") for end in _BESIDE), journal):
+    for path in _files_of(journal):
         path.unlink(missing_ok=True)
-    for ending in (".tail", ".lock"):
-        journal.with_suffix(ending).unlink(missing_ok=True)
