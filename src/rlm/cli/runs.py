@@ -76,7 +76,8 @@ def show(recorded: str, step: int | None, as_json: bool) -> None:
     """Show what a run did, step by step.
 
     RUN is the id of a run, the first or last part of it, or the word last, which is also meant if
-    it is left out; the id of a child run works too. LOG is a file or folder written by --log-dir or RLMLogger.
+    it is left out; the id of a child run works too. LOG is a file or folder written by --log-dir
+    or RLMLogger.
     """
     from rlm.cli import _showing
 
