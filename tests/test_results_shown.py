@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from rlm import RLM, Limits, ScriptedClient
-from rlm._util.html_card import _timeline
+from rlm._util.html_card import Card, _timeline, card_html
 from rlm._util.safe_markdown import harmless_markdown, html_of
 from rlm.cards import Outline, figures, words_of
 from rlm.events import CallEnded
@@ -158,6 +158,17 @@ def test_pathological_markdown_takes_a_bounded_time() -> None:
         assert len(html_of(piece * 100_000)) < 1_000_000
 
 
+def test_intricate_markdown_is_shown_as_it_is() -> None:
+    wide = "|a" * 40 + "|\n" + "|-" * 40 + "|\n" + "a\n" * 1_000
+    many = "**x** " + "[" * 2_001
+    for text in (wide, many):
+        assert html_of(text) == f"<pre>{text}</pre>"
+    table = "| a | b |\n|---|---|\n" + "| <i> | 2 |\n" * 300
+    assert html_of(table).count("<td>&lt;i&gt;</td>") == 300
+    assert "<strong>x</strong>" in html_of("**x** " + "[" * 2_000)
+    assert html_of("<b>" + "[" * 2_001).startswith("<pre>&lt;b&gt;[")
+
+
 def test_only_web_addresses_are_links() -> None:
     shown = html_of(
         "[a](https://x.example/?q=1) [b](javascript:x) [c](data:text/html,x) [d](//x.example) "
@@ -186,6 +197,31 @@ def test_a_card_is_bounded_whatever_the_run_did() -> None:
     assert len(shown) < 500_000
     assert "71 steps" in shown
     assert "21 earlier steps" in shown
+
+
+def test_no_label_makes_a_card_large() -> None:
+    long = "<" * 1_000_000
+    shown = card_html(
+        Card(
+            None,
+            [long],
+            query=long,
+            problem=long,
+            quotes=[(long, long)] * 30,
+            rows=[(long, long)] * 30,
+            rows_in_all=30,
+            command=long,
+        )
+    )
+    assert len(shown) < 150_000
+    assert "10 more citations" in shown
+    assert "10 more items" in shown
+
+
+def test_names_and_code_can_not_turn_the_text_around_them() -> None:
+    shown = card_html(Card("x", ["fact"], quotes=[("\u202etxt.exe", "quote")]))
+    assert ":is(code,pre,a,span,em,strong,th,td,li,p){unicode-bidi:isolate}" in shown
+    assert "<code>\u202etxt.exe</code>" in shown
 
 
 def test_many_bars_are_joined_not_dropped() -> None:

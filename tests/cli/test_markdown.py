@@ -39,6 +39,32 @@ def test_a_long_text_is_left_alone() -> None:
     assert rendered("**x** " * 10_000, 80) is None
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "**x** " + "[" * 2_001,
+        "|a" * 40 + "|\n" + "|-" * 40 + "|\n" + "a\n" * 1_000,
+    ],
+)
+def test_an_intricate_text_is_left_alone(text: str) -> None:
+    assert rendered(text, 80) is None
+
+
+def test_entities_do_not_undo_the_escaping() -> None:
+    text = "&#8238; **b** `&#8238;`\n\n- &#x2066;\n\n[&#8239;&#8237;](https://a.example/&#8238;)"
+    shown = plain(text)
+    assert "\\u202e b &#8238;" in shown
+    assert "\\u2066" in shown
+    assert "\\u202d" in shown
+    assert harmless(shown) == shown
+
+
+@given(st.lists(st.integers(0, 0x10FFFF), max_size=20), st.sampled_from(["**b** ", "# ", "- "]))
+def test_no_entity_becomes_an_order(codes: list[int], before: str) -> None:
+    shown = plain(before + "".join(f"&#{code};" for code in codes))
+    assert harmless(shown) == shown
+
+
 def test_links_are_written_out() -> None:
     shown = plain("[bank](https://evil.example) [x](javascript:y) ![p](https://evil.example/p)")
     assert "bank (https://evil.example)" in shown

@@ -26,6 +26,7 @@ def test_a_limit_is_raised_and_the_run_goes_on(state: Path, run: Run) -> None:
     assert f"run {stopped.run_id} ended: passages, 2 steps" in err
     assert "Continue with" not in err
     assert f"Run {stopped.run_id} already has its passages:" in run("resume", "last")[2]
+    assert run("resume") == run("resume", "last"), "the last run is meant if none is named"
     as_json = run("resume", "last", "--json", "--quiet")
     assert as_json[2] == ""
     assert json.loads(as_json[1])["answer"] == kept.FOUND
@@ -176,7 +177,7 @@ def test_a_record_that_makes_no_sense_is_one_line(
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["resume"], "Missing argument 'RUN'"),
+        (["fork"], "Missing argument 'RUN'"),
         (["resume", "last", "--quiet", "--verbose"], "exclude each other"),
         (["resume", "last", "--timeout", "0"], "is not a number above 0"),
         (["resume", "last", "-m", "x/y"], "No such option '-m'"),

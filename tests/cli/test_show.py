@@ -38,6 +38,7 @@ def test_a_run_in_short(state: Path, run: Run) -> None:
     result = scripted(state, replies, "x = 1\nprint('x' * 5000)", LOOP, "FINAL(x)\n1 / 0")
     code, out, err = run("show", "last")
     assert (code, err) == (0, "")
+    assert run("show") == (0, out, ""), "the last run is meant if none is named"
     head, *steps = out.split("\nstep ")
     assert f"run          {result.run_id}\n" in head
     assert "query        Why?\n" in head

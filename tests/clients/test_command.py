@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import os
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from rlm import RLM
 from rlm.clients._command_output import FORMATS, format_of, reply_in
+from rlm.clients._fields import LARGEST_COUNT
 from rlm.clients.command import CommandClient, conversation_text
 from rlm.errors import ConfigError, ModelError
 from rlm.messages import Message, Reply, Request, ToolSpec
@@ -191,6 +193,49 @@ async def test_codex_tells_tokens_line_by_line(tmp_path: Path) -> None:
     assert (reply.usage.input_tokens, reply.usage.cached_tokens) == (900, 800)
 
 
+async def test_a_cost_without_tokens_is_kept_and_the_tokens_bounded(tmp_path: Path) -> None:
+    told = {name: value for name, value in CLAUDE.items() if name != "usage"}
+    path = program(tmp_path, "claude", f"read(); print({json.dumps(told)!r})")
+    request = asked("héllo", max_output_tokens=700)
+    reply = await replied(f"{path} -p --output-format json", request)
+    assert reply.usage is not None
+    assert reply.usage.cost_usd == 0.0125
+    assert (reply.usage.input_tokens, reply.usage.output_tokens) == (len("héllo".encode()), 700)
+
+
+def test_many_turns_are_one_request_with_a_plausible_number_of_tokens() -> None:
+    turn = {
+        "type": "turn.completed",
+        "usage": {
+            "input_tokens": LARGEST_COUNT,
+            "cached_input_tokens": LARGEST_COUNT,
+            "output_tokens": LARGEST_COUNT,
+            "reasoning_output_tokens": LARGEST_COUNT,
+        },
+    }
+    output = "\n".join(map(json.dumps, [*CODEX, *[turn] * 1_000]))
+    usage = reply_in(output, "codex", "m").usage
+    assert usage is not None
+    assert (usage.input_tokens, usage.output_tokens) == (LARGEST_COUNT, LARGEST_COUNT)
+    assert (usage.cached_tokens, usage.reasoning_tokens) == (LARGEST_COUNT, LARGEST_COUNT)
+    assert usage.requests == 1
+
+
+async def test_output_is_read_in_the_thread_of_its_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = []
+
+    def noting(*given: Any) -> Reply:
+        names.append(threading.current_thread().name)
+        return reply_in(*given)
+
+    monkeypatch.setattr("rlm.clients.command.reply_in", noting)
+    path = program(tmp_path, "claude", f"read(); print({json.dumps(CLAUDE)!r})")
+    await replied(f"{path} -p --output-format json")
+    assert names == ["rlm-command"]
+
+
 async def test_gemini_tells_the_tokens_of_all_its_models(tmp_path: Path) -> None:
     whole = "Loaded cached credentials.\n" + json.dumps(GEMINI, indent=2)
     path = program(tmp_path, "gemini", f"read(); print({whole!r})")
@@ -246,7 +291,8 @@ def test_any_usage_is_counted_or_left_out(usage: Any, cost: Any, stats: Any) -> 
         reply = reply_in(output, form, "m")  # type: ignore[arg-type]
         assert reply.text == "four"
         if reply.usage is not None:
-            assert reply.usage.input_tokens > 0
+            assert reply.usage.input_tokens > 0 or reply.usage.cost_usd is not None
+            assert reply.usage.requests == 1
             assert reply.usage.output_tokens >= 0
 
 

@@ -3,12 +3,14 @@
 import pickle
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rlm.clients.offline import search_query
+from rlm.worker import passages
 from rlm.worker.ctx import ContextView
 from rlm.worker.passages import PASSAGE_CHARS, best_passages, stem
 from tests.worker.graded_questions import HELD_OUT, TUNED, Graded
@@ -157,3 +159,34 @@ def test_passages_without_number_are_bounded(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("rlm.worker.passages.MAX_PASSAGES", 10)
     text = "boat\n\n" * 100 + "boat mira\n\n" + "boat\n\n" * 100
     assert best_passages([(None, text)], "boat mira", 1)[0]["text"] == "boat mira"
+
+
+def test_quotations_and_headings_without_number_are_bounded() -> None:
+    words = [f"w{number}x" for number in range(40)]
+    search = passages._Search(" ".join(f'"{each}"' for each in words))
+    assert search.required == 8
+    assert len(search.patterns) == 16
+    assert search.stems == words[8:], "the words of other quotations count as usual"
+    long = passages._Search('"' + " ".join(words) + '"')
+    assert [each.pattern.count("x") for each in long.patterns] == [12, 12]
+    found = best_passages([(None, " ".join(words[:13]) + ".")], '"' + " ".join(words) + '"')
+    assert len(found) == 1
+    text = "# " + "a " * 200 + "zebra\n\nAn otter.\n\n# zebra\n\nAn otter."
+    scores = {each["line"]: each["score"] for each in best_passages([(None, text)], "otter zebra")}
+    assert scores[5] > scores.get(3, 0.0), "the end of a very long heading is not read"
+
+
+def test_lines_near_a_quotation_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = 0
+    between = passages._between
+
+    def counted(hits: list[Any], start: int, end: int) -> list[Any]:
+        nonlocal looked
+        found = between(hits, start, end)
+        looked += len(found)
+        return found
+
+    monkeypatch.setattr(passages, "_between", counted)
+    lines = 2_000
+    best_passages([(None, "cat dog\n" * lines)], '"cat" dog')
+    assert looked <= 40 * lines, "a few terms for each line, not all within 800 characters"

@@ -18,6 +18,10 @@ MAX_QUOTE_CHARS = 300
 MAX_QUOTES = 20
 MAX_ROWS = 20
 MAX_QUERY_CHARS = 400
+MAX_LABEL_CHARS = 200
+MAX_PROBLEM_CHARS = 2_000
+MAX_COMMAND_CHARS = 5_000
+"""A command may hold a path, and is of no use if it is cut."""
 MAX_STREAMED_CHARS = 4_000
 LATEST_STEPS = 5
 """How many steps a running card shows; the finished one has all that are kept."""
@@ -33,6 +37,7 @@ font:14px/1.55 system-ui,-apple-system,"Segoe UI",sans-serif;overflow-wrap:anywh
 .rlm-card pre,.rlm-card code{font:12.5px/1.5 ui-monospace,Menlo,Consolas,monospace;
 background:color-mix(in srgb,currentColor 8%,transparent)!important;border-radius:4px;color:inherit}
 .rlm-card code{padding:1px 4px}
+.rlm-card :is(code,pre,a,span,em,strong,th,td,li,p){unicode-bidi:isolate}
 .rlm-card pre{padding:8px 10px;margin:6px 0;overflow:auto;max-height:22em;white-space:pre-wrap}
 .rlm-card pre code{background:none!important;padding:0}
 .rlm-card table{border-collapse:collapse;margin:.6em 0;font-size:13px}
@@ -127,13 +132,14 @@ def card_html(card: Card) -> str:
 
 def _answer(card: Card) -> str:
     shown = "<p><em>No answer.</em></p>" if card.answer is None else html_of(card.answer)
-    problem = f"<p class=rlm-problem>{escape(card.problem)}</p>" if card.problem else ""
+    said = _cut(card.problem, MAX_PROBLEM_CHARS)
+    problem = f"<p class=rlm-problem>{escape(said)}</p>" if said else ""
     return f"<div class=rlm-answer>{shown}</div>{problem}{_rows(card)}"
 
 
 def _rows(card: Card) -> str:
     shown = "".join(
-        f"<tr><th>{escape(place)}</th><td>{escape(_cut(value, MAX_QUOTE_CHARS))}</td></tr>"
+        f"<tr><th>{_label(place)}</th><td>{escape(_cut(value, MAX_QUOTE_CHARS))}</td></tr>"
         for place, value in card.rows[:MAX_ROWS]
     )
     more = card.rows_in_all - MAX_ROWS
@@ -153,7 +159,7 @@ def _quotes(quotes: Sequence[tuple[str, str]]) -> str:
     if not quotes:
         return ""
     rows = [
-        f"<li><code>{escape(label)}</code> “{escape(_cut(text, MAX_QUOTE_CHARS))}”</li>"
+        f"<li><code>{_label(label)}</code> “{escape(_cut(text, MAX_QUOTE_CHARS))}”</li>"
         for label, text in quotes[:MAX_QUOTES]
     ]
     more = len(quotes) - MAX_QUOTES
@@ -162,11 +168,11 @@ def _quotes(quotes: Sequence[tuple[str, str]]) -> str:
 
 
 def _facts(card: Card, *, running: bool = False) -> str:
-    shown = [f"<span>{escape(fact)}</span>" for fact in card.facts]
+    shown = [f"<span>{_label(fact)}</span>" for fact in card.facts]
     if running:
-        shown[0] = f"<span class=rlm-running>{escape(card.facts[0])}</span>"
+        shown[0] = f"<span class=rlm-running>{_label(card.facts[0])}</span>"
     if card.command:
-        shown.append(f"<code>{escape(card.command)}</code>")
+        shown.append(f"<code>{escape(_cut(card.command, MAX_COMMAND_CHARS))}</code>")
     return f"<div class=rlm-facts>{''.join(shown)}</div>"
 
 
@@ -236,6 +242,10 @@ def _columns(bars: Sequence[Bar], end: float) -> list[tuple[int, int]]:
         else:
             spans.append((first, last))
     return spans
+
+
+def _label(text: str) -> str:
+    return escape(_cut(text, MAX_LABEL_CHARS))
 
 
 def _cut(text: str, limit: int) -> str:

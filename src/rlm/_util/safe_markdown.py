@@ -10,19 +10,25 @@ from typing import Any
 
 from rlm._util.lazy import pattern
 
-__all__ = ["MAX_CHARS", "harmless_markdown", "html_of", "parsed", "reader"]
+__all__ = ["MAX_CHARS", "harmless_markdown", "html_of", "is_slow", "parsed", "reader"]
 
 MAX_CHARS = 30_000
 """How much of a text is shown."""
+
+MAX_BRACKETS = 2_000
+MAX_CELLS = 5_000
+"""What is read as Markdown at once: every `[` may begin a link, and short rows of a table are
+filled up to the width of its head, so a few lines can make very many cells.
+"""
 
 _ACTIVE = pattern(r"<(?=[A-Za-z/!?])|!(?=\[)")
 _ADDRESS = re.compile(r"https?://[^\s/]", re.IGNORECASE)
 
 
 def html_of(text: str) -> str:
-    """Return the text, rendered, as harmless HTML."""
+    """Return the text, rendered, as harmless HTML; as it is if it would take too long."""
     text, left_out = _cut(text)
-    rendered = str(reader().render(text))
+    rendered = f"<pre>{escape(text)}</pre>" if is_slow(text) else str(reader().render(text))
     return rendered + (f"<p><em>{escape(left_out)}</em></p>" if left_out else "")
 
 
@@ -35,6 +41,13 @@ def harmless_markdown(text: str) -> str:
     text, left_out = _cut(text)
     shown = _ACTIVE.sub(lambda found: f"&#{ord(found[0])};", text)
     return f"{shown}\n\n*{left_out}*" if left_out else shown
+
+
+def is_slow(text: str) -> bool:
+    """Whether reading a text as Markdown may take seconds."""
+    lines = text.splitlines()
+    columns = max((line.count("|") for line in lines), default=0)
+    return text.count("[") > MAX_BRACKETS or columns * len(lines) > MAX_CELLS
 
 
 def parsed(text: str) -> list[Any]:

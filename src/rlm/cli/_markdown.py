@@ -11,7 +11,8 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.markdown import Heading, Markdown, MarkdownElement
 from rich.theme import Theme
 
-from rlm._util.safe_markdown import MAX_CHARS, parsed
+from rlm._util.safe_markdown import MAX_CHARS, is_slow, parsed
+from rlm.records.recorders.console import harmless
 
 __all__ = ["rendered"]
 
@@ -43,13 +44,15 @@ class _Page(Markdown):
 def rendered(text: str, columns: int) -> str | None:
     """Return a harmless text as a terminal shows Markdown; None if it is best shown as it is.
 
-    Text without any markup stays as it is, and so does one that is too long.
+    Text without any markup stays as it is, and so does one that is too long or too intricate.
     """
-    if len(text) > MAX_CHARS:
+    if len(text) > MAX_CHARS or is_slow(text):
         return None
     tokens = parsed(text)
     if not any(_is_markup(token) for token in tokens):
         return None
+    for token in tokens:
+        _make_harmless(token)
     return _painted(tokens, columns)
 
 
@@ -57,6 +60,15 @@ def _is_markup(token: Any) -> bool:
     return token.type not in PLAIN_BLOCKS or any(
         child.type not in PLAIN_WORDS for child in token.children or ()
     )
+
+
+def _make_harmless(token: Any) -> None:
+    """Escape what entities such as `&#8238;` have become: an order to the terminal again."""
+    token.content = harmless(token.content)
+    for name, value in token.attrs.items():
+        token.attrs[name] = harmless(value) if isinstance(value, str) else value
+    for child in token.children or ():
+        _make_harmless(child)
 
 
 def _painted(tokens: list[Any], columns: int) -> str:

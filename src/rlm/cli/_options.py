@@ -26,7 +26,9 @@ __all__ = [
     "quiet_option",
     "raw_option",
     "recorded_argument",
+    "recorded_or_last_argument",
     "run_argument",
+    "run_or_last_argument",
     "setup_code_option",
     "strategy_option",
     "sub_model_option",
@@ -204,7 +206,11 @@ verbose_option = click.option(
 )
 
 run_argument = click.argument("run", shell_complete=complete_runs)
+run_or_last_argument = click.argument("run", default="last", shell_complete=complete_runs)
 recorded_argument = click.argument("recorded", metavar="RUN|LOG", shell_complete=complete_recorded)
+recorded_or_last_argument = click.argument(
+    "recorded", metavar="[RUN|LOG]", default="last", shell_complete=complete_recorded
+)
 
 
 # -- going on with one ----------------------------------------------------------------------------

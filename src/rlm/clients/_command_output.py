@@ -5,13 +5,13 @@ from the program's name and the option that asks for it.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import PurePath
 from typing import Any, Literal
 
 from rlm.clients._adapters import public_line
-from rlm.clients._fields import count_of, dicts_in, money_of, parse
+from rlm.clients._fields import LARGEST_COUNT, count_of, dicts_in, money_of, parse
 from rlm.errors import ModelError
 from rlm.messages import Reply, Usage
 
@@ -64,7 +64,10 @@ def problem_in(output: str, form: Format) -> str:
 
 
 def _claude(output: str) -> tuple[str, Usage | None]:
-    """`claude -p --output-format json`: one object, or with --verbose a list that ends with it."""
+    """`claude -p --output-format json`: one object, or with --verbose a list that ends with it.
+
+    A cost is kept if tokens are missing; they are 0 then.
+    """
     document = _document(output)
     found = [each for each in dicts_in(document) if each.get("type") == "result"]
     result = found[-1] if found else document
@@ -81,7 +84,7 @@ def _claude(output: str) -> tuple[str, Usage | None]:
     output_tokens = count_of(told, "output_tokens")
     cost_usd = money_of(result, "total_cost_usd")
     if output_tokens is None or not sum(counts):
-        return text, None
+        return text, None if cost_usd is None else Usage(cost_usd=cost_usd, requests=1)
     return text, Usage(
         input_tokens=sum(counts),
         output_tokens=output_tokens,
@@ -158,9 +161,16 @@ _READERS: dict[Format, Callable[[str], tuple[str, Usage | None]]] = {
 
 
 def _plus(one: Usage | None, other: Usage | None) -> Usage | None:
+    """Add what one request used. However much a program tells, it is one request, and plausible."""
     if one is None or other is None:
         return one or other
-    return one + other
+    return Usage(
+        min(one.input_tokens + other.input_tokens, LARGEST_COUNT),
+        min(one.output_tokens + other.output_tokens, LARGEST_COUNT),
+        cached_tokens=min(one.cached_tokens + other.cached_tokens, LARGEST_COUNT),
+        reasoning_tokens=min(one.reasoning_tokens + other.reasoning_tokens, LARGEST_COUNT),
+        requests=1,
+    )
 
 
 def _document(output: str) -> Any:
@@ -178,14 +188,12 @@ def _document(output: str) -> Any:
         raise ValueError(f"its output is not JSON: {text[:200]!r}") from None
 
 
-def _events(output: str) -> list[dict[str, Any]]:
-    """Return the objects among the lines; others are notices."""
-    found = []
+def _events(output: str) -> Iterator[dict[str, Any]]:
+    """Yield the objects among the lines; others are notices."""
     for line in output.splitlines():
         try:
             event = parse(line) if line.lstrip().startswith("{") else None
         except ValueError:
             continue
         if isinstance(event, dict):
-            found.append(event)
-    return found
+            yield event

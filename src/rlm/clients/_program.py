@@ -1,4 +1,4 @@
-"""Run one program: its input, its bounded output, and the end of everything that it started."""
+"""Run one program: its input, its bounded output, and the end of its process group."""
 
 import atexit
 import contextlib
@@ -49,6 +49,9 @@ def run_program(
     is_wanted: Callable[[], bool],
 ) -> Ended:
     """Run a program in a process group of its own, and leave nothing of that group behind.
+
+    A process that leaves the group (`setsid`, as daemons do) is not ended: only a subreaper could
+    find it, and a library must not make the program that uses it one.
 
     It blocks, and belongs into a thread. OSError if the program can't be started.
     """

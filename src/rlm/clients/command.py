@@ -27,8 +27,11 @@ __all__ = ["CommandClient", "conversation_text"]
 AT_ONCE = 4
 """Programs at a time: each is a process, and most are an agent with a memory of their own."""
 
-MAX_JSON_BYTES = 32 << 20
-"""The most that a program may write in a format that tells more than the reply."""
+MAX_JSON_BYTES = 8 << 20
+"""The most that a program may write in a format that tells more than the reply.
+
+One document is parsed without a pause, so a larger one would hold up every other run.
+"""
 
 SMALLEST_WINDOWS = {"claude": 150_000, "codex": 150_000, "gemini": 150_000}
 """Fewer tokens than their smallest model takes, so that their own instructions fit too."""
@@ -46,9 +49,9 @@ MARK_CHARS = 8
 class CommandClient:
     """Ask a program. Every request starts it anew, in an empty folder, with the user's environment.
 
-    At most `at_once` run at a time. A program that takes too long is ended with all that it
-    started. `output` names the format of what it writes, if its name and options do not say it;
-    `folder` is another folder to run in.
+    At most `at_once` run at a time. A program that takes too long is ended with its process
+    group; a process that has left the group, as daemons do, lives on. `output` names the format of
+    what it writes, if its name and options do not say it; `folder` is another folder to run in.
     """
 
     max_attempts = 2
@@ -79,7 +82,7 @@ class CommandClient:
         self._info = ModelInfo(window, None, profile)
         whole = repr((self._arguments, self._format, self._folder))
         self.identity = f"command:{hashlib.sha256(whole.encode()).hexdigest()}"
-        self._threads: Threads[Ended] = Threads(at_once, "rlm-command")
+        self._threads: Threads[Reply] = Threads(at_once, "rlm-command")
 
     @classmethod
     def for_model(
@@ -139,30 +142,34 @@ class CommandClient:
         most = room if self._format == "text" else MAX_JSON_BYTES
         folder = self._work_folder()
 
-        def run(flow: Flow) -> Ended:
-            return run_program(
+        def run(flow: Flow) -> Reply:
+            ended = run_program(
                 [self._program, *self._arguments[1:]],
                 prompt,
                 folder,
                 most_bytes=most,
                 is_wanted=lambda: not flow.given_up,
             )
+            return self._reply(ended, len(prompt), room)
 
-        ended: Ended | None = None
+        reply: Reply | None = None
         try:
             async with contextlib.aclosing(self._threads.stream(run)) as results:
                 async for result in results:
-                    ended = result if isinstance(result, Ended) else None
+                    reply = result if isinstance(result, Reply) else None
         except OSError as error:
             raise ModelError(f"{self._name} can't be started: {error.strerror or error}") from error
-        assert ended is not None
-        reply = self._reply(ended, room)
+        assert reply is not None
         if reply.text:
             yield reply.text
         yield reply
 
-    def _reply(self, ended: Ended, room: int) -> Reply:
-        """Return the reply of a program that has ended, at most as long as was asked for."""
+    def _reply(self, ended: Ended, sent: int, room: int) -> Reply:
+        """Return the reply of a program that has ended, at most as long as was asked for.
+
+        It belongs into the thread too: a program may write megabytes of JSON. `sent` and `room`
+        are the bytes of the prompt and of the longest reply.
+        """
         if ended.cut and self._format != "text":
             raise ModelError(
                 f"{self._name} wrote more than {MAX_JSON_BYTES:,} bytes; it was stopped",
@@ -171,7 +178,7 @@ class CommandClient:
         if ended.code != 0:
             raise self._failure(ended)
         text = ended.output.decode("utf-8", "ignore" if ended.cut else "replace")
-        reply = reply_in(text, self._format, self._name)
+        reply = _bounded(reply_in(text, self._format, self._name), sent, room // BYTES_A_TOKEN)
         data = reply.text.encode("utf-8", "surrogatepass")
         if len(data) > room:
             reply = replace(reply, text=data[:room].decode("utf-8", "ignore"))
@@ -219,6 +226,14 @@ class CommandClient:
                 prefix="rlm-command-", ignore_cleanup_errors=True
             )
         return self._temporary.name
+
+
+def _bounded(reply: Reply, sent: int, most_written: int) -> Reply:
+    """Return a reply whose usage has a cost alone with the most tokens that it can have."""
+    usage = reply.usage
+    if usage is None or usage.input_tokens:
+        return reply
+    return replace(reply, usage=replace(usage, input_tokens=sent, output_tokens=most_written))
 
 
 def _split(command: str | Sequence[str]) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ import bisect
 import functools
 import heapq
 import re
+from itertools import islice
 
 from .search import score, weight
 
@@ -33,6 +34,9 @@ WRAPPED_CHARS = 40
 
 PIECE_CHARS = 4_000_000
 MAX_TERMS = 32
+MAX_PHRASES = 8
+PHRASE_WORDS = 12
+HEADING_CHARS = 200
 MAX_PASSAGES = 100_000
 NEAR_CHARS = 24
 NEAR_LINES = 3
@@ -113,7 +117,8 @@ def best_passages(sources: Iterable[tuple[Any, str]], query: str, k: int = 5) ->
     """Return the `k` best passages; `sources` are names and texts.
 
     `start` and `end` of a passage are offsets in characters into its text, lines count from 1. If
-    the query has "quoted words", a passage must hold some of them.
+    the query has "quoted words", a passage must hold some of them. That holds for the first
+    12 words of the first 8 quotations; the words of others count as usual.
     """
     search = _Search(query)
     for name, text in sources:
@@ -126,10 +131,12 @@ class _Search:
 
     def __init__(self, query: str) -> None:
         phrases = list(dict.fromkeys(" ".join(each.split()) for each in _QUOTED.findall(query)))
-        phrases = [each.lower() for each in phrases if _WORD.search(each)][:MAX_TERMS]
+        phrases = [each.lower() for each in phrases if _WORD.search(each)]
+        usual = " ".join([_QUOTED.sub(" ", query), *phrases[MAX_PHRASES:]])
+        phrases = list(dict.fromkeys(map(_beginning, phrases[:MAX_PHRASES])))
         self.required = len(phrases)
         self.patterns = [*map(_phrase, phrases), *map(_verbatim, phrases)]
-        self.stems = _stems(_QUOTED.sub(" ", query))[:MAX_TERMS]
+        self.stems = _stems(usual)[:MAX_TERMS]
         terms = len(self.patterns) + len(self.stems)
         if not terms:
             raise ValueError("the query has no words to look for")
@@ -198,8 +205,7 @@ class _Search:
             last = ends[number]
             start, end = _around(text, hit[0], first, last)
             if self.required and last - first > PASSAGE_CHARS:
-                near = _between(hits, start - PASSAGE_CHARS, end + PASSAGE_CHARS)
-                start, end = _with_neighbours(text, (start, end), near, first, last)
+                start, end = _with_neighbours(text, (start, end), hits, first, last)
             end = max(end, hit[1])
             yield start, end, _between(hits, start, end)
             done = end
@@ -267,12 +273,12 @@ class _Headings:
     def _read(self) -> None:
         """Read all headings, when the first passage of the text is found."""
         headings = list(_HEADING.finditer(self._text))
-        title = headings[0][1] if headings else ""
+        title = headings[0][1][:HEADING_CHARS] if headings else ""
         general = dict.fromkeys(self._terms_in(f"{self._name} {title}"), TITLE_COUNT)
         self._starts, self._counts = [0], [general]
         for heading in headings:
             counts = dict(general)
-            for number in self._terms_in(heading[1]):
+            for number in self._terms_in(heading[1][:HEADING_CHARS]):
                 counts[number] = counts.get(number, 0) + HEADING_COUNT
             self._starts.append(heading.start())
             self._counts.append(counts)
@@ -296,6 +302,12 @@ def _stems(query: str) -> list[str]:
         else:
             stems.append(stem(word))
     return list(dict.fromkeys(stems))
+
+
+def _beginning(phrase: str) -> str:
+    """Return at most the first words of a phrase, as they are written."""
+    words = list(islice(_WORD.finditer(phrase), PHRASE_WORDS + 1))
+    return phrase if len(words) <= PHRASE_WORDS else phrase[: words[PHRASE_WORDS - 1].end()]
 
 
 def _verbatim(phrase: str) -> re.Pattern[str]:
@@ -370,20 +382,37 @@ def _with_neighbours(
 ) -> tuple[int, int]:
     """Return a passage with the lines next to it that hold only terms which it lacks."""
     start, end = span
-    held = {term for at, _, term in hits if start <= at < end}
+    held = {term for _, _, term in _between(hits, start, end)}
     near = []
-    for at, _, term in hits:
-        if first <= at < last and term not in held:
+    for at, _, term in _between(hits, *_lines_near(text, span, first, last)):
+        if term not in held:
             apart = text.count("\n", at, start) + text.count("\n", end, at)
             near.append((apart, at, term))
-    for apart, at, term in sorted(near):
+    for _, at, term in sorted(near):
+        if term in held:
+            continue
         low, high = _line(text, at, first, last)
-        beside = {other for where, _, other in hits if low <= where < high}
+        beside = {other for _, _, other in _between(hits, low, high)}
         low, high = min(low, start), max(high, end)
-        if apart <= NEAR_LINES and beside.isdisjoint(held) and high - low <= PASSAGE_CHARS:
+        if beside.isdisjoint(held) and high - low <= PASSAGE_CHARS:
             start, end = low, high
             held.add(term)
     return start, end
+
+
+def _lines_near(text: str, span: tuple[int, int], first: int, last: int) -> tuple[int, int]:
+    """Return where the few lines before a passage begin, and where those after it end."""
+    start, end = span
+    lowest, highest = max(first, start - PASSAGE_CHARS), min(last, end + PASSAGE_CHARS)
+    for _ in range(NEAR_LINES + 1):
+        start = text.rfind("\n", lowest, start) if start > lowest else -1
+        if start < 0:
+            break
+    for _ in range(NEAR_LINES + 1):
+        end = text.find("\n", end, highest) + 1
+        if not end:
+            break
+    return (start + 1 if start >= 0 else lowest), end or highest
 
 
 def _line(text: str, at: int, first: int, last: int) -> tuple[int, int]:

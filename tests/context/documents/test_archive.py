@@ -2,6 +2,7 @@
 
 import io
 import zipfile
+from collections.abc import Iterator
 
 import pytest
 
@@ -69,6 +70,8 @@ def test_what_is_allowed() -> None:
     archive = Archive(package(**parts))
     assert archive.names == ("media/a.svg", "b.xml", "c.xml", "d.png")
     assert archive.xml("b.xml").tag == "b"
+    with pytest.raises(Refused, match="takes a picture for a part of its text"):
+        archive.xml("media/a.svg")
 
 
 def test_relations_are_resolved_and_stay_inside() -> None:
@@ -89,3 +92,24 @@ def test_relations_are_resolved_and_stay_inside() -> None:
     }
     assert archive.related("nowhere.xml") == {}
     assert "etc/passwd" not in archive
+
+
+def test_a_name_in_another_case_is_the_first_such_part() -> None:
+    archive = Archive(package(**{"a/B.xml": "<b/>", "a/b.XML": "<c/>", "a/c.xml": "<c/>"}))
+    assert archive.resolve("a/c.xml", "b.xml") == "a/B.xml"
+    assert archive.resolve("a/c.xml", "b.XML") == "a/b.XML", "an exact name comes first"
+    assert archive.resolve("a/c.xml", "%62.xml") == "a/B.xml"
+    assert archive.resolve("a/c.xml", "d.xml") == "a/d.xml"
+
+
+def test_many_references_do_not_look_at_every_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = {f"part{number}.xml": "" for number in range(300)}
+    archive = Archive(package(**names))
+
+    class Counted(dict[str, zipfile.ZipInfo]):
+        def __iter__(self) -> Iterator[str]:
+            raise AssertionError("it looked at every name")
+
+    monkeypatch.setattr(archive, "_infos", Counted(archive._infos))
+    assert archive.resolve("part0.xml", "PART299.xml") == "part299.xml"
+    assert archive.resolve("part0.xml", "missing.xml") == "missing.xml"

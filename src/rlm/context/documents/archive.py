@@ -45,6 +45,7 @@ class Archive:
         if whole > _FREE_BYTES + _MAX_RATIO * size:
             raise Refused(f"it unpacks to {whole >> 20:,} MiB; hand in a part of it, or its text")
         self._infos = {each.filename: each for each in infos}
+        self._by_lower = {name.lower(): name for name in reversed(self._infos)}
         if any(each.flag_bits & 1 for each in infos):
             raise Refused("it is protected by a password; save it without one")
         for name in self._infos:
@@ -64,6 +65,10 @@ class Archive:
 
     def xml(self, name: str) -> Element:
         """Return the root of an XML part; KeyError if there is none."""
+        if _is_drawing(name):
+            raise Refused(
+                f"it takes a picture for a part of its text ({name[-200:]}); save it anew"
+            )
         return ElementTree.fromstring(self.read(name))  # noqa: S314 - it was checked for entities
 
     def related(self, name: str) -> dict[str, tuple[str, str]]:
@@ -90,15 +95,14 @@ class Archive:
         """Return the part whose name differs only in case, if there is no such part."""
         if target in self._infos:
             return target
-        lower = target.lower()
-        return next((name for name in self._infos if name.lower() == lower), target)
+        return self._by_lower.get(target.lower(), target)
 
     # -- checks ------------------------------------------------------------------------------
 
     def _check(self, name: str) -> None:
         """Refuse a part that is nested too deeply, or that declares entities."""
-        if name.lower().endswith(".svg"):
-            return  # A picture, never parsed; drawing programs declare entities in them.
+        if _is_drawing(name):
+            return
         blocks = self._blocks(name)
         first = next(blocks, b"")
         if first.lstrip(_XML_SPACE)[:1] == b"<":
@@ -108,6 +112,11 @@ class Archive:
         with self._zip.open(self._infos[name]) as part:
             while block := part.read(_READ_BYTES):
                 yield block
+
+
+def _is_drawing(name: str) -> bool:
+    """Whether a part is a picture: drawing programs declare entities in them, and none is read."""
+    return name.lower().endswith(".svg")
 
 
 def _check_xml(first: bytes, rest: Iterator[bytes]) -> None:

@@ -82,7 +82,9 @@ class Drawing:
         self._glyphs = glyphs
 
     def lines(self, rows: int, since: float, notes: list[str]) -> list[Line]:
-        """Return at most `rows` lines: the head, the runs, and the last notes."""
+        """Return at most `rows` lines: the head, the runs and the last notes; at the end, notes."""
+        if self._progress.is_over:
+            return [Line(self._cut(note)) for note in notes[: max(0, rows)]]
         notes = notes[: max(0, rows - 2)]
         body = self._runs(max(0, rows - 1 - len(notes)))
         cut = [Line(self._cut(note)) for note in notes]
