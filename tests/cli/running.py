@@ -32,8 +32,7 @@ atexit.register(shutil.rmtree, STATE, ignore_errors=True)
 
 def environment(variables: dict[str, str]) -> dict[str, str]:
     keep = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR") if name in os.environ}
-    folders = {"RLM_STATE_DIR": STATE, "RLM_CONFIG_DIR": f"{STATE}/config"}
-    return {**keep, **nowhere(), **folders, **variables}
+    return {**keep, **nowhere(), "RLM_STATE_DIR": STATE, **variables}
 
 
 def command(*arguments: str) -> list[str]:

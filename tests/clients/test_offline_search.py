@@ -1,7 +1,6 @@
 """The offline search by itself, over generated haystacks and over texts made for one trap each."""
 
 import importlib.util
-import re
 import sys
 from collections import Counter
 from pathlib import Path
@@ -12,8 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlm.clients._quoting import Question, quote, stem
-from rlm.clients.offline import NO_PASSAGES, PASSAGES
-from rlm.worker.passages import PASSAGE_CHARS
 from tests.clients.offline_runs import Repl, play
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,16 +31,13 @@ def load_haystack() -> ModuleType:
 haystack = load_haystack()
 
 
-def found(question: str, context: object) -> list[str]:
-    """The passages that a run submits, the best first."""
+def found(question: str, context: object) -> str | None:
+    """The sentence that a run submits, if it finds any."""
     repl = Repl(context)
     printed = play(repl, question)
     assert len(printed) == 2
     (answer,) = repl.submitted
-    passages = repl.names["passages"]
-    assert answer == (f"{PASSAGES}\n\n{passages}" if passages else NO_PASSAGES)
-    assert len(passages) <= 5
-    return [each["text"] for each in passages]
+    return None if answer.startswith("Not found") else answer
 
 
 def shape_of(seed: int) -> str:
@@ -65,17 +59,14 @@ def test_the_fifty_cases_differ_in_what_matters() -> None:
 def test_a_needle_in_a_haystack(seed: int) -> None:
     size = 10 * MEGABYTE if seed % 10 == 0 else MEGABYTE
     hay = haystack.make_haystack(size, seed, shape=shape_of(seed))
-    assert hay.value in found(hay.question, hay.text)[0]
+    assert hay.value in (found(hay.question, hay.text) or "")
 
 
 @pytest.mark.parametrize("seed", range(100, 120))
 def test_an_absent_needle_among_others_of_its_wording(seed: int) -> None:
     size = 10 * MEGABYTE if seed % 10 == 0 else MEGABYTE
     hay = haystack.make_haystack(size, seed, shape=shape_of(seed), absent=True)
-    key = Question(hay.question).keys[0].text.lower()
-    for passage in found(hay.question, hay.text):  # Words of the filler, next to each other.
-        assert re.search(r"\W".join(re.split(r"\W", key)), passage.lower())
-        assert len(key.split("-")) == 2 or " " in key
+    assert found(hay.question, hay.text) is None
 
 
 def test_the_generator_is_repeatable_and_of_the_size_asked() -> None:
@@ -91,7 +82,7 @@ def test_the_generator_is_repeatable_and_of_the_size_asked() -> None:
 FILLER = haystack.make_haystack(100_000, 3, shape="prose", absent=True).text
 
 PRESENT = [
-    ("What was assigned to silver dolphin?", "silver-dolphin was assigned 4821.", "4821"),
+    ("What is the access code for silver dolphin?", "silver-dolphin was assigned 4821.", "4821"),
     ("What Is The Access Code For Silver Dolphin?", "SILVER_DOLPHIN_CODE=4821", "4821"),
     ("which code was silver_dolphin given", "SilverDolphin got 4821 in the end.", "4821"),
     ("What is the check-in code for silver-dolphin?", "silver-dolphin: 4821", "4821"),
@@ -162,11 +153,15 @@ ELSEWHERE = [
 ]
 
 ABSENT = [
+    ("other key, same wording", "What is the code for silver dolphin?", "The code for amber is 4."),
     ("words apart", 'What is the code for "blue heron"?', "The heron that is blue has code 9."),
     ("longer code", "What is the access code for KX-48?", "The access code for KX-481 is 999."),
     ("longer name", "What is the access code for KX-48?", "The access code for KX-48-21 is 999."),
+    ("other kind", "Who leads Project Blue Heron?", "Operation Blue Heron is led by Maria."),
     ("longer address", "Which user came from 10.2.3.4?", "login of marta from 10.2.3.41"),
     ("joined digits", "What is the code of unit 12-34?", "The code of unit 1234 is 9."),
+    ("unknown subject", "What is the capital of Freedonia?", "Sylvania's capital is Glorp."),
+    ("only the question", "What is the code for KX-4821?", "What is the code for KX-4821?"),
     ("no content words", "Summarize the document.", "x"),
 ]
 
@@ -178,49 +173,51 @@ def in_filler(needle: str) -> str:
 
 @pytest.mark.parametrize(("question", "needle", "value"), PRESENT, ids=[c[1] for c in PRESENT])
 def test_it_finds(question: str, needle: str, value: str) -> None:
-    assert any(value in passage for passage in found(question, in_filler(needle)))
+    answer = found(question, in_filler(needle))
+    assert answer is not None
+    assert value in answer
 
 
 @pytest.mark.parametrize(
     ("question", "needle", "value"), [case[1:] for case in ELSEWHERE], ids=[c[0] for c in ELSEWHERE]
 )
 def test_it_finds_a_value_beside_its_key(question: str, needle: str, value: str) -> None:
-    best = found(question, in_filler(needle))[0]
-    assert value in best
-    assert '"9"' not in best
+    answer = found(question, in_filler(needle))
+    assert answer is not None
+    assert value in answer
+    assert '"9"' not in answer
 
 
 @pytest.mark.parametrize(
     ("question", "needle"), [case[1:] for case in ABSENT], ids=[case[0] for case in ABSENT]
 )
 def test_it_does_not_find(question: str, needle: str) -> None:
-    assert found(question, in_filler(needle)) == []
+    assert found(question, in_filler(needle)) is None
 
 
 def test_the_sentence_that_says_it_beats_those_that_only_mention_the_key() -> None:
     mentions = "".join(f"In {year} people talked of silver-dolphin again.\n" for year in range(900))
     text = mentions + "silver-dolphin was assigned the identifier 48219.\n" + mentions
-    best = found("What identifier was assigned to silver-dolphin?", text)[0]
-    assert best == "silver-dolphin was assigned the identifier 48219."
+    answer = found("What is the access code for silver-dolphin?", text)
+    assert answer == "silver-dolphin was assigned the identifier 48219."
 
 
 def test_a_key_on_every_line_is_narrowed_by_the_rarest_other_word() -> None:
     lines = "2031 INFO server-7 did something usual\n" * 30_000
     text = lines + "2031 INFO server-7 exploded at noon\n" + lines
-    assert found("When did server-7 explode?", text)[0] == "2031 INFO server-7 exploded at noon"
+    assert found("When did server-7 explode?", text) == "2031 INFO server-7 exploded at noon"
 
 
 def test_a_context_on_one_line() -> None:
     text = in_filler("The access code for KX-4821 is 999.").replace("\n", " ")
-    (passage,) = found("What is the access code for KX-4821?", text)
-    assert "The access code for KX-4821 is 999." in passage
-    assert len(passage) <= PASSAGE_CHARS
+    answer = found("What is the access code for KX-4821?", text)
+    assert answer == "The access code for KX-4821 is 999."
 
 
 def test_a_row_of_a_table() -> None:
     rows = "".join(f"KX-{n},Bob,{n * 7},north\n" for n in range(4000, 5000))
-    passages = found("What is the weight of KX-4821?", f"id,owner,weight,zone\n{rows}")
-    assert passages == ["KX-4821,Bob,33747,north"]
+    answer = found("What is the weight of KX-4821?", f"id,owner,weight,zone\n{rows}")
+    assert answer == "KX-4821,Bob,33747,north"
 
 
 @pytest.mark.parametrize(
@@ -236,13 +233,13 @@ def test_a_row_of_a_table() -> None:
     ],
 )
 def test_contexts_of_other_types(context: object, value: str | None) -> None:
-    passages = found("What is the code of KX-4821?", context)
-    assert value in passages[0] if value else passages == []
+    answer = found("What is the code of KX-4821?", context)
+    assert (answer is None) if value is None else (answer is not None and value in answer)
 
 
 def test_records_of_a_list_stay_apart() -> None:
     context = [{"id": "KX-4820", "code": 998}, {"id": "KX-4821", "code": 999}]
-    assert found("What is the code of KX-4821?", context) == ['{"id": "KX-4821", "code": 999}']
+    assert found("What is the code of KX-4821?", context) == "{'id': 'KX-4821', 'code': 999}"
 
 
 def test_the_parts_of_a_question() -> None:

@@ -24,8 +24,7 @@ async def main():
     text = f"{quiet}The code of the vault is 7F-113. {quiet}"
     params = {"prompt": "What is the code of the vault?\\n\\n" + text}
     for provider in ("rlm", "plugin-rlm"):
-        answer = await runtime.use_model("TEXT_LARGE", params, provider=provider)
-        print("ANSWER", " ".join(answer.split()))
+        print("ANSWER", await runtime.use_model("TEXT_LARGE", params, provider=provider))
     await runtime.stop()
 
 asyncio.run(main())

@@ -109,7 +109,6 @@ class Manner(Struct, frozen=True, kw_only=True):
     quiet: bool
     verbose: bool
     cite: bool = False
-    raw: bool = False
 
 
 class RunDisplay:
@@ -166,7 +165,6 @@ class RunDisplay:
             quiet=manner.quiet,
             resumable=self._watch.journaled,
             cite=manner.cite,
-            raw=manner.raw,
         )
 
     def leave_with(self, farewell: str) -> None:

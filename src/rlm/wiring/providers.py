@@ -5,16 +5,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-__all__ = [
-    "ALIASES",
-    "OLLAMA_PORT",
-    "PROVIDERS",
-    "Dialect",
-    "Provider",
-    "first_set",
-    "first_usable",
-    "usable_key",
-]
+__all__ = ["ALIASES", "OLLAMA_PORT", "PROVIDERS", "Dialect", "Provider", "first_set", "usable_key"]
 
 OLLAMA_PORT = 11434
 
@@ -214,14 +205,6 @@ ALIASES = {
 def first_set(variables: Mapping[str, str], names: tuple[str, ...]) -> str | None:
     """Return the first of these variables that is set."""
     return next((name for name in names if variables.get(name)), None)
-
-
-def first_usable(variables: Mapping[str, str]) -> tuple[str, str] | None:
-    """Return the first provider whose default model is usable, and the variable with its key."""
-    for name, provider in PROVIDERS.items():
-        if key := usable_key(provider, variables):
-            return name, key
-    return None
 
 
 def usable_key(provider: Provider, variables: Mapping[str, str]) -> str | None:

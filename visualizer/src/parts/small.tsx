@@ -7,7 +7,6 @@ import { visible } from '../text/hostile'
 export const SIGNS: Readonly<Record<string, string>> = {
   running: '●',
   answered: '✓',
-  passages: '¶',
   killed: '✕',
   failed: '✕',
   cancelled: '–',
@@ -18,7 +17,7 @@ export const SIGNS: Readonly<Record<string, string>> = {
 export function standing(run: Pick<Outline, 'status' | 'stop_reason' | 'error'>): string {
   if (run.status !== 'ended') return run.status
   if (run.stop_reason === 'steps' || run.stop_reason === 'limit') return 'limit'
-  if (run.stop_reason === 'cancelled' || run.stop_reason === 'passages') return run.stop_reason
+  if (run.stop_reason === 'cancelled') return 'cancelled'
   return run.error || run.stop_reason === 'error' ? 'failed' : 'answered'
 }
 

@@ -2,10 +2,7 @@
 
 import asyncio
 import contextlib
-import importlib.util
 import os
-import secrets
-import shutil
 import socket
 import subprocess
 import sys
@@ -13,7 +10,6 @@ from pathlib import Path
 
 from rlm import worker
 from rlm.environments._clock import ProcessState
-from rlm.environments.wasm.child import UNFINISHED
 from rlm.errors import ConfigError
 from rlm.worker.sandbox import process_state
 
@@ -33,13 +29,12 @@ class ChildProcess:
 
     def __init__(self, guest_bytes: int) -> None:
         self.guest_bytes = guest_bytes
-        self._mark = secrets.token_hex(8)
         self.connection, stream = socket.socketpair()
         self._control, control = socket.socketpair()
         self._control.setblocking(False)
         try:
             with stream, control:
-                self._process = started(guest_bytes, self._mark, [stream, control])
+                self._process = started(guest_bytes, [stream, control])
         except BaseException:
             self.connection.close()
             self._control.close()
@@ -63,8 +58,8 @@ class ChildProcess:
 
     async def state(self) -> ProcessState | None:
         """Return the processor time and state of the child."""
-        if sys.platform != "linux" or self._process.returncode is not None:
-            return None  # Only Linux says it without the right to look into other processes.
+        if self._process.returncode is not None:
+            return None
         found = await asyncio.to_thread(process_state.of_processes, [self._process.pid])
         return None if found is None else ProcessState(**found)
 
@@ -82,9 +77,8 @@ class ChildProcess:
         return await asyncio.shield(self._end())
 
     async def clean_up(self) -> None:
-        """Close the control socket, and remove folders of a child that was killed early."""
+        """Close the control socket; the shared file had no name any more."""
         self._control.close()
-        await asyncio.to_thread(_remove_folders, self._mark)
 
     def discard(self) -> None:
         """End a child that was never used; it may have to remove its shared file first."""
@@ -95,7 +89,6 @@ class ChildProcess:
         except subprocess.TimeoutExpired:
             self.kill()
             self._process.wait()
-        _remove_folders(self._mark)
 
     def _end(self) -> "asyncio.Task[str]":
         if self._ended is None:
@@ -140,24 +133,18 @@ for name, path in {{
     sys.modules[name] = types.ModuleType(name)
     sys.modules[name].__path__ = path
 from rlm.environments.wasm.child import main
-main(sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4:])
+main(sys.argv[1], int(sys.argv[2]), sys.argv[3:])
 """
 
 
-def started(guest_bytes: int, mark: str, sockets: list[socket.socket]) -> "subprocess.Popen[bytes]":
-    """Start a child, with these sockets and nothing else of this process.
-
-    `mark` becomes a part of the names of its temporary folders.
-    """
+def started(guest_bytes: int, sockets: list[socket.socket]) -> "subprocess.Popen[bytes]":
+    """Start a child, with these sockets and nothing else of this process."""
     folder = str(private_folder())
-    arguments = ["-I", "-c", _START, _WORKER, str(guest_bytes), mark]
+    command = [sys.executable, "-I", "-c", _START, _WORKER, str(guest_bytes)]
     variables = {"TMPDIR": folder, "TEMP": folder, "TMP": folder, "MALLOC_ARENA_MAX": "2"}
     if sys.platform == "win32":  # Sockets are not files there; they are shared with a process.
-        # The python.exe of a virtual environment starts another process, which has another id; so
-        # the real one is started, and told where the runtime is.
-        arguments[2] = f"import sys\nsys.path.append({_runtime_folder()!r})\n{_START}"
         child = subprocess.Popen(  # noqa: S603 - our own interpreter and program
-            [getattr(sys, "_base_executable", sys.executable), *arguments],
+            command,
             cwd=folder,
             env={**variables, "SYSTEMROOT": os.environ["SYSTEMROOT"]},
             stdin=subprocess.PIPE,
@@ -173,7 +160,7 @@ def started(guest_bytes: int, mark: str, sockets: list[socket.socket]) -> "subpr
         return child
     numbers = [each.fileno() for each in sockets]
     return subprocess.Popen(  # noqa: S603 - our own interpreter and program
-        [sys.executable, *arguments, *map(str, numbers)],
+        [*command, *map(str, numbers)],
         cwd=folder,
         env=variables,
         stdin=subprocess.DEVNULL,
@@ -182,20 +169,6 @@ def started(guest_bytes: int, mark: str, sockets: list[socket.socket]) -> "subpr
         pass_fds=numbers,
         start_new_session=True,
     )
-
-
-def _runtime_folder() -> str:
-    """Return the folder from which the runtime is imported."""
-    found = importlib.util.find_spec("eryx")
-    assert found is not None, "problem() has looked for it"
-    assert found.origin is not None
-    return str(Path(found.origin).parent.parent)
-
-
-def _remove_folders(mark: str) -> None:
-    """Remove temporary folders of a child that has ended; most children remove theirs."""
-    for folder in _runtime_cache().glob(f"{UNFINISHED}{mark}-*"):
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 # -- the folder of the runtime --
@@ -209,7 +182,7 @@ def private_folder() -> Path:
     The runtime executes what it finds there as machine code. Its default is the temporary folder,
     to which other users can write.
     """
-    folder = _runtime_cache()
+    folder = _caches() / "rlm" / "wasm"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = folder.stat()
@@ -225,10 +198,6 @@ def private_folder() -> Path:
             "XDG_CACHE_HOME to a folder of your own"
         )
     return folder
-
-
-def _runtime_cache() -> Path:
-    return _caches() / "rlm" / "wasm"
 
 
 def _caches() -> Path:

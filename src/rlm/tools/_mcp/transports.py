@@ -5,7 +5,6 @@ import contextlib
 import logging
 import os
 import signal
-import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any
 
@@ -114,10 +113,10 @@ async def _end(
     assert process.stdin is not None
     process.stdin.close()
     if not await _has_ended(process):
-        _end_group(process)
+        _signal(process, signal.SIGTERM)
         await _has_ended(process)
     words.status = process.returncode
-    _end_group(process, now=True)
+    _signal(process, signal.SIGKILL)
     await _has_ended(process)
     await asyncio.wait(tasks[-1:], timeout=POLL_SECONDS)
     for task in tasks:
@@ -137,13 +136,10 @@ async def _has_ended(process: asyncio.subprocess.Process) -> bool:
     return process.returncode is not None
 
 
-def _end_group(process: asyncio.subprocess.Process, *, now: bool = False) -> None:
-    """Terminate or kill its whole group, which may outlive it; Windows knows no such groups."""
+def _signal(process: asyncio.subprocess.Process, number: int) -> None:
+    """Send a signal to its whole group, which may outlive it."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        if sys.platform == "win32":
-            process.kill()
-        else:
-            os.killpg(process.pid, signal.SIGKILL if now else signal.SIGTERM)
+        os.killpg(process.pid, number)
 
 
 CONNECT_SECONDS = 30.0
