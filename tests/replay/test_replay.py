@@ -1,6 +1,7 @@
 """A recorded run, executed again offline: the same, or the first difference."""
 
 import asyncio
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -259,3 +260,31 @@ def test_a_turn_of_a_chat_is_refused_with_the_reason(tmp_path: Path) -> None:
     for turn in turns:
         with pytest.raises(ConfigError, match=r"turn of a chat.*variables that the turns before"):
             replay(records(tmp_path, turn.run_id)[0], CONTEXT)
+
+
+@pytest.mark.parametrize("name", ["inprocess", "modal", "someone-elses", ["local"], None])
+def test_a_recording_may_not_choose_an_environment_without_isolation(
+    name: Any, tmp_path: Path
+) -> None:
+    """It may be a stranger's, with code of theirs in its cells."""
+    _, log = record(tmp_path, [cell("FINAL('done')")])
+    mark = tmp_path / "reached"
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    for line in lines:
+        if line["type"] == "run_started":
+            line["settings"]["environment"] = name
+        if "code" in line:
+            line["code"] = f"open({str(mark)!r}, 'w')\n{line['code']}"
+    log.write_text("\n".join(map(json.dumps, lines)) + "\n")
+    with pytest.raises(ConfigError, match="which a recording may not choose"):
+        replay(log, CONTEXT)
+    assert not mark.exists()
+
+
+def test_a_program_may_choose_any_environment_for_a_replay(tmp_path: Path) -> None:
+    _, log = record(tmp_path, [cell("FINAL('done')")], environment="inprocess")
+    with pytest.raises(ConfigError, match="'inprocess', which a recording may not choose"):
+        replay(log, CONTEXT)
+    client = ScriptedClient([], price=Price(1.0, 2.0))
+    with RLM(client, environment="inprocess", limits=Limits(max_depth=2)) as rlm:
+        assert replay(log, CONTEXT, rlm=rlm).differences == ()

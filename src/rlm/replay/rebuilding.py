@@ -13,6 +13,9 @@ from rlm.messages import ModelInfo, Reply, Request
 
 __all__ = ["check_replayable", "config_like", "recorded_rlm"]
 
+ISOLATING = ("agent", "docker", "ipython", "local", "wasm")
+"""Environments of this machine that isolate code: a recording may name these."""
+
 
 class RecordedClient:
     """A client with the model facts of the recording, which can't send requests."""
@@ -65,8 +68,9 @@ def check_replayable(run_id: str, settings: Mapping[str, Any]) -> None:
 def recorded_rlm(root: RunStarted) -> RLM:
     """Return an `RLM` set up like the run; raise ConfigError if only its own program can do that.
 
-    Options of the environment are not taken from a recording, which may come from a stranger: they
-    could open the sandbox.
+    A recording may come from a stranger. So it may name an environment of this machine that
+    isolates code, and nothing else: not one without a sandbox, one of a cloud or a plugin's, and no
+    options, which could open the sandbox.
     """
     settings = root.settings
     try:
@@ -81,6 +85,13 @@ def recorded_rlm(root: RunStarted) -> RLM:
         raise ConfigError(
             "only the program that made this run can replay it (values among its tools, or an "
             "environment of its own): replay(recording, context, rlm=…)"
+        )
+    environment = settings.get("environment", "local")
+    if environment not in ISOLATING:
+        raise ConfigError(
+            f"the run was made with environment {str(environment)[:80]!r}, which a recording may "
+            "not choose, because it may be a stranger's; replay it from Python, and name the "
+            "environment there: rlm.replay.replay(recording, context, rlm=RLM(…))"
         )
     return _built(root, config, infos, tools)
 

@@ -332,7 +332,7 @@ class Operation:
 
 
 async def off_loop(chars: int, work: Callable[[], Value]) -> Value:
-    """Return the result of pure work on so many characters; long work is done in a thread."""
+    """Run a pure function, in a thread if it has to work on a long text."""
     return work() if chars <= LONG_CHARS else await asyncio.to_thread(work)
 
 

@@ -109,7 +109,7 @@ def result_from(plain: Any) -> RunResult:
 
 
 def _operator(settings: dict[str, Any]) -> dict[str, str]:
-    """Return what an operator was told, as JSON by name; {} for a run of another kind."""
+    """Return the arguments of an operator by name, as JSON; {} for other runs."""
     operator = settings.get("operator") or {}
     told = {"operator": operator.get("name"), **operator.get("options", {})}
     return {name: json.dumps(value, sort_keys=True, default=str) for name, value in told.items()}
