@@ -129,6 +129,8 @@ def test_a_cost_that_a_gateway_states(stated: dict[str, Any], cost: float | None
     assert believed.cost_usd is None, "any server may claim that it costs nothing"
 
 
-@pytest.mark.parametrize("count", [True, "7", -1, 1 << 41, 10**400, float("inf"), float("nan"), [7], None])
+@pytest.mark.parametrize(
+    "count", [True, "7", -1, 1 << 41, 10**400, float("inf"), float("nan"), [7], None]
+)
 def test_counts_that_are_none(count: Any) -> None:
     assert usage_of({"usage": {"prompt_tokens": count, "completion_tokens": 1}}) is None
