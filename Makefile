@@ -43,9 +43,17 @@ lock: ## write requirements/*.txt from pyproject.toml (UPGRADE=1 takes newer ver
 
 # -- daily work ----------------------------------------------------------------------------------
 
+demo_venv := build/venv-demo
+
+$(demo_venv)/.ready-$(version): requirements/core.txt .ci/demo-venv .ci/venv
+	@rm -f $(demo_venv)/.ready-*
+	@echo "setting up $(demo_venv) with Python $(version): only what running needs"
+	@sh .ci/demo-venv $(PYTHON) $(demo_venv)
+	@touch $@
+
 .PHONY: demo
-demo: $(ready) ## ask a question about a context larger than any window, without a key
-	@$(bin)/python demo.py
+demo: $(demo_venv)/.ready-$(version) ## ask a question about a context larger than any window, without a key
+	@$(demo_venv)/bin/python demo.py
 
 .PHONY: test
 test: $(ready) ## run the tests, in parallel
@@ -92,7 +100,7 @@ build/venv-site:
 
 # -- heavier tests; each target can run alone -----------------------------------------------------
 
-heavy_parts := test-heavy test-documents test-sdks test-adapters test-server-clients test-environments test-clouds test-ray test-docker test-browser test-site \
+heavy_parts := test-heavy test-documents test-sdks test-adapters test-server-clients test-environments test-clouds test-ray test-docker test-browser test-site test-notebook \
 	test-pythons test-fuzz test-clone test-sandbox-docker test-gateway-image test-llm-plugin test-eliza test-seeds
 
 .PHONY: test-all
@@ -105,17 +113,18 @@ test-heavy: $(ready) ## run the tests marked heavy
 
 documents := build/venv-documents
 
-test-documents: ## test PDF, Office and EPUB files with the real converter
+test-documents: ## test PDF, Office, EPUB and Outlook files with the real libraries
 	@sh .ci/venv $(PYTHON) $(documents)
 	@$(documents)/bin/python -m pip install $(pip_flags) --require-hashes -r requirements/documents.txt
 	@$(documents)/bin/python -m pip install $(pip_flags) --no-deps --no-build-isolation -e .
-	@$(documents)/bin/python -m pytest tests/context/test_documents.py tests/context/test_document_bombs.py $(ARGS)
+	@$(documents)/bin/python -m pytest tests/context/documents $(ARGS)
 
 adapters := build/venv-litellm build/venv-local-model build/venv-otel
 sdks := build/venv-sdks
 server_clients := build/venv-server-clients
 llm_plugin := build/venv-llm-plugin
 browser := build/venv-browser
+notebook := build/venv-notebook
 local_model := build/models/qwen2.5-coder-0.5b-instruct-q4_k_m.gguf
 
 # WebAssembly needs a newer Python than the rest.
@@ -125,8 +134,8 @@ clouds := build/venv-daytona build/venv-e2b build/venv-modal build/venv-prime
 ray := build/venv-ray
 $(environments): PYTHON := $(environments_python)
 
-.PHONY: test-local-model $(adapters) $(sdks) $(server_clients) $(llm_plugin) $(browser) $(environments) $(clouds) $(ray)
-$(adapters) $(sdks) $(server_clients) $(llm_plugin) $(browser) $(environments) $(clouds) $(ray): build/venv-%:
+.PHONY: test-local-model $(adapters) $(sdks) $(server_clients) $(llm_plugin) $(browser) $(notebook) $(environments) $(clouds) $(ray)
+$(adapters) $(sdks) $(server_clients) $(llm_plugin) $(browser) $(notebook) $(environments) $(clouds) $(ray): build/venv-%:
 	@sh .ci/venv $(PYTHON) $@
 	@$@/bin/python -m pip install $(pip_flags) --require-hashes -r requirements/$*.txt
 	@$@/bin/python -m pip install $(pip_flags) --no-deps --no-build-isolation -e .
@@ -223,6 +232,11 @@ test-browser: $(browser) ## rebuild the viewer's page and test it in Chromium (n
 	@cd visualizer && npm ci && npm test && npm run build
 	@test -z "$$(git status --porcelain -- src/rlm/viewer/static)" || { echo "test-browser: src/rlm/viewer/static differs from what visualizer/ builds: commit the new build"; exit 1; }
 	@$(browser)/bin/python -m pytest tests/browser $(ARGS)
+
+test-notebook: $(notebook) ## test what notebooks show in a real Jupyter kernel, and take pictures of it in Chromium
+	@sh .ci/browser-tools
+	@$(notebook)/bin/python -m pytest tests/notebook $(ARGS)
+	@$(notebook)/bin/python tools/notebooks.py --check
 
 test-site: site $(browser) ## build the documentation site and test it in Chromium: search, both themes, no request to elsewhere
 	@sh .ci/browser-tools

@@ -4,23 +4,65 @@ The root model gets a short query; the ten megabytes are the variable `context` 
 searches them with code, and a child run with a fresh REPL and a fresh history reads what it found.
 
 Set `RLM_MODEL=provider/model` (also in a `.env` file) to use that model. Without it, the demo uses
-Groq if `GROQ_API_KEY` is set, else the first provider with a key, else the built-in offline model.
+Groq if `GROQ_API_KEY` is set, else the first provider with a key, else a script that plays the part
+of a model: its replies were written in advance, and everything else is real.
 """
 
 import os
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from examples.haystack import make_haystack
 from rlm import RLM, Limits
+from rlm._util.text import counted
 from rlm.cli.dotenv import settings
 from rlm.events import CallEnded, Event, RunEnded, RunStarted
+from rlm.messages import Price
 from rlm.records.recorders import ConsoleRecorder
+from rlm.results import RunResult
+from rlm.testing import ScriptedClient
 from rlm.wiring.registry import OFFLINE_MODEL, PROVIDERS, default_model
 
 SIZE_BYTES = 10_000_000
-HINT = "Find the passage with code, then let a child run read it: rlm_query(task, context=passage)."
+HINT = (
+    "Find the passage with code, then let a child run read it: rlm_query(task, context=passage). "
+    "Before you answer, cite the place: cite(start, end)."
+)
+REPLIES = (
+    """I look at the context before I search it.
+
+```repl
+print(ctx.describe())
+print(peek(200))
+```""",
+    """It is a log. I search it with code for the key that the question names.
+
+```repl
+key = {key!r}
+hits = ctx.find(key)
+print(hits)
+```""",
+    """One place. A child run reads the text around it, and I cite the line.
+
+```repl
+start, end, _ = hits[0]
+passage = ctx.slice(start - 300, end + 300)
+code = rlm_query({question!r}, context=passage)
+first = context.rfind("\\n", 0, start) + 1
+cite(first, context.find("\\n", end))
+FINAL(code)
+```""",
+    """This is short enough to read at once.
+
+```repl
+import re
+line = next(line for line in context.splitlines() if {key!r} in line)
+FINAL(re.findall(r"\\d{{7}}", line)[-1])
+```""",
+)
+"""What the script answers: three steps of the root run, and one of its child run."""
 
 
 def children(events: tuple[Event, ...]) -> list[str]:
@@ -41,31 +83,63 @@ def demo_model(variables: Mapping[str, str]) -> str:
     return default_model(variables) or OFFLINE_MODEL
 
 
+def script(question: str) -> ScriptedClient:
+    """Return a client that replies as a model might."""
+    key = re.split(r"\s", question.rstrip("?"))[-1]
+    replies = [reply.format(key=key, question=question) for reply in REPLIES]
+    return ScriptedClient(replies, price=Price(0.0, 0.0))
+
+
+def report(result: RunResult, text: str) -> None:
+    """Print what supports the answer, what it took, and how to look at the run."""
+    for citation in result.citations:
+        print(f"Source:   {citation.label}, characters {citation.start:,} to {citation.end:,}:")
+        print(f"          {' '.join(citation.text.split())[:200]}")
+    for line in children(result.events):
+        print(f"Child:    {line}")
+    calls = sum(isinstance(event, CallEnded) for event in result.events)
+    cost = "" if result.cost_usd is None else f"${result.cost_usd:.4f}, "
+    print(
+        f"Used:     {counted(result.steps, 'step')}, {counted(calls, 'call')}, "
+        f"{result.usage.total.input_tokens:,} tokens read of about {len(text) // 4:,}, "
+        f"{cost}{result.seconds:.1f} s"
+    )
+    command = Path(sys.executable).with_name("rlm")
+    rlm = os.path.relpath(command) if command.is_file() else "rlm"
+    print(f"\nLook at it:             {rlm} show last")
+    print(f"In a browser:           {rlm} view last --open")
+    print(f'Ask about your files:   {rlm} ask "…" -f FOLDER')
+
+
 def main() -> int:
     variables = settings(os.environ, Path.cwd()).variables
     model = demo_model(variables)
     haystack = make_haystack(SIZE_BYTES, seed=7)
     print(f"Context:  {len(haystack.text):,} characters")
     print(f"Question: {haystack.question}")
-    print(f"Model:    {model}")
     if model == OFFLINE_MODEL:
-        print("          (no model is configured; this one only finds passages)")
+        print("Model:    none is configured, so a script plays its part: its replies were written")
+        print(
+            "          in advance. The sandbox, the code, the child run and the citation are real."
+        )
+    else:
+        print(f"Model:    {model}")
     sys.stdout.flush()
     limits = Limits(max_depth=2, max_calls=200, max_seconds=600)
-    console = ConsoleRecorder(sys.stderr)
-    with RLM(model, variables=variables, limits=limits, prologue=HINT, recorders=[console]) as rlm:
+    console = ConsoleRecorder(sys.stderr, verbose=True)
+    with RLM(
+        script(haystack.question) if model == OFFLINE_MODEL else model,
+        variables=variables,
+        limits=limits,
+        prologue=HINT,
+        recorders=[console],
+        journal=True,
+    ) as rlm:
         result = rlm.completion(haystack.text, root_prompt=haystack.question).result
     right = haystack.value in (result.answer or "")
     print(f"\nAnswer:   {result.answer}")
     print(f"          {'right' if right else 'WRONG'}: the needle says {haystack.value}")
-    for line in children(result.events):
-        print(f"Child:    {line}")
-    calls = sum(isinstance(event, CallEnded) for event in result.events)
-    print(
-        f"Used:     {result.steps} steps, {calls} calls, "
-        f"{result.usage.total.input_tokens:,} tokens read of about {len(haystack.text) // 4:,}, "
-        f"{result.seconds:.1f} s"
-    )
+    report(result, haystack.text)
     return 0 if right else 1
 
 

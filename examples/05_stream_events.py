@@ -35,5 +35,6 @@ if __name__ == "__main__":
 
 # prints: started on a str of ...
 # prints: step 1: asking offline/extractive
-# prints: step 2: a cell ran; calls: 1
-# prints: ended: answer, Note: the spare anchor is kept in shed number 17.
+# prints: step 2: a cell ran; calls: 0
+# prints: ended: passages, No language model is configured. ...
+# prints:    Note: the spare anchor is kept in shed number 17.

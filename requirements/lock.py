@@ -25,6 +25,7 @@ LOCKS: dict[str, list[str]] = {
         *("--group", "otel", "--extra", "otel", "--constraints", "requirements/dev.txt"),
     ],
     "browser.txt": ["--group", "browser", "--constraints", "requirements/dev.txt"],
+    "notebook.txt": ["--group", "notebook", "--constraints", "requirements/dev.txt"],
     "sdks.txt": ["--group", "sdks", "--constraints", "requirements/dev.txt"],
     "server-clients.txt": [
         *("--group", "server-clients", "--constraints", "requirements/dev.txt"),

@@ -25,6 +25,9 @@ _state = tempfile.TemporaryDirectory(prefix="rlm-tests-")
 os.environ["RLM_STATE_DIR"] = _state.name
 """Journals of commands that tests start: not where the person who runs the tests keeps theirs."""
 
+os.environ["RLM_CONFIG_DIR"] = f"{_state.name}/config"
+"""Their settings and keys, likewise."""
+
 network_guard.install()
 
 # A shell that starts the tests in the background makes them, and all they start, deaf to Ctrl-C.

@@ -1,5 +1,8 @@
 """The offline model through the whole engine: it finds what is there, and says what is not.
 
+A key that looks like one is required in a passage; one of ordinary words, such as "red maple", is
+not, and then similar passages are listed. Nothing is ever presented as an answer.
+
 The haystacks here are not those of examples/haystack.py, which the search was written against:
 other filler (the English of Python's own manual), other keys, other phrasings.
 """
@@ -12,6 +15,7 @@ import pytest
 
 from examples.haystack import make_haystack
 from rlm.api import RLM
+from rlm.clients.offline import NO_PASSAGES, search_query
 
 PHRASINGS = (
     ("The secret passphrase of {key} is {value}.", "What is the secret passphrase of {key}?"),
@@ -57,42 +61,49 @@ def manual_haystack(size: int, seed: int, *, absent: bool) -> tuple[str, str, st
     return "\n".join(lines), question.format(key=key), value
 
 
-async def answers(haystacks: list[tuple[str, str, str]]) -> list[tuple[str, str]]:
-    """The answer and the value wanted, for each haystack."""
-    engine = RLM("offline/extractive")
-    try:
-        return [
-            (str((await engine.aask(question, text)).answer), value)
-            for text, question, value in haystacks
-        ]
-    finally:
-        await engine.aclose()
+async def passages(haystacks: list[tuple[str, str, str]]) -> list[tuple[str, str]]:
+    """What a run submits and the value wanted, for each haystack."""
+    found = []
+    async with RLM("offline/extractive") as engine:
+        for text, question, value in haystacks:
+            result = await engine.aask(question, text)
+            assert result.stop_reason == "passages"
+            found.append((str(result.answer), value))
+    return found
+
+
+def is_required(question: str) -> bool:
+    """Whether the question has a key that a passage must hold."""
+    return '"' in search_query(question)
 
 
 async def test_needles_in_a_megabyte_of_english() -> None:
-    found = await answers([manual_haystack(10**6, seed, absent=False) for seed in range(10)])
-    assert sum(value in answer for answer, value in found) >= 9
+    found = await passages([manual_haystack(10**6, seed, absent=False) for seed in range(10)])
+    assert sum(value in text for text, value in found) >= 9
 
 
 async def test_absent_needles_in_a_megabyte_of_english() -> None:
-    found = await answers([manual_haystack(10**6, seed, absent=True) for seed in range(10)])
-    assert ["not found" in answer.lower() for answer, _ in found] == [True] * 10
+    haystacks = [manual_haystack(10**6, seed, absent=True) for seed in range(10)]
+    required = [is_required(question) for _, question, _ in haystacks]
+    assert required.count(True) == 7
+    found = await passages(haystacks)
+    assert [text == NO_PASSAGES for text, _ in found] == required
 
 
 async def test_ten_megabytes() -> None:
-    (answer, value), (other, _) = await answers(
+    (text, value), (other, _) = await passages(
         [make_haystack(10**7, seed=1), make_haystack(10**7, seed=2, absent=True)]
     )
-    assert value in answer
-    assert "not found" in other.lower()
+    assert value in text
+    assert other == NO_PASSAGES
 
 
 @pytest.mark.heavy
 async def test_fifty_needles_in_ten_megabytes_each() -> None:
     right = 0
     for seed in range(50):
-        ((answer, value),) = await answers([manual_haystack(10**7, seed, absent=False)])
-        right += value in answer
+        ((text, value),) = await passages([manual_haystack(10**7, seed, absent=False)])
+        right += value in text
     assert right >= 45
 
 
@@ -100,7 +111,8 @@ async def test_fifty_needles_in_ten_megabytes_each() -> None:
 async def test_twenty_absent_needles_in_ten_megabytes_each() -> None:
     wrong = []
     for seed in range(100, 120):
-        ((answer, _),) = await answers([manual_haystack(10**7, seed, absent=True)])
-        if "not found" not in answer.lower():
-            wrong.append(answer)
+        haystack = manual_haystack(10**7, seed, absent=True)
+        ((text, _),) = await passages([haystack])
+        if is_required(haystack[1]) and text != NO_PASSAGES:
+            wrong.append(text)
     assert wrong == []

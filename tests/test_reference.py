@@ -175,7 +175,8 @@ def test_options_of_commands(name: str, command: click.Command) -> None:
     rows = tables("cli.md")[f"rlm {name}/option"]
     params = command.params
     options = [each for each in params if each.param_type_name == "option"]
-    assert [names_in(row[0]) for row in rows] == [each.opts for each in options]
+    spelled = [[*each.opts, *each.secondary_opts] for each in options]
+    assert [names_in(row[0]) for row in rows] == spelled
     for row, option in zip(rows, options, strict=True):
         said = getattr(option, "help", None)
         if said is not None:

@@ -1,12 +1,19 @@
 """How a result shows itself: in print, at a prompt, and in a notebook."""
 
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from rlm import RLM, Limits, ScriptedClient
+from rlm._util.html_card import Card, _timeline, card_html
+from rlm._util.safe_markdown import harmless_markdown, html_of
+from rlm.cards import Outline, figures, words_of
+from rlm.events import CallEnded
+from rlm.messages import Usage
 from rlm.results import RunResult
 
 TEXT = "Minutes\n\nThe harbour opened in 1911.\n" * 3
@@ -26,6 +33,18 @@ def test_a_result_prints_as_its_answer_and_shows_as_one_line() -> None:
     assert "\n" not in line
 
 
+class Lines:
+    """A value whose repr has several lines."""
+
+    def __repr__(self) -> str:
+        return "Lines(\n  1,\n)"
+
+
+def test_an_answer_of_another_type_is_one_line_too() -> None:
+    result = replace(asked("FINAL(x)"), answer=Lines())
+    assert repr(result).startswith("<RunResult Lines(   1, ), answer, 1 step, ")
+
+
 def test_without_an_answer_it_says_why() -> None:
     result = asked("print(1)", "nothing", limits=Limits(max_steps=1, max_calls=0))
     assert result.answer is None or str(result) == str(result.answer)
@@ -42,6 +61,12 @@ def test_without_an_answer_it_says_why() -> None:
     )
     assert str(empty) == "(no answer: limit (calls))"
     assert "No answer." in empty._repr_html_()
+    assert "<p class=rlm-problem>calls</p>" in empty._repr_html_()
+    best = replace(empty, answer="1911", detail="no step is left (max_steps)")
+    assert (
+        "Stopped early: no step is left (max_steps). This is the best answer so far."
+        in best._repr_html_()
+    )
 
 
 class Tags(HTMLParser):
@@ -50,18 +75,31 @@ class Tags(HTMLParser):
     def __init__(self, text: str) -> None:
         super().__init__()
         self.found: set[str] = set()
-        self.attributes: set[str] = set()
+        self.attributes: set[tuple[str, str | None]] = set()
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.found.add(tag)
-        self.attributes.update(name for name, _ in attrs)
+        self.attributes.update(attrs)
 
 
 HARMLESS = {
     *("div", "p", "em", "strong", "code", "pre", "ol", "ul", "li", "blockquote", "hr", "br"),
-    *("h1", "h2", "h3", "h4", "h5", "h6", "svg", "rect", "title"),
-    *("table", "thead", "tbody", "tr", "th", "td"),
+    *("h1", "h2", "h3", "h4", "h5", "h6", "svg", "rect", "a", "s", "span", "style"),
+    *("table", "thead", "tbody", "tr", "th", "td", "details", "summary"),
+}
+OF_LINKS = {"href", "title", "rel", "target"}
+OURS = {*OF_LINKS, "class", "style", "start"}
+OURS |= {
+    "x",
+    "y",
+    "width",
+    "height",
+    "fill",
+    "viewbox",
+    "preserveaspectratio",
+    "role",
+    "aria-label",
 }
 
 
@@ -96,10 +134,134 @@ def test_nothing_that_a_model_says_becomes_active(text: str) -> None:
     )
     tags = Tags(made._repr_html_())
     assert tags.found <= HARMLESS
-    assert not {"href", "src", "onerror", "onclick"} & tags.attributes
+    assert {name for name, _ in tags.attributes} <= OURS
+    assert all("text-align" in (value or "") for name, value in tags.attributes if name == "style")
+    links = {value or "" for name, value in tags.attributes if name == "href"}
+    assert all(value.lower().startswith(("http://", "https://")) for value in links)
+    assert {value for name, value in tags.attributes if name == "rel"} <= {
+        "noopener noreferrer nofollow"
+    }
+
+
+@given(st.text(alphabet="<>![]()\\`*&#;/aimgscript:\n \"'", max_size=60))
+def test_nothing_in_the_markdown_is_html_or_a_picture(text: str) -> None:
+    from markdown_it import MarkdownIt
+
+    rendered = MarkdownIt("commonmark", {"html": True}).render(harmless_markdown(text))
+    assert Tags(rendered).found <= HARMLESS
+    assert "<img" not in rendered
+    assert "<!--" not in rendered
+
+
+def test_pathological_markdown_takes_a_bounded_time() -> None:
+    for piece in ("[", "![", "*a_", ">", "<", "[a](", "~~a", "- ", "|a|\n|-|\n|", "`"):
+        assert len(html_of(piece * 100_000)) < 1_000_000
+
+
+def test_intricate_markdown_is_shown_as_it_is() -> None:
+    wide = "|a" * 40 + "|\n" + "|-" * 40 + "|\n" + "a\n" * 1_000
+    many = "**x** " + "[" * 2_001
+    for text in (wide, many):
+        assert html_of(text) == f"<pre>{text}</pre>"
+    table = "| a | b |\n|---|---|\n" + "| <i> | 2 |\n" * 300
+    assert html_of(table).count("<td>&lt;i&gt;</td>") == 300
+    assert "<strong>x</strong>" in html_of("**x** " + "[" * 2_000)
+    assert html_of("<b>" + "[" * 2_001).startswith("<pre>&lt;b&gt;[")
+
+
+def test_only_web_addresses_are_links() -> None:
+    shown = html_of(
+        "[a](https://x.example/?q=1) [b](javascript:x) [c](data:text/html,x) [d](//x.example) "
+        "[e](/local) [f](file:///etc/passwd) <mailto:x@y.z> ![g](https://x.example/p.png)"
+    )
+    assert shown.count("<a ") == 2  # of a picture, the address is a link
+    assert "<img" not in shown
+    assert 'rel="noopener noreferrer nofollow"' in shown
+
+
+def test_a_journaled_run_names_the_command_that_shows_it(tmp_path: Path) -> None:
+    assert "rlm show" not in asked("FINAL(x)")._repr_html_()
+    usual = asked("FINAL(x)", journal=True)
+    assert usual.journal_path is not None
+    assert f"rlm show {usual.run_id}</code>" in usual._repr_html_()
+    elsewhere = asked("FINAL(x)", journal=tmp_path)
+    assert f"rlm show {tmp_path}" in elsewhere._repr_html_()
+
+
+def test_a_card_is_bounded_whatever_the_run_did() -> None:
+    code = "```repl\nprint({}, len('" + "x" * 5_000 + "'))\n```"
+    script = [f"{'words ' * 1_000}\n{code.format(n)}" for n in range(70)] + ["FINAL(1)"]
+    result = asked(*script, limits=Limits(max_steps=80), compaction=False)
+    assert result.steps == 71, result.detail
+    shown = result._repr_html_()
+    assert len(shown) < 500_000
+    assert "71 steps" in shown
+    assert "21 earlier steps" in shown
+
+
+def test_no_label_makes_a_card_large() -> None:
+    long = "<" * 1_000_000
+    shown = card_html(
+        Card(
+            None,
+            [long],
+            query=long,
+            problem=long,
+            quotes=[(long, long)] * 30,
+            rows=[(long, long)] * 30,
+            rows_in_all=30,
+            command=long,
+        )
+    )
+    assert len(shown) < 150_000
+    assert "10 more citations" in shown
+    assert "10 more items" in shown
+
+
+def test_names_and_code_can_not_turn_the_text_around_them() -> None:
+    shown = card_html(Card("x", ["fact"], quotes=[("\u202etxt.exe", "quote")]))
+    assert ":is(code,pre,a,span,em,strong,th,td,li,p){unicode-bidi:isolate}" in shown
+    assert "<code>\u202etxt.exe</code>" in shown
+
+
+def test_many_bars_are_joined_not_dropped() -> None:
+    outline = Outline()
+    for n in range(20_000):
+        at = float(n)
+        outline.add(
+            CallEnded(run_id="a", call_id=str(n), kind="llm", model="m", wall_time=at, seconds=0.5)
+        )
+    assert len(outline.bars) <= 4_001
+    assert max(bar.end for bar in outline.bars) == 19_999
+    assert _timeline(outline.bars).count("<rect") <= 600
+
+
+@given(st.text(alphabet="`~ \nabc", max_size=80))
+def test_the_words_of_a_reply_hold_no_whole_fence(text: str) -> None:
+    assert words_of(f"before\n```repl\nx = 1\n```\n{text}").startswith("before")
+    assert "x = 1" not in words_of(f"before\n```repl\nx = 1\n```\n{text}")
 
 
 def test_a_very_long_answer_is_cut_in_the_card() -> None:
     result = asked("```repl\nFINAL('x' * 1_000_000)\n```")
     assert len(result._repr_html_()) < 100_000
     assert "more characters" in result._repr_html_()
+
+
+def test_a_fence_inside_a_block_is_no_end_of_it() -> None:
+    code = "FINAL('''see:\n```python\nx = 1\n```\n''')"
+    assert words_of(f"I say so.\n```repl\n{code}\n```\nThat is all.", [code]) == (
+        "I say so.\n\nThat is all."
+    )
+    shown = asked(f"I say so.\n```repl\n{code}\n```")._repr_html_()
+    assert "<strong>Step 1</strong> I say so.</p>" in shown
+
+
+def test_what_a_run_cost_is_told_in_few_words() -> None:
+    told = [figures(1, Usage(10, 5, cost_usd=cost), 1.0) for cost in (None, 0.0, 0.00001, 0.5)]
+    assert told == [
+        ["1 step", "15 tokens", "1.0 s"],
+        ["1 step", "15 tokens", "free", "1.0 s"],
+        ["1 step", "15 tokens", "under $0.0001", "1.0 s"],
+        ["1 step", "15 tokens", "$0.5000", "1.0 s"],
+    ]

@@ -142,6 +142,14 @@ def source_page(path: Path, name: PurePosixPath) -> str:
     return f'{head}{fence}{language} linenums="1"\n{text.rstrip()}\n{fence}\n'
 
 
+PREFORMATTED = re.compile(r"<pre\b.*?</pre>", re.DOTALL)
+
+
+def _kept(found: re.Match[str]) -> str:
+    """Return code with its lines and spaces as entities: a page has such HTML on one line."""
+    return found[0].replace("\n", "&#10;").replace("  ", "&#32;&#32;")
+
+
 def notebook_page(text: str) -> str:
     """Return a notebook as Markdown, with what its cells showed."""
     parts = []
@@ -156,7 +164,9 @@ def notebook_page(text: str) -> str:
             parts.append(f"```text\n{streamed.rstrip()}\n```")
         for output in cell["outputs"]:
             if "text/html" in output.get("data", {}):
-                html = " ".join("".join(output["data"]["text/html"]).split())
+                html = " ".join(
+                    PREFORMATTED.sub(_kept, "".join(output["data"]["text/html"])).split()
+                )
                 parts.append(f'<div class="notebook-output">{html}</div>')
     return "\n\n".join(parts) + "\n"
 

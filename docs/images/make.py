@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from rich._export_format import CONSOLE_SVG_FORMAT
+from rich.ansi import AnsiDecoder
 from rich.console import Console
-from rich.text import Text
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -31,7 +31,7 @@ sys.path.insert(0, str(ROOT))
 from examples.haystack import make_haystack  # noqa: E402
 from tests.endpoint import endpoint, texts  # noqa: E402
 
-SECONDS = 60
+SECONDS: float = 60
 SIZE, LARGE = (100, 24), (120, 30)
 NO_WEB_FONTS = re.sub(r"@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
 SOCKET = f"rlm-pictures-{os.getpid()}"
@@ -104,8 +104,9 @@ def draw(name: str, shown: str, size: tuple[int, int] = SIZE) -> None:
     """Write the picture, unless the existing one differs only in what always varies."""
     lines = re.sub(r"\n\$ *$", "", shown).splitlines()
     console = Console(record=True, width=size[0], file=io.StringIO())
+    decoder = AnsiDecoder()  # A style lasts until it is changed, across lines.
     for line in lines:
-        console.print(Text.from_ansi(line), no_wrap=True)
+        console.print(decoder.decode_line(line), no_wrap=True)
     svg = console.export_svg(title="rlm", code_format=NO_WEB_FONTS, unique_id=name)
     path = HERE / f"{name}.svg"
     if path.is_file() and steady(path.read_text("utf-8")) == steady(svg):
@@ -122,12 +123,30 @@ def steady(svg: str) -> str:
 
 
 def finished_and_limited() -> None:
+    """Use a fake model that searches, then cites and answers; and no model at all."""
     haystack = make_haystack(2_000_000, seed=7)
-    question = f'rlm ask "{haystack.question}" -f haystack.txt'
-    for name, option in (("cli-ask", ""), ("cli-limit", " --max-steps 1")):
-        with terminal() as shell:
-            (shell.folder / "haystack.txt").write_text(haystack.text, "utf-8")
-            draw(name, shell.run(question + option))
+    key = haystack.question.split()[-1].rstrip("?")
+
+    def answer(body: dict[str, Any]) -> str:
+        said = texts(body)
+        if "without code" in said:
+            return f"The access code is {haystack.value}."
+        if "1 hit" in said:
+            return "```repl\ncite(hits[0])\nFINAL(hits[0].split()[-1].rstrip('.'))\n```"
+        lines = f"[line for line in context.splitlines() if {key!r} in line]"
+        return f"```repl\nhits = {lines}\nprint(len(hits), 'hit', hits)\n```"
+
+    command = f'rlm ask "{haystack.question}" -f haystack.txt'
+    for name, options, has_model in (
+        ("cli-ask", f"{MODEL} --cite", True),
+        ("cli-limit", f"{MODEL} --max-steps 1", True),
+        ("cli-passages", "", False),
+    ):
+        with endpoint(answer) as server:
+            given = {"LLM_BASE_URL": server.url} if has_model else {}
+            with terminal(SIZE, **given) as shell:
+                (shell.folder / "haystack.txt").write_text(haystack.text, "utf-8")
+                draw(name, shell.run(f"{command} {options}"))
 
 
 @contextmanager
@@ -205,6 +224,32 @@ def watched() -> None:
             take("live-tree", shell, f"{QUESTION} 3 {MODEL}", until)
 
 
+def verbose() -> None:
+    """Show what a model says, its code, a failure, and an answer in Markdown."""
+    minutes = "Harbour board, April\n\nThe tide gate opens at 05:40, not at 05:10.\n"
+    answer_text = (
+        "The tide gate opens at **05:40**.\n\n| month | decision |\n|---|---|\n"
+        "| April | half an hour later |"
+    )
+    search = "hits = [line for line in context.splitlines() if 'gate' in line]\nprint(hit)"
+    replies = (
+        f"I look for lines about the gate.\n```repl\n{search}\n```",
+        "That was a typo.\n```repl\nprint(hits)\n```",
+        f"```repl\nFINAL({answer_text!r})\n```",
+    )
+
+    def answer(body: dict[str, Any]) -> str:
+        return replies[sum(each["role"] == "assistant" for each in body["messages"])]
+
+    size = (100, 34)
+    with endpoint(answer) as server, terminal(size, LLM_BASE_URL=server.url) as shell:
+        (shell.folder / "minutes.txt").write_text(minutes, "utf-8")
+        command = (
+            'rlm ask "When does the gate open?" -f minutes.txt --verbose -m openai-compatible/m'
+        )
+        draw("cli-verbose", shell.run(command), size)
+
+
 def chat() -> None:
     """Use a fake model with two answers, and some commands between them."""
     logbook = "Mon: calm\nTue: gale\nWed: gale\nThu: calm\n"
@@ -259,6 +304,6 @@ def batch() -> None:
 
 if __name__ == "__main__":
     chosen = sys.argv[1:]
-    for picture in (finished_and_limited, running, watched, chat, batch):
+    for picture in (finished_and_limited, running, watched, verbose, chat, batch):
         if not chosen or picture.__name__ in chosen:
             picture()

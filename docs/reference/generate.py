@@ -4,6 +4,7 @@ The prose is in rlm.md.in; descriptions.toml has one line of meaning for each ke
 missing or superfluous description is an error. Run this with `make docs`.
 """
 
+import collections.abc
 import dataclasses
 import inspect
 import re
@@ -138,6 +139,8 @@ def _method_row(
     call = f"{name}{inspect.Signature(parameters)}"
     if inspect.isasyncgenfunction(function):
         call, returned = f"async for … in {call}", typing.get_args(returned)[0]
+    elif typing.get_origin(returned) is collections.abc.Generator:
+        call, returned = f"for … in {call}", typing.get_args(returned)[0]
     elif inspect.iscoroutinefunction(function):
         call = f"await {call}"
     meaning = _docstring(function) if function.__doc__ else descriptions.of(owner, name)
@@ -189,8 +192,14 @@ def _default(value: Any) -> str:
     return repr(value).replace("'", '"')
 
 
+EXAMPLE = re.compile(r"(?<=\n\n)(?: {4}.*\n)+\n")
+ARGUMENT = re.compile(r"^(\w+(?:, \w+)*):", re.MULTILINE)
+
+
 def _docstring(thing: Any) -> str:
-    return re.sub(r"\s+", " ", inspect.getdoc(thing) or "").strip()
+    """Return a docstring on one line, without its example, and with its arguments as code."""
+    text = ARGUMENT.sub(r"`\1`:", EXAMPLE.sub("", inspect.getdoc(thing) or ""))
+    return re.sub(r"\s+", " ", text).strip()
 
 
 def _table(heading: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> str:

@@ -1,7 +1,7 @@
 """`class RLM`, which most programs use. It only connects parts; the loop is in engine/loop.py."""
 
 import os
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
@@ -23,8 +23,9 @@ from rlm.prompts import FIXED_QUERY
 from rlm.protocols import Client, Environment, Recorder
 from rlm.records.recorders.in_process import events_of
 from rlm.results import RunResult
+from rlm.settings.for_programs import named_models, with_stored_keys
 from rlm.wiring.listeners import Listeners
-from rlm.wiring.registry import default_model, setup_code_of
+from rlm.wiring.registry import setup_code_of
 from rlm.wiring.resources import CallPolicy, Model, ModelSettings, Resources
 from rlm.wiring.runner import Runner
 
@@ -49,9 +50,10 @@ RESOURCE_OPTIONS = (
 class RLM(compat.ReferenceAttributes):
     """Answers queries about contexts far larger than the model's window.
 
-    `RLM("provider/model").ask(query, context)`. `clients={"mine": client}` adds a provider of your
-    own, used as "mine/model"; in place of a model's name you may pass a Client, or a function that
-    takes a prompt. The keywords of the reference engine are accepted too; see
+    `RLM("provider/model").ask(query, context)`; without a name, RLM_MODEL, the model that
+    `rlm setup` stored or the first provider with a key answers. `clients={"mine": client}` adds a
+    provider of your own, used as "mine/model"; in place of a model's name you may pass a Client, or
+    a function that takes a prompt. The keywords of the reference engine are accepted too; see
     docs/guides/migrating.md.
     """
 
@@ -63,7 +65,7 @@ class RLM(compat.ReferenceAttributes):
         sub_model: Model | None = None,
         models: Sequence[Model] = (),
         clients: Mapping[str, Client] | None = None,
-        environment: str | Environment = "local",
+        environment: str | Environment = "auto",
         environment_kwargs: Mapping[str, Any] | None = None,
         limits: Limits | Mapping[str, Any] | None = None,
         strategy: Literal["rlm", "direct", "mapreduce", "auto"] | None = None,
@@ -135,19 +137,15 @@ class RLM(compat.ReferenceAttributes):
         cite: bool = False,
         samples: int = 1,
     ) -> RunResult:
-        """Answer `query` about `context`; at a limit, return the best answer so far.
+        """The async form of `ask`, for programs with an event loop.
 
-        With `response_model` (a pydantic model, a dataclass, a JSON schema …) the answer is a value
-        of that type, or None if no valid one was found; with `strict`, a run without an answer
-        raises NoAnswerError. With `journal=`, a `run_id` names the run: an interrupted one is
-        resumed, a finished one returns its answer again. `limits` replace those of this object for
-        this run; `budget` is shared with other runs (`Budget.shared`). `sampling` and
-        `sub_sampling` are added to those of this object: `sampling={"temperature": 0}`. `cite` asks
-        for citations: see `result.citations`. `samples` independent runs, on the limits of one,
-        give the most frequent answer: see `result.samples`.
+            result = await rlm.aask("Which deadlines are named?", Path("contract.txt"))
 
-        Unless `preview_chars` or `strategy` was given, the model is shown both ends of the context,
-        and a weak model reads it in place of writing code.
+        It takes query, context and the rest as `ask` does, and two more arguments.
+        recorders: objects that receive every event of this run.
+        budget: a `Budget.shared` that this run draws on together with others.
+
+        A notebook may await it; cancelling the task cancels the run.
         """
         changes = RunChanges(limits=limits, sampling=sampling, sub_sampling=sub_sampling, cite=cite)
         profile = self.config.profile or self.runner.resources.info(self.config.model).profile
@@ -179,7 +177,27 @@ class RLM(compat.ReferenceAttributes):
         cite: bool = False,
         samples: int = 1,
     ) -> RunResult:
-        """The blocking form of `aask`, for scripts, threads and notebooks."""
+        """Answer `query` about `context`; at a limit, return the best answer so far.
+
+            result = rlm.ask("Which deadlines are named?", Path("contract.txt"))
+            print(result.answer, result.cost_usd)
+
+        context: a str (the text itself, never a path), a `Path` of a file or folder, `files(…)`,
+            bytes, an open file, an iterator, or lists and dicts that JSON can hold.
+        response_model: the type of the answer: a pydantic model, a dataclass, a JSON schema …
+            The answer is a value of it, or None if no valid one was found.
+        run_id: with `journal=`, names the run: an interrupted one is resumed, a finished one
+            returns its answer again.
+        limits: replace those of this object for this run; a dict replaces only what it names.
+        sampling, sub_sampling: added to those of this object, such as `{"temperature": 0}`.
+        strict: whether a run without an answer raises NoAnswerError.
+        cite: ask for citations; see `result.citations`.
+        samples: independent runs, on the limits of one; the most frequent answer wins.
+
+        Returns a `RunResult`: `answer`, `stop_reason`, `citations`, `cost_usd`, `usage`, `events`.
+        Unless `preview_chars` or `strategy` was given, the model is shown both ends of the context,
+        and a weak model reads it in place of writing code.
+        """
         named: dict[str, Any] = {"response_model": response_model, "run_id": run_id}
         named |= {"sampling": sampling, "sub_sampling": sub_sampling, "cite": cite}
         named |= {"samples": samples}
@@ -198,7 +216,15 @@ class RLM(compat.ReferenceAttributes):
         sampling: Mapping[str, Any] | None = None,
         sub_sampling: Mapping[str, Any] | None = None,
     ) -> AsyncGenerator[Event, None]:
-        """Yield every event of a run as it happens; leaving the loop cancels the run."""
+        """Yield every event of a run as it happens; leaving the loop cancels the run.
+
+            async for event in rlm.stream("Which lines name a date?", Path("report.txt")):
+                print(type(event).__name__)
+
+        The arguments (query, context and the rest) are those of `ask`; `iter` is the blocking form.
+        An answer written as prose comes piece by piece, as `OutputStreamed`. A reader that falls
+        far behind pauses the run before its next request. What the run raises is raised at the end.
+        """
 
         def start(recorder: Recorder) -> Coroutine[Any, Any, RunResult]:
             return self.aask(
@@ -215,6 +241,30 @@ class RLM(compat.ReferenceAttributes):
         async with aclosing(events_of(start)) as events:
             async for event in events:
                 yield event
+
+    def iter(
+        self,
+        query: str,
+        context: ContextValue = None,
+        *,
+        response_model: Any = None,
+        run_id: str | None = None,
+        limits: Limits | Mapping[str, Any] | None = None,
+        sampling: Mapping[str, Any] | None = None,
+        sub_sampling: Mapping[str, Any] | None = None,
+    ) -> Generator[Event, None, None]:
+        """The blocking form of `stream`: yield every event of a run as it happens.
+
+            for event in rlm.iter("Which lines name a date?", Path("report.txt")):
+                if isinstance(event, RunEnded):
+                    print(event.answer)
+
+        The arguments (query, context and the rest) are those of `ask`. Nothing starts before the
+        first event is asked for. Leaving the loop, or dropping the iterator, cancels the run.
+        """
+        named: dict[str, Any] = {"response_model": response_model, "run_id": run_id}
+        named |= {"limits": limits, "sampling": sampling, "sub_sampling": sub_sampling}
+        return portal().iterate(lambda: self.stream(query, context, **named))
 
     def chat(
         self,
@@ -296,12 +346,11 @@ class RLM(compat.ReferenceAttributes):
         sampling: Mapping[str, Any] | None = None,
         sub_sampling: Mapping[str, Any] | None = None,
     ) -> Completion:
-        """Answer with the prompt as context; without `root_prompt`, the task is in the prompt.
+        """The async form of `completion`.
 
         With `persistent=True` it is a turn of the conversation, except from a tool of that turn;
-        after `close`, it is the first of another one.
-        Raises the named errors of the reference, with `.partial_answer`, if a limit ended the run.
-        `sampling` and `sub_sampling` are those of `aask`.
+        after `close`, it is the first of another one. Its context is the prompt.
+        `sampling` and `sub_sampling` are those of `ask`.
         """
         if self._conversation is not None and self._conversation.is_closed:
             self._conversation = self._new_chat(keeps_messages=True)
@@ -326,7 +375,19 @@ class RLM(compat.ReferenceAttributes):
         sampling: Mapping[str, Any] | None = None,
         sub_sampling: Mapping[str, Any] | None = None,
     ) -> Completion:
-        """The blocking form of `acompletion`; Ctrl-C ends it with CancellationError."""
+        """Answer as the reference engine does: the prompt is the context.
+
+            completion = rlm.completion(text, root_prompt="Which deadlines are named?")
+            print(completion.response)
+
+        prompt: what `ask` takes as context; without a `root_prompt`, the task is in it.
+        root_prompt: the query, which the model is shown.
+        sampling, sub_sampling: those of `ask`.
+
+        Returns a `Completion`: `response`, `usage_summary`, `execution_time`, and the `RunResult`
+        as `result`. Raises the named errors of the reference, with `.partial_answer`, if a limit
+        ended the run; Ctrl-C ends it with CancellationError.
+        """
         given: dict[str, Any] = {"sampling": sampling, "sub_sampling": sub_sampling}
         return portal().call(lambda: self.acompletion(prompt, root_prompt, **given), self.stop)
 
@@ -381,10 +442,11 @@ async def acompletion(
 
 def _resources(given: dict[str, Any]) -> Resources:
     """Return what the object keeps, of the arguments of its constructor."""
-    variables = os.environ if given["variables"] is None else given["variables"]
+    variables = with_stored_keys(os.environ) if given["variables"] is None else given["variables"]
     concurrent = (given["limits"] or Limits()).max_concurrent_calls
+    given |= named_models(given, variables)
     return Resources(
-        model=_usual_model(variables) if given["model"] is None else given["model"],
+        model=given["model"],
         settings=ModelSettings.of(
             given["clients"], given["prices"], given["windows"], given["client_options"], variables
         ),
@@ -392,15 +454,4 @@ def _resources(given: dict[str, Any]) -> Resources:
             given["cache"], given["rate_limits"] or {}, given["hedge_after_seconds"], concurrent
         ),
         **{name: given[name] for name in RESOURCE_OPTIONS},
-    )
-
-
-def _usual_model(variables: Mapping[str, str]) -> str:
-    """Return the configured model, else that of the first provider with a key."""
-    if model := default_model(variables):
-        return model
-    raise ConfigError(
-        "no model: pass RLM('provider/model'), set RLM_MODEL=provider/model, or set the key of a "
-        "provider, such as OPENAI_API_KEY or ANTHROPIC_API_KEY; to try it without a key, pass "
-        "RLM('offline/extractive')"
     )

@@ -276,11 +276,15 @@ def _per_token(usd_per_million: float) -> int:
 
 
 class ModelInfo(Struct, frozen=True):
-    """What is known about a model; what is unknown is None."""
+    """What is known about a model; what is unknown is None.
+
+    A run whose model is no language model ends with `passages` in place of `answer`.
+    """
 
     window_tokens: int | None = None
     price: Price | None = None
     profile: Literal["frontier", "standard", "small", "tiny"] = "standard"
+    is_language_model: bool = True
 
 
 def total_of(parts: Iterable[Usage]) -> Usage:

@@ -10,10 +10,14 @@ was interrupted goes on, and pays nothing twice.
 """
 
 import json
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Generic, Literal, TypeVar
 
+from rlm._util.html_card import MAX_ROWS, card_html
+from rlm._util.notebook import make_room
 from rlm.api import RLM
+from rlm.cards import Outline, ended_card, figures, problem_of
 from rlm.context import store_context
 from rlm.engine.operators import OperatorCall
 from rlm.engine.task import Task
@@ -42,6 +46,8 @@ __all__ = [
     "where",
 ]
 
+_log = logging.getLogger("rlm")
+
 Item = TypeVar("Item")
 Value = TypeVar("Value")
 Check = Literal["unsure", "all", "none"]
@@ -66,6 +72,21 @@ class Results(list[Value], Generic[Value]):
         self.note = found.note
         self.run = found.run
         self.indexes = indexes
+
+    def _repr_html_(self) -> str:
+        """Return a card for notebooks: the first values and the figures of the run."""
+        make_room(self.run.run_id)
+        run, places = self.run, self.indexes or range(len(self))
+        card = ended_card(
+            Outline(run.events),
+            "" if run.stop_reason == "answer" else None,
+            [self.note, *figures(0, run.usage.total, run.seconds)],
+            problem=problem_of(run, None),
+            command=run.run_id,
+        )
+        first = zip(places, self[:MAX_ROWS], strict=False)
+        rows = [(str(place), str(value)) for place, value in first]
+        return card_html(card._replace(rows=rows, rows_in_all=len(self)))
 
 
 class MergedText(str):
@@ -219,6 +240,8 @@ class _Found:
         self.missing = list(told.get("missing", range(0 if told else count)))
         self.unsure = list(told.get("unsure", ()))
         self.note = told.get("note", f"{name}: no result: {run.detail}")
+        if self.missing:
+            _log.warning("%s", self.note)
 
 
 ALIGNED = ("classify", "extract", "answer_each")

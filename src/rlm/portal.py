@@ -6,10 +6,11 @@ It also works inside a running loop (a notebook), in threads, in tools of a run,
 import asyncio
 import concurrent.futures
 import os
+import sys
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from contextvars import ContextVar
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 from rlm.errors import PortalError
 
@@ -135,6 +136,28 @@ class Portal:
         finally:
             here.call.end(future)
 
+    def iterate(self, function: Callable[[], AsyncGenerator[T, None]]) -> Generator[T, None, None]:
+        """Yield what an async generator on the portal yields; leaving closes it.
+
+        It waits until the other is closed, except where that is impossible: on the portal's own
+        thread, where the garbage collector may drop a forgotten one, and at the end of the program.
+        """
+        items, end = function(), object()
+
+        async def one() -> T | object:
+            return await anext(items, end)
+
+        try:
+            while (item := self.call(one)) is not end:
+                yield cast("T", item)
+        finally:
+            if not self.usable or sys.is_finalizing():
+                pass
+            elif threading.current_thread() is self._thread:
+                self.close_later(items.aclose)
+            else:
+                self.call(items.aclose)
+
     def _check(self, here: Inside) -> None:
         """Refuse a call that would wait for itself: from the loop that serves it, or too deep."""
         loop = asyncio._get_running_loop()
@@ -199,4 +222,5 @@ def _forget_after_fork() -> None:
     _lock, _portal = threading.Lock(), None
 
 
-os.register_at_fork(after_in_child=_forget_after_fork)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_after_fork)

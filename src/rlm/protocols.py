@@ -292,7 +292,8 @@ class Recorder(Protocol):
 
     If it has a true attribute `needs_context_hash`, large contexts are hashed during the run and
     the hash is reported (`ContextHashed`); small ones are hashed anyway. With a true attribute
-    `wants_pieces`, it receives answers written as prose while they arrive (`OutputStreamed`).
+    `wants_pieces`, it receives answers written as prose while they arrive (`OutputStreamed`). An
+    async method `catch_up` is awaited before each request, so one that is behind may wait there.
     """
 
     def record(self, event: Event) -> None: ...

@@ -1,20 +1,27 @@
 """The results of a cell and of a whole run."""
 
+import os
+import shlex
+from pathlib import Path
 from typing import Any, Literal
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from rlm._util.html_card import Bar, card
-from rlm._util.text import counted
-from rlm.citations import Citation
+from rlm._util.html_card import Card, card_html
+from rlm._util.notebook import make_room
+from rlm._util.safe_markdown import harmless_markdown
+from rlm._util.state_folder import usual_state_folder
+from rlm.cards import Outline, ended_card, figures, problem_of
+from rlm.citations import Citation, footnotes
 from rlm.errors import NoAnswerError
-from rlm.events import CallEnded, CellEnded, Event, ModelReplied
+from rlm.events import Event
 from rlm.messages import Usage, total_of
 from rlm.worker import bounds
 from rlm.worker.capture import cut
 
 __all__ = [
+    "BY_ITSELF",
     "CellError",
     "CellResult",
     "RunResult",
@@ -25,7 +32,10 @@ __all__ = [
     "bounded",
 ]
 
-StopReason = Literal["answer", "steps", "limit", "cancelled", "error"]
+StopReason = Literal["answer", "passages", "steps", "limit", "cancelled", "error"]
+BY_ITSELF: frozenset[str] = frozenset({"answer", "passages"})
+"""The stop reasons of a run that has nothing left to do: it can't be continued."""
+
 AnswerSource = Literal["submitted", "variable", "asked", "last_output", "none"]
 
 
@@ -188,10 +198,13 @@ SHOWN_ANSWER_CHARS = 80
 class RunResult(Struct, frozen=True, kw_only=True):
     """The end of a run. `answer` is None only when there is no answer of any kind.
 
+    If `stop_reason` is "passages", no language model was asked, and `answer` lists what a search
+    found.
     `rejected_answer` is the last answer that had the wrong shape. `citations` are places of the
     context, checked; `unsupported_quotes` counts what was quoted or cited and is not there, and
     `omitted_citations` what is not listed because there was too much of it. `samples` are the runs
-    that the answer was chosen from, if there were several.
+    that the answer was chosen from, if there were several. `journal_path` is the file of the
+    journal, if there is one.
     """
 
     answer: Any
@@ -211,6 +224,7 @@ class RunResult(Struct, frozen=True, kw_only=True):
     unsupported_quotes: int = 0
     omitted_citations: int = 0
     samples: tuple[Sample, ...] = ()
+    journal_path: str | None = None
 
     def __str__(self) -> str:
         """Return the answer; without one, why there is none."""
@@ -218,54 +232,58 @@ class RunResult(Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         """Return one short line; the fields have everything."""
-        answer = repr(self.answer)
+        is_text = isinstance(self.answer, str)
+        answer = repr(self.answer[:SHOWN_ANSWER_CHARS] if is_text else self.answer)
+        answer = " ".join(answer.splitlines())
         if len(answer) > SHOWN_ANSWER_CHARS:
             answer = answer[: SHOWN_ANSWER_CHARS - 1] + "…"
-        return f"<RunResult {answer}, {', '.join(self._facts())}>"
+        return f"<RunResult {answer}, {', '.join([self.stop_reason, *self._figures()])}>"
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        """Show the card in a notebook; the one that the run has shown there goes away."""
+        make_room(self.run_id)
+        return {
+            "text/plain": repr(self),
+            "text/markdown": self._repr_markdown_(),
+            "text/html": self._repr_html_(),
+        }
 
     def _repr_html_(self) -> str:
-        """Return a card for notebooks: answer, citations, timeline and figures."""
-        answer = None if self.answer is None else str(self.answer)
-        quotes = [(each.label, each.text) for each in self.citations]
-        problem = "" if self.stop_reason == "answer" else self._problem()
-        return card(answer, problem, [*self._facts(), self.run_id], quotes, _bars(self.events))
+        """Return a card for notebooks: answer, citations, steps, timeline and figures."""
+        return card_html(self._card())
 
     def _repr_markdown_(self) -> str:
-        return str(self)
+        """Return the answer and its citations, harmless, for programs that show no HTML."""
+        notes = "\n".join(f"- {line}" for line in footnotes(self.citations))
+        return harmless_markdown(f"{self}\n\n{notes}" if notes else str(self))
+
+    def _card(self) -> Card:
+        return ended_card(
+            Outline(self.events),
+            None if self.answer is None else str(self.answer),
+            self._figures(),
+            problem=problem_of(self, self.answer),
+            citations=self.citations,
+            command=self._command(),
+        )
+
+    def _command(self) -> str:
+        """Return the command that shows the run, if it is journaled; else its id."""
+        if self.journal_path is None:
+            return self.run_id
+        usual = Path(self.journal_path).is_relative_to(usual_state_folder(os.environ))
+        return f"rlm show {self.run_id if usual else shlex.quote(self.journal_path)}"
 
     def _problem(self) -> str:
         limit = f" ({self.limit})" if self.limit else ""
         return self.detail or f"{self.stop_reason}{limit}"
 
-    def _facts(self) -> list[str]:
-        return [
-            self.stop_reason,
-            counted(self.steps, "step"),
-            counted(self.usage.total.total_tokens, "token"),
-            *([] if self.cost_usd is None else [f"${self.cost_usd:.4f}"]),
-            f"{self.seconds:.1f} s",
-        ]
+    def _figures(self) -> list[str]:
+        return figures(self.steps, self.usage.total, self.seconds)
 
     def strictly(self, strict: bool) -> "RunResult":
         """Return this result; if `strict`, raise NoAnswerError if it has no answer."""
-        if strict and self.answer is None:
+        if strict and (self.answer is None or self.stop_reason == "passages"):
             why = self.detail or self.stop_reason
             raise NoAnswerError(f"the run ended without an answer: {why}", result=self)
         return self
-
-
-def _bars(events: tuple[Event, ...]) -> list[Bar]:
-    """Return when a run asked its model, made calls and ran cells, in seconds from its start."""
-    if not events:
-        return []
-    first = min(event.wall_time for event in events)
-    kinds: dict[type[Any], str] = {ModelReplied: "step", CallEnded: "call", CellEnded: "cell"}
-    return [
-        Bar(
-            kinds[type(event)],
-            max(0.0, event.wall_time - first - event.seconds),
-            event.wall_time - first,
-        )
-        for event in events
-        if isinstance(event, ModelReplied | CallEnded | CellEnded)
-    ]

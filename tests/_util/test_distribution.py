@@ -83,6 +83,7 @@ def test_the_doctor_says_what_to_do() -> None:
     found = {
         "distribution": "recursivelm",
         "other_distributions": ["rlms"],
+        "environment": "local",
         "environments": {"local": {"problem": None}},
         "model": {"problem": None, "fallback": False},
         "extras": {},

@@ -56,13 +56,14 @@ def test_rows_become_answers(tmp_path: Path) -> None:
     (tmp_path / "log.txt").write_text(context)
     (tmp_path / "tasks.jsonl").write_text(f"{json.dumps(row)}\n" * 3)
     done = rlm("batch", "tasks.jsonl", *OFFLINE, cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (0, "tasks.answers.jsonl\n")
+    assert (done.returncode, done.stdout) == (4, "tasks.answers.jsonl\n")
+    assert "No language model is configured" in done.stderr
     assert re.search(r"3/3 rows · .* tokens", done.stderr)
     lines = (tmp_path / "tasks.answers.jsonl").read_text().splitlines()
     assert all("4821" in json.loads(line)["answer"] for line in lines)
     assert len(lines) == 3
     again = rlm("batch", "tasks.jsonl", *OFFLINE, "--quiet", cwd=tmp_path)
-    assert (again.returncode, again.stderr) == (0, "")
+    assert (again.returncode, again.stderr) == (4, "")
     assert (tmp_path / "tasks.answers.jsonl").read_text().splitlines() == lines
 
 
@@ -101,7 +102,7 @@ def test_failed_rows_are_reported_and_the_rest_is_answered(tmp_path: Path) -> No
         (["--on", "ray", "--environment", "docker"], 2, "exclude each other"),
         (["--budget-usd", "1", "-m", "openai-compatible/m"], 1, "is unknown: pass --price"),
         (["--concurrency", "0"], 2, "0 is not in the range"),
-        (["-o", "nowhere/out.jsonl", *OFFLINE], 0, ""),
+        (["-o", "nowhere/out.jsonl", *OFFLINE], 4, ""),
     ],
 )
 def test_mistakes_are_reported(tmp_path: Path, options: list[str], code: int, words: str) -> None:
@@ -114,11 +115,11 @@ def test_mistakes_are_reported(tmp_path: Path, options: list[str], code: int, wo
 
 def test_other_settings_are_not_mixed(tmp_path: Path) -> None:
     tasks = write_rows(tmp_path, 1)
-    assert rlm("batch", str(tasks), *OFFLINE).returncode == 0
+    assert rlm("batch", str(tasks), *OFFLINE).returncode == 4
     done = rlm("batch", str(tasks), *OFFLINE, "--max-depth", "2")
     assert done.returncode == 1
     assert "max_depth was None" in done.stderr
-    assert rlm("batch", str(tasks), *OFFLINE, "--max-depth", "2", "--overwrite").returncode == 0
+    assert rlm("batch", str(tasks), *OFFLINE, "--max-depth", "2", "--overwrite").returncode == 4
 
 
 def test_a_budget_ends_it_and_a_larger_one_goes_on(tmp_path: Path) -> None:
@@ -137,7 +138,7 @@ def test_a_budget_ends_it_and_a_larger_one_goes_on(tmp_path: Path) -> None:
 def test_progress_is_drawn_in_a_terminal(tmp_path: Path) -> None:
     tasks = write_rows(tmp_path, 5)
     seen = in_terminals("batch", str(tasks), *OFFLINE)
-    assert seen.code == 0
+    assert seen.code == 4
     assert seen.stdout.split() == [str(tmp_path / "tasks.answers.jsonl").encode()]
     assert "5/5 rows" in seen.stderr.decode()
     assert "━" in seen.stderr.decode()

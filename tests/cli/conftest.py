@@ -28,7 +28,11 @@ def run(tmp_path: Path) -> Run:
         with pytest.MonkeyPatch.context() as patch:
             for stream, name in zip(streams, ("stdin", "stdout", "stderr"), strict=True):
                 patch.setattr(sys, name, stream)
-            for variable, value in {"RLM_STATE_DIR": str(tmp_path / "state"), **variables}.items():
+            folders = {
+                "RLM_STATE_DIR": str(tmp_path / "state"),
+                "RLM_CONFIG_DIR": str(tmp_path / "config"),
+            }
+            for variable, value in {**folders, **variables}.items():
                 patch.setenv(variable, value)
             patch.chdir(tmp_path)
             code = _errors.run(commands, arguments)

@@ -4,12 +4,17 @@ from pathlib import Path
 from typing import Any
 
 from rlm import RLM, Limits, ScriptedClient
+from rlm.clients.offline import PASSAGES
 from rlm.records.journal import Journal, Places
 from rlm.results import RunResult
 
 OFFLINE = "offline/extractive"
 TEXT = "Nothing here.\nThe access code for silver-dolphin is 4821.\n"
 QUESTION = "What is the access code for silver-dolphin?"
+FOUND = (
+    f"{PASSAGES}\n\n1. line 1–2\n   Nothing here.\n   The access code for silver-dolphin is 4821."
+)
+"""What the run of `offline` submits."""
 
 
 def offline(state: Path, run_id: str | None = None, **options: Any) -> RunResult:

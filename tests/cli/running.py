@@ -32,7 +32,8 @@ atexit.register(shutil.rmtree, STATE, ignore_errors=True)
 
 def environment(variables: dict[str, str]) -> dict[str, str]:
     keep = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR") if name in os.environ}
-    return {**keep, **nowhere(), "RLM_STATE_DIR": STATE, **variables}
+    folders = {"RLM_STATE_DIR": STATE, "RLM_CONFIG_DIR": f"{STATE}/config"}
+    return {**keep, **nowhere(), **folders, **variables}
 
 
 def command(*arguments: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""`rlm chat` in a terminal, as a person has it: typed into, and looked at."""
+"""`rlm chat` (or another command) in a terminal, as a person has it: typed into, looked at."""
 
 import codecs
 import contextlib
@@ -25,11 +25,13 @@ PROMPT = re.compile(r"rlm> $")
 class Terminal:
     """One terminal for everything. `until` waits for what is to be seen after what was seen."""
 
-    def __init__(self, *arguments: str, cwd: Path, **variables: str) -> None:
+    def __init__(
+        self, *arguments: str, cwd: Path, words: tuple[str, ...] = ("chat",), **variables: str
+    ) -> None:
         self.master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 200, 0, 0))
         self.process = subprocess.Popen(
-            command("chat", *arguments),
+            command(*words, *arguments),
             stdin=slave,
             stdout=slave,
             stderr=slave,
@@ -100,7 +102,7 @@ class Terminal:
 @contextmanager
 def talking(*arguments: str, cwd: Path, **variables: str) -> Generator[Terminal, None, None]:
     """A chat at its first prompt."""
-    terminal = Terminal(*arguments, cwd=cwd, **variables)
+    terminal = Terminal(*arguments, cwd=cwd, words=("chat",), **variables)
     try:
         terminal.until(PROMPT)
         yield terminal

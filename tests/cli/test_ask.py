@@ -37,16 +37,18 @@ JSON_KEYS = [
 def test_a_question_about_a_file(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text(TEXT)
     done = rlm("ask", QUESTION, "-f", str(tmp_path / "notes.txt"))
-    assert (done.returncode, done.stdout) == (0, "The access code for silver-dolphin is 4821.\n")
-    assert "not a language model" in done.stderr
+    assert done.returncode == 4
+    assert done.stdout.startswith("No language model is configured. These are the best passages")
+    assert "\n\n1. notes.txt:1–3\n   Nothing here.\n   The access code for silver" in done.stdout
     assert "step 1" in done.stderr
+    assert "ended: passages, 2 steps" in done.stderr
     assert "> " not in done.stderr
 
 
 def test_options_of_the_environment(tmp_path: Path) -> None:
     given = ("--environment", "agent", "--environment-option", "read_only_paths=[]")
     done = rlm("ask", QUESTION, *given, "--environment-option", "max_threads=9", stdin=TEXT)
-    assert (done.returncode, "4821" in done.stdout) == (0, True)
+    assert (done.returncode, "4821" in done.stdout) == (4, True)
 
 
 def test_what_is_piped_in_and_json_out() -> None:
@@ -55,19 +57,18 @@ def test_what_is_piped_in_and_json_out() -> None:
     result = json.loads(done.stdout)
     assert list(result) == JSON_KEYS
     assert "4821" in result["answer"]
-    assert (result["stop_reason"], result["model"]) == ("answer", "offline/extractive")
+    assert (result["stop_reason"], result["model"]) == ("passages", "offline/extractive")
 
 
 def test_citations_are_footnotes(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text(TEXT)
     asked = ("ask", QUESTION, "-f", str(tmp_path / "notes.txt"), "--cite")
     done = rlm(*asked)
-    sentence = "The access code for silver-dolphin is 4821."
-    line = TEXT[: TEXT.index(sentence)].count("\n") + 1
-    assert done.stdout == f"{sentence}\n\n[1] notes.txt:{line} “{sentence}”\n"
+    footnote = f"\n[1] notes.txt:1–3 “{' '.join(TEXT.split())}”\n"
+    assert done.stdout.endswith(footnote)
     [citation] = json.loads(rlm(*asked, "--json", "--quiet").stdout)["citations"]
-    assert (citation["file"], citation["text"]) == ("notes.txt", sentence)
-    assert rlm(*asked[:-1]).stdout == f"{sentence}\n"
+    assert (citation["file"], citation["text"]) == ("notes.txt", TEXT.strip())
+    assert rlm(*asked[:-1]).stdout == done.stdout.removesuffix(footnote)
 
 
 def test_what_is_cited_and_not_there_is_reported(tmp_path: Path) -> None:
@@ -85,8 +86,8 @@ def test_several_samples(tmp_path: Path) -> None:
     assert "2 of 2 samples agree." in done.stderr
     result = json.loads(done.stdout)
     assert [(each["votes"], each["stop_reason"]) for each in result["samples"]] == [
-        (2, "answer"),
-        (2, "answer"),
+        (2, "passages"),
+        (2, "passages"),
     ]
     wrong = rlm("ask", QUESTION, "--samples", "65", stdin=TEXT)
     assert (wrong.returncode, wrong.stdout) == (2, "")
@@ -281,5 +282,5 @@ def test_what_a_library_prints_is_no_answer(capsys: pytest.CaptureFixture[str]) 
     with RLM("offline/extractive", environment="inprocess") as engine:
         result = RunDisplay(manner, journaled=False).run(engine, ask)
     shown = capsys.readouterr()
-    assert (result.stop_reason, shown.out) == ("answer", "")
+    assert (result.stop_reason, shown.out) == ("passages", "")
     assert "a node is lost" in shown.err

@@ -28,7 +28,7 @@ def test_a_run_is_kept_for_its_owner_only(tmp_path: Path) -> None:
     variables: dict[str, Any] = {"RLM_STATE_DIR": "", "XDG_STATE_HOME": str(tmp_path / "xdg")}
     done = rlm("ask", QUESTION, "--json", stdin=TEXT, **variables)
     run_id = json.loads(done.stdout)["run_id"]
-    assert f"run {run_id} ended: answer" in done.stderr
+    assert f"run {run_id} ended: passages" in done.stderr
     assert "Continue with" not in done.stderr
     (file,) = Places(state).listed()
     assert file.run_id == run_id
@@ -55,7 +55,7 @@ def test_a_folder_that_can_not_be_written_to_costs_a_line_and_no_answer(tmp_path
     (tmp_path / "file").touch()
     place = str(tmp_path / "file" / "state")
     done = rlm("ask", QUESTION, stdin=TEXT, RLM_STATE_DIR=place)
-    assert (done.returncode, done.stdout) == (0, "The access code for silver-dolphin is 4821.\n")
+    assert (done.returncode, "silver-dolphin is 4821." in done.stdout) == (4, True)
     (line,) = [each for each in done.stderr.splitlines() if "not journaled" in each]
     assert line.startswith(f"This run is not journaled, so it can't be resumed: {place} can't be")
     quiet = rlm("ask", QUESTION, "--quiet", "--max-tokens", "25", stdin=TEXT, RLM_STATE_DIR=place)
@@ -69,7 +69,7 @@ def test_a_limit_says_how_to_go_on_and_that_works(tmp_path: Path) -> None:
     (found,) = GO_ON.findall(done.stderr)
     assert found[1] == " --max-steps N"
     again = rlm("resume", found[0], "--max-steps", "5", **state)
-    assert (again.returncode, again.stdout) == (0, "The access code for silver-dolphin is 4821.\n")
+    assert (again.returncode, "silver-dolphin is 4821." in again.stdout) == (4, True)
 
 
 def test_an_error_says_how_to_go_on(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import json
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from rlm.cli import _checks
@@ -16,16 +17,21 @@ from tests.cli.running import rlm
 ADDRESS_WITHOUT_KEY = "OPENAI_BASE_URL is set, but openai needs a key: set OPENAI_API_KEY"
 AZURES_KEY = "AZURE_OPENAI_API_KEY"
 COMPATIBLE = "RLM_MODEL=openai-compatible/MODEL"
-CHOOSE = "set RLM_MODEL=provider/model to choose."
+CHOOSE = "run `rlm config set model provider/model`, or set RLM_MODEL=provider/model to choose."
 
 
 def test_a_fresh_machine(tmp_path: Path) -> None:
     done = rlm("doctor", cwd=tmp_path, **nowhere())
     assert (done.returncode, done.stderr) == (0, "")
-    assert "environment  local works; layers: " in done.stdout
+    assert "environment  local (auto)\n             local: works; layers: " in done.stdout
+    assert "             wasm: not needed here; " in done.stdout
+    assert "             docker: not needed here; " in done.stdout
     assert "seccomp" in done.stdout
     assert "offline/extractive, because no model is configured" in done.stdout
-    assert "to do        For a real model, set a key such as OPENAI_API_KEY" in done.stdout
+    assert (
+        "to do        For a real model, run `rlm setup`, set a key such as OPENAI_API_KEY"
+        in done.stdout
+    )
 
 
 def test_keys_are_counted_and_never_shown(tmp_path: Path) -> None:
@@ -61,6 +67,50 @@ def test_an_environment_that_does_not_work(monkeypatch: pytest.MonkeyPatch) -> N
     assert not check.works
     assert check.problem is not None
     assert "/nowhere/python" in check.problem
+
+
+def checked(
+    monkeypatch: pytest.MonkeyPatch, working: str | None, **known: str
+) -> _checks.AutoCheck:
+    """What is found if one candidate works, and these problems are known beforehand."""
+
+    def check(name: str) -> _checks.EnvironmentCheck:
+        return _checks.EnvironmentCheck(name == working, None if name == working else f"no {name}")
+
+    monkeypatch.setattr(_checks, "check_environment", check)
+    monkeypatch.setattr(_checks, "known_problem", known.get)
+    monkeypatch.setattr(_checks, "_answers", lambda _: False)
+    return _checks.check_auto()
+
+
+def test_candidates_after_the_one_that_works_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = checked(monkeypatch, "local", docker="no command")
+    assert found.chosen == "local"
+    assert {name: (each.works, each.problem) for name, each in found.candidates.items()} == {
+        "local": (True, None),
+        "wasm": (None, None),
+        "docker": (False, "no command"),
+    }
+    found = checked(monkeypatch, "wasm")
+    assert found.chosen == "wasm"
+    assert found.candidates["local"].problem == "no local"
+
+
+def test_without_any_the_line_that_helps_is_the_first_thing_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = checked(monkeypatch, None)
+    assert found.chosen is None
+    plain = {
+        "other_distributions": [],
+        "environment": found.chosen,
+        "environments": msgspec.to_builtins(found.candidates),
+        "model": {"problem": None, "fallback": False},
+        "extras": {},
+    }
+    (line,) = to_do(plain)
+    assert line.startswith("Code cannot run: no environment here can isolate")
+    assert line.endswith("(local: no local; wasm: no wasm; docker: no docker)")
 
 
 def test_a_server_on_this_machine_is_used_and_shown(tmp_path: Path) -> None:
@@ -170,6 +220,7 @@ def test_a_small_window_is_reported() -> None:
 def test_advice_stands_between_problems_and_extras() -> None:
     found = {
         "other_distributions": [],
+        "environment": "local",
         "environments": {"local": {"problem": None}},
         "model": {"problem": "broken", "fallback": True},
         "extras": {"documents": False, "typed": True},

@@ -1,5 +1,6 @@
 """`.env`: a small parser, and a file that came with a clone never gets the user's keys."""
 
+import itertools
 import json
 from pathlib import Path
 
@@ -7,7 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlm.cli._models import choose
 from rlm.cli.dotenv import LARGEST_BYTES, Settings, merge, parse, settings
+from rlm.settings.configuration import Configuration, Defaults
+from rlm.settings.keys import KeyStore
 from rlm.wiring.registry import PROVIDERS
 from tests.cli.running import one_clear_line, rlm
 from tests.cli.scripts import submits
@@ -69,6 +73,32 @@ def test_an_address_from_the_file_gets_only_keys_from_the_file(
     assert "PATH" not in merged
 
 
+@pytest.mark.parametrize(
+    ("provider", "stored", "from_file"),
+    [
+        (name, stored, from_file)
+        for name, each in PROVIDERS.items()
+        for stored, from_file in itertools.permutations(each.key_variables, 2)
+        if each.base_url_variables
+    ],
+)
+@pytest.mark.parametrize("is_empty", [False, True])
+def test_an_empty_variable_does_not_hide_a_stored_key(
+    provider: str, stored: str, from_file: str, is_empty: bool, tmp_path: Path
+) -> None:
+    """Else a file with its own key in the other variable would get the stored one."""
+    KeyStore(tmp_path / "config").set(stored, "stored")
+    known = PROVIDERS[provider]
+    address = known.base_url_variables[0]
+    (tmp_path / ".env").write_text(f"{from_file}=file\n{address}=https://evil.example\n")
+    empty = dict.fromkeys(known.key_variables if is_empty else (), "")
+    found = settings({"RLM_CONFIG_DIR": str(tmp_path / "config"), **empty}, tmp_path).variables
+    if found.get(address):
+        assert first(found, known.key_variables) == "file"
+    else:
+        assert first(found, known.key_variables) == "stored"
+
+
 def first(variables: dict[str, str], names: tuple[str, ...]) -> str | None:
     return next((variables[name] for name in names if variables.get(name)), None)
 
@@ -87,10 +117,47 @@ def test_what_is_taken_and_what_is_not() -> None:
     assert sorted(merged.ignored) == ["LLM_BASE_URL", "OLLAMA_HOST", "RLM_MODEL"]
 
 
+@pytest.mark.parametrize(
+    "model",
+    ["command/sh evil", "./x.gguf", "gguf:x", "llm/x", "litellm/x", "plugins/x", "agent", "groq/"],
+)
+@pytest.mark.parametrize("name", ["RLM_MODEL", "RLM_SUB_MODEL"])
+def test_a_file_names_only_models_of_known_providers(name: str, model: str) -> None:
+    found = merge({}, {name: model}, ".env")
+    assert (found.variables, found.taken) == ({}, ())
+    assert "only models of known providers" in found.ignored[name]
+
+
+def test_an_alias_of_the_user_is_not_followed_for_a_file() -> None:
+    own = Defaults(Configuration(None, {"alias.agent": "command/sh"}))
+    variables = {"RLM_SUB_MODEL": "agent"}
+    assert choose(None, None, variables, defaults=own).sub_model == "command/sh"
+    doubtful = choose(None, None, variables, defaults=own, doubtful=["RLM_SUB_MODEL"])
+    assert doubtful.sub_model == "agent"
+    named = choose(None, "agent", variables, defaults=own, doubtful=["RLM_SUB_MODEL"])
+    assert named.sub_model == "command/sh"
+
+
+def test_a_file_does_not_decide_what_is_kept() -> None:
+    names = ("RLM_CONFIG_DIR", "RLM_JOURNAL", "RLM_STATE_DIR")
+    found = merge({}, {**dict.fromkeys(names, "0"), "RLM_ANYTHING": "x"}, ".env")
+    assert (found.variables, found.taken) == ({}, ())
+    assert found.ignored == dict.fromkeys(names, "a .env can't set it; set it in the environment")
+
+
+def test_what_was_taken_is_told() -> None:
+    found = merge({}, {"RLM_MODEL": "groq/x", "GROQ_API_KEY": "k", "RLM_JOURNAL": "0"}, "here/.env")
+    assert found.notices() == [
+        "here/.env sets GROQ_API_KEY, RLM_MODEL.",
+        "RLM_JOURNAL of here/.env is ignored: a .env can't set it; set it in the environment.",
+    ]
+    assert merge({}, {}, ".env").notices() == []
+
+
 def test_files_that_can_not_be_read_are_reported(tmp_path: Path) -> None:
     assert settings({"A": "b"}, tmp_path) == Settings({"A": "b"})
-    (tmp_path / ".env").write_bytes(b"\xef\xbb\xbfRLM_MODEL=a/b \xff")
-    assert settings({}, tmp_path).variables == {"RLM_MODEL": "a/b \ufffd"}
+    (tmp_path / ".env").write_bytes(b"\xef\xbb\xbfRLM_MODEL=groq/b \xff")
+    assert settings({}, tmp_path).variables == {"RLM_MODEL": "groq/b \ufffd"}
     (tmp_path / ".env").write_bytes(b"#" * (LARGEST_BYTES + 1))
     assert "bytes" in settings({}, tmp_path).ignored[".env"]
 
@@ -103,6 +170,8 @@ def test_a_command_reads_it(tmp_path: Path) -> None:
         done = rlm("ask", "?", "--json", cwd=tmp_path, OPENAI_API_KEY="real")
         assert server.keys == ["Bearer from-file"]
     assert json.loads(done.stdout)["model"] == "openai-compatible/m"
+    told = f"{tmp_path / '.env'} sets LLM_API_KEY, LLM_BASE_URL, RLM_MODEL."
+    assert told in done.stderr.splitlines()
 
 
 def test_a_cloned_file_gets_no_real_key(tmp_path: Path) -> None:

@@ -20,7 +20,9 @@ def test_list() -> None:
     done = rlm("env", "list")
     assert (done.returncode, done.stderr) == (0, "")
     assert [line.split()[0] for line in done.stdout.splitlines()] == list(environments())
-    assert done.stdout.startswith("local        works")
+    auto, local = done.stdout.splitlines()[:2]
+    assert auto.startswith("auto         works: local: a hardened process")
+    assert local.startswith("local        works: a hardened process")
     found = json.loads(rlm("env", "list", "--json").stdout)
     assert (found["local"]["works"], found["local"]["problem"]) == (True, None)
 

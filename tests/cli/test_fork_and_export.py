@@ -36,12 +36,12 @@ def test_another_reply(
     first = kept.offline(state)
     (tmp_path / name).write_text(text)
     code, out, err = run("fork", "last", "--step", "2", "--edit", name, stdin=text.encode())
-    assert (code, out) == (0, f"{answer}\n"), err
+    assert (code, out.splitlines()[-1]) == (4, answer), err
     assert f" forks from {first.run_id} at step 2.\n" in err
-    assert "ended: answer, 2 steps, 0 requests" in err
+    assert "ended: passages, 2 steps, 0 requests" in err
     assert f"forked from {first.run_id} at step 2" in run("show", "last")[1]
     again = run("resume", first.run_id)[1]
-    assert again == "The access code for silver-dolphin is 4821.\n"
+    assert again == f"{kept.FOUND}\n"
 
 
 def test_only_making_it(state: Path, run: Run) -> None:
@@ -51,7 +51,7 @@ def test_only_making_it(state: Path, run: Run) -> None:
     run_id = out.strip()
     assert run_id in {each.run_id for each in Places(state).listed()} - {first.run_id}
     code, out, _ = run("resume", run_id)
-    assert (code, out) == (0, "The access code for silver-dolphin is 4821.\n")
+    assert (code, out) == (4, f"{kept.FOUND}\n")
 
 
 @pytest.mark.parametrize(

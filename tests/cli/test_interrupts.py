@@ -81,10 +81,10 @@ def test_before_a_run_has_begun_it_just_ends() -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=environment({}),
+        env=environment({"RLM_STATE_DIR": "/proc/nowhere"}),  # which it tells before it reads
     ) as process:
         assert process.stderr is not None
-        assert "No model is configured" in process.stderr.readline()
+        assert "This run is not journaled" in process.stderr.readline()
         process.send_signal(signal.SIGINT)  # it waits for its stdin, which stays open
         assert process.wait(SECONDS) == 130
         assert process.stderr.read().split() == ["Cancelled."]

@@ -59,7 +59,7 @@ def test_a_server_here_answers_only_when_nothing_is_configured() -> None:
     assert choose("a/b", None, {}, nobody_looks).notice is None
     assert choose(None, None, {"RLM_MODEL": "a/b"}, nobody_looks).notice is None
     assert choose(None, None, {"GROQ_API_KEY": "k"}, nobody_looks).notice is None
-    assert "offline/extractive answers" in (choose(None, None, {}, list).notice or "")
+    assert "offline/extractive finds passages" in (choose(None, None, {}, list).notice or "")
 
 
 def test_windows_come_from_the_servers() -> None:
@@ -112,11 +112,12 @@ def test_a_question_goes_to_a_server_on_this_machine(tmp_path: Path) -> None:
     )
 
 
-def test_without_any_server_the_offline_model_answers_and_says_so(tmp_path: Path) -> None:
+def test_without_any_server_passages_are_found_and_said_to_be_no_answer(tmp_path: Path) -> None:
     done = rlm("ask", QUESTION, "--json", stdin=TEXT, cwd=tmp_path, **nowhere())
     assert "4821" in json.loads(done.stdout)["answer"]
     assert json.loads(done.stdout)["model"] == "offline/extractive"
-    assert "offline/extractive answers" in done.stderr.splitlines()[0]
+    assert json.loads(done.stdout)["stop_reason"] == "passages"
+    assert done.stderr.splitlines()[0].startswith("run ")
     assert "in the table" not in done.stderr
 
 

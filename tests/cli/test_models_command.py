@@ -95,7 +95,7 @@ def test_a_search_that_finds_too_much_or_nothing() -> None:
     assert "more; a longer pattern finds fewer" in done.stderr
     done = rlm("models", "no-such-model\x1b[31m")
     assert done.returncode == 1
-    assert "no known model fits" in one_clear_line(done.stderr)
+    assert "no known model matches" in one_clear_line(done.stderr)
     assert "\x1b" not in done.stderr
 
 

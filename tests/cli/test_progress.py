@@ -129,6 +129,8 @@ def test_what_a_run_is_at() -> None:
     cell_ended = CellEnded(run_id="root", cell=1, seconds=0.1, calls=0)
     assert "reading the output" in tree([*events, cell_ended])[1]
     assert tree([])[0].endswith("reading the context")
+    assert tree([*events, ended("root")]) == [], "nothing is read after the end"
+    assert tree([*events, ended("root"), started("other")])[0].endswith("run other")
 
 
 def test_the_tree_gives_way_to_one_line() -> None:

@@ -22,11 +22,34 @@ def test_a_limit_is_raised_and_the_run_goes_on(state: Path, run: Run) -> None:
     assert (code, out) == (3, "")
     assert f"Continue with: rlm resume {stopped.run_id} --max-tokens N\n" in err
     code, out, err = run("resume", stopped.run_id[:15], "--max-tokens", "1000000")
-    assert (code, out) == (0, "The access code for silver-dolphin is 4821.\n")
-    assert f"run {stopped.run_id} ended: answer, 2 steps" in err
+    assert (code, out) == (4, f"{kept.FOUND}\n")
+    assert f"run {stopped.run_id} ended: passages, 2 steps" in err
+    assert "Continue with" not in err
+    assert f"Run {stopped.run_id} already has its passages:" in run("resume", "last")[2]
+    assert run("resume") == run("resume", "last"), "the last run is meant if none is named"
     as_json = run("resume", "last", "--json", "--quiet")
     assert as_json[2] == ""
-    assert json.loads(as_json[1])["answer"] == "The access code for silver-dolphin is 4821."
+    assert json.loads(as_json[1])["answer"] == kept.FOUND
+
+
+@pytest.mark.parametrize("ending", [".sqlite", ".sqlite-wal", ".tail"])
+def test_what_another_user_may_have_written_is_shown_but_not_continued(
+    state: Path, run: Run, ending: str
+) -> None:
+    """A record names its model, which can be a program."""
+    stopped = kept.limited(state)
+    path = (state / "runs" / stopped.run_id).with_suffix(ending)
+    path.touch()
+    path.chmod(0o666)
+    for words in (("resume", "last", "--max-tokens", "1000000"), ("fork", "last", "--step", "1")):
+        code, out, err = run(*words)
+        assert (code, out) == (1, "")
+        told = f"run {stopped.run_id} is not continued: {path}: other users can write to it"
+        assert told in one_clear_line(err)
+    assert run("show", "last")[0] == 0
+    for each in path.parent.iterdir():  # SQLite gave its mode to those beside it.
+        each.chmod(0o600)
+    assert run("resume", "last", "--max-tokens", "1000000")[0] == 4
 
 
 def test_samples_and_citations_are_resumed(state: Path, run: Run) -> None:
@@ -36,7 +59,8 @@ def test_samples_and_citations_are_resumed(state: Path, run: Run) -> None:
         stopped = rlm.ask(query, text, cite=True, samples=2)
     assert (stopped.stop_reason, stopped.answer) == ("limit", None)
     code, out, err = run("resume", "last", "--max-tokens", "1000000")
-    assert (code, out) == (0, f"{text}\n[1] line 1 “{text.strip()}”\n")
+    assert code == 4
+    assert out.endswith(f"1. line 1\n   {text}\n[1] line 1 “{text.strip()}”\n")
     assert "2 of 2 samples agree." in err
     again = json.loads(run("resume", "last", "--json", "--quiet")[1])
     assert [each["votes"] for each in again["samples"]] == [2, 2]
@@ -153,7 +177,7 @@ def test_a_record_that_makes_no_sense_is_one_line(
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["resume"], "Missing argument 'RUN'"),
+        (["fork"], "Missing argument 'RUN'"),
         (["resume", "last", "--quiet", "--verbose"], "exclude each other"),
         (["resume", "last", "--timeout", "0"], "is not a number above 0"),
         (["resume", "last", "-m", "x/y"], "No such option '-m'"),

@@ -42,7 +42,8 @@ def test_a_table_and_an_array(state: Path, run: Run) -> None:
     first, second = listed(run)
     assert [first["run_id"], second["run_id"]] == [stopped.run_id, answered.run_id]
     assert list(first) == list(RunSummary.__struct_fields__)
-    assert (second["status"], second["answer"]) == ("answer", answered.answer)
+    assert (second["status"], second["answer"]) == ("passages", answered.answer)
+    assert answered.answer == kept.FOUND
     assert (second["tokens"], second["steps"]) == (
         answered.usage.total.total_tokens,
         answered.steps,
@@ -54,7 +55,7 @@ def test_only_some_of_them(state: Path, run: Run) -> None:
         kept.limited(state, f"20261115-12000{number}-000-0000000{number}")
     kept.offline(state, "20261115-110000-000-aaaaaaaa")
     assert [row["run_id"][-8:] for row in listed(run, "-n", "2")] == ["00000002", "00000001"]
-    assert [row["status"] for row in listed(run, "--status", "answer")] == ["answer"]
+    assert [row["status"] for row in listed(run, "--status", "passages")] == ["passages"]
     assert len(listed(run, "--all")) == 4
     code, out, err = run("runs", "-n", "1")
     assert (code, len(out.splitlines())) == (0, 2)

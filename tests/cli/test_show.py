@@ -38,6 +38,7 @@ def test_a_run_in_short(state: Path, run: Run) -> None:
     result = scripted(state, replies, "x = 1\nprint('x' * 5000)", LOOP, "FINAL(x)\n1 / 0")
     code, out, err = run("show", "last")
     assert (code, err) == (0, "")
+    assert run("show") == (0, out, ""), "the last run is meant if none is named"
     head, *steps = out.split("\nstep ")
     assert f"run          {result.run_id}\n" in head
     assert "query        Why?\n" in head
@@ -202,7 +203,7 @@ def test_what_is_not_there(state: Path, tmp_path: Path, run: Run) -> None:
     (tmp_path / "notes.jsonl").write_text('{"a": 1}\nnothing\n')
     code, _, err = run("show", "notes.jsonl")
     assert (code, len(err.splitlines())) == (1, 1)
-    assert "no event of a run is in notes.jsonl" in err
+    assert "notes.jsonl does not contain any events of a run" in err
     line = msgspec.json.encode(started("20261115-120000-000-00000001"))
     (tmp_path / "half.jsonl").write_bytes(line + b"\nnonsense\n")
     code, out, err = run("show", "half.jsonl")

@@ -1,5 +1,7 @@
 """What a user in a terminal sees: a harmless answer on stdout, live progress on stderr only."""
 
+from typing import Any
+
 from tests.cli.running import CONTROLS, QUESTION, TEXT, in_terminals, rlm
 from tests.cli.scripts import AS_CODE, submits
 from tests.endpoint import endpoint
@@ -11,11 +13,12 @@ OBEYED = (b"\x1b]", b"\x07", b"\x1b[2J", b"\x1b[31m", b"\xc2\x9b", b"\xe2\x80\xa
 
 def test_a_question_in_a_terminal() -> None:
     seen = in_terminals("ask", QUESTION, stdin=TEXT)
-    assert (seen.code, seen.stdout) == (0, b"The access code for silver-dolphin is 4821.\r\n")
-    assert seen.stderr.startswith(b"No model is configured")
+    assert seen.code == 4
+    assert seen.stdout.startswith(b"No language model is configured.")
+    assert b"   The access code for silver-dolphin is 4821.\r\n" in seen.stdout
     assert HIDE_CURSOR in seen.stderr
     assert seen.stderr.rindex(SHOW_CURSOR) > seen.stderr.rindex(HIDE_CURSOR)
-    end = seen.stderr.rpartition(b"\r\n")[0].rpartition(b"ended: answer")
+    end = seen.stderr.rpartition(b"\r\n")[0].rpartition(b"ended: passages")
     assert b" tokens" in end[2]
     assert b"\n" not in end[2].replace(b"\r\n", b"", 1)  # one line of at most two rows
 
@@ -24,6 +27,64 @@ def test_no_context_is_fine_at_a_terminal() -> None:
     with endpoint(submits("FINAL(len(context))")) as server:
         seen = in_terminals("ask", "?", "-m", "openai-compatible/m", LLM_BASE_URL=server.url)
     assert (seen.code, seen.stdout) == (0, b"0\r\n")
+    assert b"\nThere is no context: the model answers from what it knows." in seen.stderr
+
+
+MARKDOWN = "# Opening\n\nIt opens at **05:40**.\nNot before.\n\n- one <tag>\n- `two`\n"
+
+
+def test_an_answer_in_markdown_is_rendered_in_a_terminal() -> None:
+    with endpoint(submits(f"FINAL({MARKDOWN!r})")) as server:
+        given = ("ask", "?", "-m", "openai-compatible/m", "-q")
+        seen = in_terminals(*given, LLM_BASE_URL=server.url)
+    lines = seen.stdout.decode().replace("\x1b[0m", "").split("\r\n")
+    assert "It opens at \x1b[1m05:40." in lines
+    assert "Not before." in lines
+    assert "\x1b[1m • one <tag>" in lines
+    assert lines[0] == "\x1b[1;4mOpening"
+    assert "**" not in seen.stdout.decode()
+    assert seen.stderr == b""
+
+
+def test_raw_answers_are_not_rendered() -> None:
+    with endpoint(submits(f"FINAL({MARKDOWN!r})")) as server:
+        given = ("ask", "?", "-m", "openai-compatible/m", "-q", "--raw")
+        seen = in_terminals(*given, LLM_BASE_URL=server.url)
+    assert seen.stdout.decode() == MARKDOWN.replace("\n", "\r\n") + "\r\n"
+
+
+def test_text_without_markup_stays_as_it_is() -> None:
+    answer = "a  line   with spaces\n  and 2 * 3 * 4 < 5 snake_case_name\n" + "x" * 300
+    with endpoint(submits(f"FINAL({answer!r})")) as server:
+        given = ("ask", "?", "-m", "openai-compatible/m", "-q")
+        seen = in_terminals(*given, LLM_BASE_URL=server.url)
+    assert seen.stdout.decode() == answer.replace("\n", "\r\n") + "\r\n"
+
+
+def test_a_link_is_written_out_and_no_picture_is_shown() -> None:
+    answer = "[my bank](https://evil.example/x) ![p](https://evil.example/p.png) **x**"
+    with endpoint(submits(f"FINAL({answer!r})")) as server:
+        given = ("ask", "?", "-m", "openai-compatible/m", "-q")
+        seen = in_terminals(*given, LLM_BASE_URL=server.url)
+    assert b"\x1b]8" not in seen.stdout
+    assert b"https://evil.example/x" in seen.stdout
+
+
+def test_verbose_shows_words_and_code_in_colour_and_why_a_cell_failed() -> None:
+    reply = "I divide by zero.\n```repl\nx = 1 / 0\n```"
+
+    def fails_once(body: dict[str, Any]) -> str:
+        return reply if len(body["messages"]) == 2 else "FINAL(one)"
+
+    with endpoint(fails_once) as server:
+        given = ("ask", "?", "-m", "openai-compatible/m", "--verbose")
+        seen = in_terminals(*given, LLM_BASE_URL=server.url)
+        plain = in_terminals(*given, LLM_BASE_URL=server.url, NO_COLOR="1")
+    stderr = seen.stderr.decode()
+    assert "\x1b[2m: \x1b[0mI divide by zero." in stderr
+    assert "\x1b[2m> \x1b[0mx = \x1b[94m1" in stderr
+    assert "\x1b[1;91m! ZeroDivisionError: division by zero\x1b[0m" in stderr
+    assert "! ZeroDivisionError: division by zero\r\n" in plain.stderr.decode()
 
 
 def test_hostile_text_is_harmless_everywhere() -> None:

@@ -51,6 +51,7 @@ class Repl:
         view = ContextView(context)
         self.prompts: list[str] = []
         self.submitted: list[str] = []
+        self.cited: list[tuple[Any, ...]] = []
         self.names: dict[str, Any] = {
             "context": context,
             "ctx": view,
@@ -58,6 +59,7 @@ class Repl:
             "tail": view._tail,
             "llm_query": self.llm_query,
             "FINAL": self.submitted.append,
+            "cite": lambda *place: self.cited.append(place),
             "__name__": "__main__",
         }
 

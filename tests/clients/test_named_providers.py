@@ -92,7 +92,8 @@ def test_the_table(named: Named) -> None:
     assert provider.default_model == named.model
     assert provider.needs_key
     model = f"{named.provider}/{named.model}"
-    assert missing_key(model, {}) == f"{model} needs a key: set {named.key_variable}"
+    told = f"{model} needs a key: set {named.key_variable}, or run `rlm keys set {named.provider}`"
+    assert missing_key(model, {}) == told
 
 
 @pytest.mark.parametrize("named", NAMED, ids=lambda named: named.provider)

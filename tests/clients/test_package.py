@@ -22,6 +22,7 @@ def test_each_is_a_client() -> None:
     clients: list[Client] = [
         rlm.clients.AnthropicClient("http://localhost:1"),
         rlm.clients.CallableClient(str.upper),
+        rlm.clients.CommandClient("cat"),
         rlm.clients.ConverseClient("http://localhost:1"),
         rlm.clients.GeminiClient("http://localhost:1"),
         rlm.clients.GenericChatClient("http://localhost:1"),

@@ -182,7 +182,7 @@ def confirmed(told: str, text: str) -> bool:
     """Whether what a description says of a format is what its parser finds."""
     lines = [line for line in text.split("\n") if line.strip()]
     if "looks like JSON Lines" in told:
-        keys = told.partition("with keys ")[2].rstrip(".").split(", ")
+        keys, _ = _names_in(told.partition("with keys ")[2])
         rows = [json.loads(line) for line in lines]
         return all(isinstance(r, dict) and all(k in r for k in keys if k) for r in rows)
     if "looks like a JSON object" in told:
@@ -190,16 +190,32 @@ def confirmed(told: str, text: str) -> bool:
     if found := re.search(r"looks like a JSON array of ([\d,]+) item", told):
         return len(json.loads(text)) == int(found[1].replace(",", ""))
     if "looks like CSV" in told:
-        names = told.partition("with columns ")[2].rstrip(".").split(", ")
+        names, count = _names_in(told.partition("with columns ")[2])
         readings = [list(csv.reader(io.StringIO(text), delimiter=each)) for each in ",\t;|"]
         return any(
-            {len(row) for row in rows if row} == {len(names)}
-            and [cell.strip().strip('"') for cell in next(filter(None, rows))] == names
+            {len(row) for row in rows if row} == {count}
+            and [cell.strip().strip('"') for cell in next(filter(None, rows))][: len(names)]
+            == names
             for rows in readings
         )
     if "looks like Markdown" in told:
         return sum(bool(re.match(r"#{1,6}\s+\S", line)) for line in lines) > 1
     return "looks like" not in told or "looks like HTML" in told
+
+
+def _names_in(told: str) -> tuple[list[str], int]:
+    """The names that are told, and how many there are with those that are only counted."""
+    told = told.rstrip(".")
+    more = re.search(r" and ([\d,]+) more$", told)
+    names = told[: more.start() if more else None].split(", ")
+    return names, len(names) + (int(more[1].replace(",", "")) if more else 0)
+
+
+def test_keys_that_are_only_counted_are_confirmed() -> None:
+    row = {f"key{number}": number for number in range(30)}
+    text = "\n".join([json.dumps(row)] * 3)
+    assert "more" in describe(text)
+    assert confirmed(describe(text), text)
 
 
 pieces = st.sampled_from(

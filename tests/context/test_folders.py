@@ -200,7 +200,8 @@ def test_names_of_odd_bytes_survive(tmp_path: Path) -> None:
 def test_documents_without_the_extra_are_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "markitdown", None)
+    for package in ("openpyxl", "pdfminer"):
+        monkeypatch.setitem(sys.modules, package, None)
     stored = store_context(
         make_tree(tmp_path, {"a.txt": "text", "b.pdf": "%PDF-1.4", "c.XLSX": ""})
     )

@@ -195,7 +195,7 @@ def test_what_is_no_text_is_bytes(tmp_path: Path) -> None:
 def test_html_without_the_extra_is_read_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "markitdown", None)
+    monkeypatch.setitem(sys.modules, "bs4", None)
     (tmp_path / "a.html").write_text("<html><p>hello</p></html>", "utf-8")
     stored = store_context(tmp_path / "a.html")
     assert stored.text() == "<html><p>hello</p></html>"

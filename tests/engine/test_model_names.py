@@ -50,7 +50,7 @@ async def meant(one: RLM, name: str) -> str:
     ],
 )
 async def test_every_dialect_goes_by_its_bare_name(configured: str, names: tuple[str, ...]) -> None:
-    one = RLM("offline/other", models=[configured], variables=KEYS)
+    one = RLM("offline/extractive", models=[configured], variables=KEYS)
     for name in (configured, *names):
         assert await meant(one, name) == configured
     for name in (configured.partition("/")[0] + "/", "gpt", "4o", "/", "GPT-4O", "openai", "*"):
@@ -61,7 +61,7 @@ async def test_every_dialect_goes_by_its_bare_name(configured: str, names: tuple
 
 async def test_a_name_of_several_models_is_refused_with_the_candidates() -> None:
     one = RLM(
-        "offline/x",
+        "offline/extractive",
         sub_model="openai/gpt-4o",
         models=["openrouter/openai/gpt-4o", "openai/gpt-5"],
         variables=KEYS,

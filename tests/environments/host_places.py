@@ -126,7 +126,7 @@ async def on_wasm(make: MakeWorker) -> AsyncGenerator[Any, None]:
     """The child's line of control is played too."""
     lines: list[socket.socket] = []
 
-    def started(_: int, sockets: list[socket.socket]) -> Any:
+    def started(_: int, mark: str, sockets: list[socket.socket]) -> Any:
         lines.extend(each.dup() for each in sockets)
         return mock.Mock(returncode=None, wait=lambda *_: -9)
 

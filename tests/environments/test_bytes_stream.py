@@ -12,17 +12,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlm.environments._frames import Stream
+from rlm.environments._pumped import PumpedStream, stream_over
+from tests.other_systems import WindowsLoop
+
+KINDS = [Stream, PumpedStream]
 
 
 class Talk:
     """A stream, the other end of its socket, and what its owner received."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: type[Stream] = Stream) -> None:
         ours, self.end = socket.socketpair()
         self.end.setblocking(False)
         self.received = b""
         self.ends = 0
-        self.stream = Stream(ours, self._on_data, self._on_end)
+        self.stream = kind(ours, self._on_data, self._on_end)
         self.stream.read(True)
 
     def _on_data(self, data: bytes) -> None:
@@ -50,17 +54,27 @@ class Talk:
         self.end.close()
 
 
+@pytest.fixture(params=KINDS, ids=["watched", "pumped"])
+async def talk(request: pytest.FixtureRequest) -> AsyncIterator[Talk]:
+    made = Talk(request.param)
+    yield made
+    made.close()
+    await asyncio.sleep(0)
+
+
 @pytest.fixture
-async def talk() -> AsyncIterator[Talk]:
+async def sending() -> AsyncIterator[Talk]:
+    """A talk over a stream that can send descriptors."""
     made = Talk()
     yield made
     made.close()
 
 
-@given(st.lists(st.binary(min_size=1, max_size=300_000), min_size=1, max_size=6))
-def test_what_is_written_arrives_in_order(pieces: list[bytes]) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+@given(pieces=st.lists(st.binary(min_size=1, max_size=300_000), min_size=1, max_size=6))
+def test_what_is_written_arrives_in_order(kind: type[Stream], pieces: list[bytes]) -> None:
     async def talk() -> None:
-        made = Talk()
+        made = Talk(kind)
         for piece in pieces:
             made.stream.write(piece)
         assert await made.read(sum(map(len, pieces))) == b"".join(pieces)
@@ -83,15 +97,15 @@ async def test_a_slow_reader_makes_it_full_and_room_comes_back(talk: Talk) -> No
     assert not talk.stream.is_full
 
 
-async def test_descriptors_come_with_their_own_bytes(talk: Talk) -> None:
+async def test_descriptors_come_with_their_own_bytes(sending: Talk) -> None:
     null = os.open(os.devnull, os.O_RDONLY)
-    talk.stream.write(b"a" * 1_000_000)
-    talk.stream.write(b"b" * 10, [null])
-    talk.stream.write(b"c")
-    assert await talk.read(1_000_000) == b"a" * 1_000_000
-    await talk.stream.until_room()
+    sending.stream.write(b"a" * 1_000_000)
+    sending.stream.write(b"b" * 10, [null])
+    sending.stream.write(b"c")
+    assert await sending.read(1_000_000) == b"a" * 1_000_000
+    await sending.stream.until_room()
     os.close(null)
-    data, fds, _, _ = socket.recv_fds(talk.end, 100, 8)
+    data, fds, _, _ = socket.recv_fds(sending.end, 100, 8)
     assert (data[:10], len(fds)) == (b"b" * 10, 1)
     os.close(fds[0])
 
@@ -129,16 +143,29 @@ async def test_closing_it_reports_no_error(talk: Talk) -> None:
     assert talk.ends == 0
 
 
-async def test_a_descriptor_that_is_closed_too_early_ends_the_stream(talk: Talk) -> None:
+async def test_a_descriptor_that_is_closed_too_early_ends_the_stream(sending: Talk) -> None:
     null = os.open(os.devnull, os.O_RDONLY)
-    talk.stream.write(b"x" * 5_000_000)
-    talk.stream.write(b"y", [null])
+    sending.stream.write(b"x" * 5_000_000)
+    sending.stream.write(b"y", [null])
     os.close(null)
-    await talk.read(5_000_000)
-    await talk.until(ends=1)
-    assert not talk.stream.is_full
+    await sending.read(5_000_000)
+    await sending.until(ends=1)
+    assert not sending.stream.is_full
 
 
-async def test_a_bad_descriptor_is_the_callers_error(talk: Talk) -> None:
+async def test_a_bad_descriptor_is_the_callers_error(sending: Talk) -> None:
     with pytest.raises(OSError, match="Bad file descriptor"):
-        talk.stream.write(b"x", [1_000_000])
+        sending.stream.write(b"x", [1_000_000])
+
+
+def test_the_event_loop_decides_which_kind_is_used() -> None:
+    async def kind() -> type[Stream]:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            made = stream_over(ours, lambda _: None, lambda: None)
+            made.close()
+        return type(made)
+
+    assert asyncio.run(kind()) is Stream
+    with asyncio.Runner(loop_factory=WindowsLoop) as runner:
+        assert runner.run(kind()) is PumpedStream

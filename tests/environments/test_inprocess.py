@@ -238,3 +238,43 @@ def test_a_breakpoint_opens_the_debugger_on_the_terminal_while_the_loop_lives() 
     assert "1041" in rest
     assert "result 'captured\\n42\\n' None" in rest
     assert "captured\n" not in "".join(lines)
+
+
+AFTER_AN_INTERRUPT = """
+import asyncio, sys, threading
+from rlm.environments.inprocess.interrupts import ThreadInterrupts
+
+interrupts = ThreadInterrupts()
+interrupts.adopt_thread()
+for _ in range(3):
+    interrupts.begin_cell()
+    try:
+        other = threading.Thread(target=interrupts.interrupt)
+        other.start()
+        other.join()
+    except KeyboardInterrupt:
+        print("interrupted")
+    interrupts.end_cell()
+
+async def wait():
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+sys.setprofile(lambda *event: None)
+asyncio.run(wait())
+print("went on")
+"""
+
+
+def test_a_debugger_goes_on_after_an_interrupt() -> None:
+    """Python 3.11 waits forever in the next profiled `await` if an exception is left pending."""
+    run = subprocess.run(
+        [sys.executable, "-c", AFTER_AN_INTERRUPT],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+
+    assert run.stderr == ""
+    assert run.stdout.split("\n")[-2] == "went on"

@@ -15,11 +15,12 @@ import pytest
 pytest.importorskip("eryx", reason="pyeryx is not installed; `make test-wasm` does that")
 
 from rlm.environments.wasm import WasmEnvironment
-from rlm.environments.wasm.process import private_folder
+from rlm.environments.wasm.process import ChildProcess, private_folder
 from rlm.errors import ConfigError, ProtocolViolation, SessionDied, SessionError
 from rlm.testing.attacks import ATTACKS, attack
 from rlm.testing.conformance import CHECKS, Report, check
 from rlm.testing.conformance.bench import Bench, Repl
+from tests.test_other_systems import on
 
 GROUPS = list(dict.fromkeys(each.group for each in CHECKS))
 SLOW = {"concurrency"}
@@ -240,7 +241,43 @@ async def test_a_spare_is_taken_and_a_dead_one_replaced() -> None:
 async def test_a_context_has_no_name_on_disk(repl: Repl, own_cache: Path) -> None:
     await repl.load("secret-of-the-context" * 1000)
     await repl.lives()
-    assert {name.partition("-")[0] for name in os.listdir(own_cache)} == {"compiled", "eryx"}  # noqa: PTH208
+    assert kinds_of_folders(own_cache) == {"compiled", "eryx"}
+
+
+def kinds_of_folders(cache: Path) -> set[str]:
+    return {path.name.partition("-")[0] for path in cache.iterdir()}
+
+
+async def test_children_that_start_at_once_leave_one_compiled_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    environment = WasmEnvironment(warm_sessions=0)
+    try:
+        opened = [Bench(environment).open() for _ in range(3)]
+        for repl in await asyncio.gather(*opened):
+            await repl.lives()
+    finally:
+        await environment.close()
+    assert kinds_of_folders(tmp_path / "rlm" / "wasm") == {"compiled", "eryx"}
+    assert len(list((tmp_path / "rlm" / "wasm").glob("compiled-*"))) == 1
+
+
+@pytest.mark.parametrize("is_discarded", [True, False])
+async def test_a_child_that_is_killed_while_it_starts_leaves_no_folder(
+    own_cache: Path, is_discarded: bool
+) -> None:
+    process = ChildProcess(256 << 20)
+    while "unfinished" not in kinds_of_folders(own_cache):
+        await asyncio.sleep(0.001)
+    process.kill()
+    if is_discarded:
+        await asyncio.to_thread(process.discard)
+    else:
+        await process.wait()
+        await process.clean_up()
+        process.connection.close()
+    assert "unfinished" not in kinds_of_folders(own_cache)
 
 
 HOST = """
@@ -304,3 +341,55 @@ def test_a_folder_that_others_can_write_to_is_refused(
     folder.chmod(0o777)
     with pytest.raises(ConfigError, match="other users"):
         private_folder()
+
+
+# -- on other systems ------------------------------------------------------------------------------
+
+ELSEWHERE = """
+from tests.other_systems import let_children_start
+let_children_start()
+from rlm import RLM
+context = "x\\n" * 9_000 + "The secret number is 42.\\n"
+with RLM("offline/extractive", journal=True) as rlm:
+    result = rlm.ask("What is the secret number?", context, run_id="first")
+    print(result.answer)
+    print(*[each.environment for each in result.events if hasattr(each, "environment")])
+    with rlm.chat("The secret number is 43.") as chat:
+        print(chat.ask("What is the secret number?").answer)
+"""
+REPLAY = """
+from tests.other_systems import let_children_start
+let_children_start()
+from rlm.cli import main
+main(["replay", "first"])
+"""
+
+
+@pytest.mark.parametrize("system", ["darwin", "win32"])
+def test_auto_answers_whole_queries_elsewhere(system: str, tmp_path: Path) -> None:
+    done = on(system, tmp_path, ELSEWHERE)
+    assert done.returncode == 0, done.stderr[-2_000:]
+    assert done.stdout.splitlines() == [
+        "The secret number is 42.",
+        "wasm wasm",
+        "The secret number is 43.",
+    ]
+    assert not done.stderr
+    again = on(system, tmp_path, REPLAY)
+    assert again.stdout.startswith("OK: run first did the same again"), again.stderr[-2_000:]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="takes something away from Linux")
+def test_where_system_calls_can_not_be_filtered_auto_takes_webassembly(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(ELSEWHERE.partition("let_children_start()\n")[2])
+    confine = Path(__file__).with_name("confine.py")
+    done = subprocess.run(
+        [sys.executable, confine, "--no-seccomp", "--", sys.executable, program],
+        env={**os.environ, "XDG_STATE_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.splitlines()[:2] == ["The secret number is 42.", "wasm wasm"], done.stderr
+    assert "passes over 'local': no sandbox for model-written code here" in done.stderr

@@ -17,6 +17,7 @@ from rlm.cli._mcp_serving import models_of
 from rlm.errors import ConfigError
 from rlm.gateway.denial import DEFAULT_DENIALS
 from rlm.gateway.stdio import MAX_LINE_BYTES
+from rlm.settings.configuration import set_value
 from tests.cli.running import SECONDS, command, environment, one_clear_line, rlm
 from tests.endpoint import endpoint
 from tests.gateway.serving import TEXT, answer, http_client, make_tree, over_http, refusal, stdio
@@ -291,6 +292,17 @@ def test_options_come_before_variables_and_the_clients_model_is_last(
 ) -> None:
     found = models_of(SimpleNamespace(**{**RUNS, **options}), variables).model
     assert found == model or (model is not None and str(found).startswith(model))
+
+
+def test_the_users_settings_count_but_no_projects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rlm.toml").write_text('model = "ollama/theirs"')
+    variables = {"RLM_CONFIG_DIR": str(tmp_path / "config")}
+    assert models_of(SimpleNamespace(**RUNS), variables).model is None
+    set_value(variables, "model", "ollama/mine")
+    assert models_of(SimpleNamespace(**RUNS), variables).model == "ollama/mine"
 
 
 @pytest.mark.parametrize(

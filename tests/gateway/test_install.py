@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rlm.cli._jsonc import value_of
-from rlm.cli._mcp_install import CLIENTS, Server, changed, entry_for, file_of, write
+from rlm.cli._mcp_install import CLIENTS, Server, changed, entry_for, file_of, project_of, write
 from rlm.errors import ConfigError
 from tests.cli.conftest import Run
 
@@ -50,7 +50,7 @@ def test_a_command_is_written_where_the_client_looks(run: Run, home: Path, name:
     assert (code, out) == (0, ""), err
     entry = held(home / USER_FILES[name])[SECTIONS[name]]["rlm"]
     assert entry["command"] == sys.executable
-    assert entry["args"] == ["-m", "rlm", "mcp", "--root", f"code={home}"]
+    assert entry["args"] == ["-m", "rlm", "mcp", "--root", f"code={home}", "--show-names"]
     assert entry.get("type") == ("stdio" if name in ("vscode", "claude-code") else None)
 
 
@@ -118,6 +118,115 @@ def test_it_says_when_all_projects_get_it(run: Run, home: Path, name: str) -> No
     if name != "claude":
         _, _, err = run("mcp", "install", "--client", name, "--root", ".", "--project", ".")
         assert words not in err
+
+
+# -- the project of the current folder -------------------------------------------------------------
+
+
+@pytest.fixture
+def away(
+    home: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """A home that is not the folder in which commands run."""
+    made = tmp_path_factory.mktemp("home")
+    monkeypatch.setenv("HOME", str(made))
+    return made
+
+
+@pytest.fixture
+def project(away: Path, tmp_path: Path) -> Path:
+    """A project, in which commands run."""
+    (tmp_path / ".git").mkdir()
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_in_a_project_it_is_written_for_that_project(
+    run: Run, away: Path, project: Path, name: str
+) -> None:
+    code, _, err = run("mcp", "install", "--client", name, "--root", "web=.")
+    assert code == 0, err
+    file = CLIENTS[name].project_file
+    path = away / USER_FILES[name] if file is None else project / file
+    entry = held(path)[SECTIONS[name]]["rlm"]
+    root = project
+    assert entry["args"][3:] == ["--root", f"web={root}", "--show-names"]
+    assert f"Wrote the gateway into {path}." in err
+    assert f"It opens {root} as 'web', and shows the names of files." in err
+    assert ("in this project only; --global writes it for all" in err) == (file is not None)
+    assert (away / USER_FILES[name]).exists() == (file is None)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_in_a_project_it_can_be_written_for_all(
+    run: Run, away: Path, project: Path, name: str
+) -> None:
+    code, _, err = run("mcp", "install", "--client", name, "--root", "web=.", "--global")
+    assert code == 0, err
+    assert "rlm" in held(away / USER_FILES[name])[SECTIONS[name]]
+    assert [path.name for path in project.iterdir()] == [".git"]
+
+
+def test_names_can_be_hidden(run: Run, away: Path, project: Path) -> None:
+    given = ("mcp", "install", "--client", "cursor", "--root", "web=.")
+    _, _, err = run(*given, "--hide-names")
+    path = project / ".cursor" / "mcp.json"
+    assert held(path)["mcpServers"]["rlm"]["args"][-1].startswith("web=")
+    assert "hides the names of files" in err
+    assert run(*given)[0] == 0
+    assert held(path)["mcpServers"]["rlm"]["args"][-1] == "--show-names"
+
+
+def test_a_file_of_the_project_keeps_its_comments_and_servers(
+    run: Run, away: Path, project: Path
+) -> None:
+    path = project / ".vscode" / "mcp.json"
+    path.parent.mkdir()
+    path.write_text('{\n  // ours\n  "servers": {"other": {"url": "x"}},\n}\n', "utf-8")
+    assert run("mcp", "install", "--client", "vscode", "--root", ".")[0] == 0
+    text = path.read_text("utf-8")
+    assert text.startswith("{\n  // ours\n")
+    assert [*held(path)["servers"]] == ["other", "rlm"]
+    assert run("mcp", "install", "--client", "vscode", "--remove")[0] == 0
+    assert [*held(path)["servers"]] == ["other"]
+
+
+def test_removing_it_says_where_it_was_not(run: Run, away: Path, project: Path) -> None:
+    given = ("mcp", "install", "--client", "cursor")
+    assert run(*given, "--root", ".", "--global")[0] == 0
+    code, _, err = run(*given, "--remove")
+    assert (code, "has no 'rlm'" in err, "--global removes it" in err) == (0, True, True)
+    assert run(*given, "--remove", "--global")[0] == 0
+    assert held(away / USER_FILES["cursor"]) == {"mcpServers": {}}
+
+
+def test_no_token_goes_into_a_project_by_itself(run: Run, away: Path, project: Path) -> None:
+    given = ("mcp", "install", "--client", "cursor", "--url", URL, "--token-env", "GATEWAY_TOKEN")
+    code, _, err = run(*given, "--clear-token")
+    assert code == 1
+    assert "add --global, or use --token-file" in err
+    assert not (project / ".cursor").exists()
+    assert run(*given, "--clear-token", "--global")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("marks", "here", "found"),
+    [
+        (["a/.git"], "a/b/c", "a"),
+        (["a/.git", "a/b/package.json"], "a/b", "a"),
+        (["a/pyproject.toml", "a/b/package.json"], "a/b/c", "a/b"),
+        (["a/.git", "a/b/.vscode"], "a/b/c", "a/b"),
+        ([".git", ".cursor"], "a/b", None),  # in the home itself
+        ([], "a", None),
+    ],
+)
+def test_what_counts_as_a_project(
+    home: Path, marks: list[str], here: str, found: str | None
+) -> None:
+    for mark in marks:
+        (home / mark).mkdir(parents=True)
+    (home / here).mkdir(parents=True, exist_ok=True)
+    assert project_of(home / here) == (None if found is None else home / found)
 
 
 def test_claude_desktop_has_no_projects(run: Run, home: Path) -> None:
@@ -273,6 +382,8 @@ def test_a_file_that_changes_meanwhile_is_not_overwritten(tmp_path: Path) -> Non
         (["--url", URL, "--token-env", "A", "--token-file", "b"], "exclude each other"),
         (["--url", URL, "--clear-token"], "needs --token-env"),
         (["--url", URL, "--name", "a b"], "--name"),
+        (["--url", URL, "--hide-names"], "where the gateway of --url runs"),
+        (["--root", ".", "--global", "--project", "."], "exclude each other"),
     ],
 )
 def test_mistakes_are_reported(run: Run, home: Path, options: list[str], words: str) -> None:

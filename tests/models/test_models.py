@@ -372,3 +372,20 @@ def test_the_file_goes_with_the_package() -> None:
     wheel = settings["tool"]["hatch"]["build"]["targets"]["wheel"]
     assert "src/rlm" in wheel["packages"]  # hatch takes every file below, not only *.py
     assert "exclude" not in wheel
+
+
+@pytest.mark.parametrize(
+    ("provider", "name", "meant"),
+    [
+        ("openai", "gpt-5-mni", "openai/gpt-5-mini"),
+        ("openai", "gtp-4.1", "openai/gpt-4.1"),
+        ("openai", "gpt-5.9-mini", None),
+        ("openai", "something-else", None),
+        ("azure", "gpt-5-mni", None),
+        ("ollama", "qwen3:8c", None),
+    ],
+)
+def test_a_mistyped_model_is_guessed(provider: str, name: str, meant: str | None) -> None:
+    assert models.similar(provider, name) == meant
+    line = models.notice(f"{provider}/{name}", ModelInfo(), 32_000) or ""
+    assert line.endswith(f" Did you mean {meant}?" if meant else "is unknown.")

@@ -22,6 +22,7 @@ def run_python(
 ) -> subprocess.CompletedProcess[str]:
     """This Python, with no variables but these: no key of the person who runs the tests."""
     keep = {name: os.environ[name] for name in KEPT if name in os.environ}
+    keep["RLM_STATE_DIR"] = str(folder / ".rlm-state")
     return subprocess.run(
         [sys.executable, *arguments],
         cwd=folder,

@@ -73,25 +73,12 @@ async def test_others_are_answered_while_an_answer_is_checked(tmp_path: Path) ->
 ENDLESS = """
 import time
 
-class MarkItDownException(Exception):
-    pass
+XLRDError = ValueError
 
-class MissingDependencyException(MarkItDownException):
-    pass
-
-def StreamInfo(**options):
-    return options
-
-class MarkItDown:
-    def __init__(self, **options):
-        pass
-
-    def register_converter(self, converter):
-        pass
-
-    def convert_stream(self, stream, **options):
-        time.sleep(10_000)
+def open_workbook(**options):
+    time.sleep(10_000)
 """
+"""In place of the package `xlrd`, which reads old workbooks."""
 
 
 async def _uploaded(session: aiohttp.ClientSession, one: Served, name: str, data: bytes) -> str:
@@ -105,11 +92,11 @@ async def _uploaded(session: aiohttp.ClientSession, one: Served, name: str, data
 
 async def test_others_are_answered_while_documents_are_converted(tmp_path: Path) -> None:
     """Documents whose conversion never ends, more than the server has threads."""
-    package = tmp_path / "installed" / "markitdown"
-    package.mkdir(parents=True)
-    (package / "__init__.py").write_text(ENDLESS, "utf-8")
-    (package / "converters.py").write_text("def __getattr__(name):\n    return lambda: name\n")
-    path = os.pathsep.join([str(package.parent), os.environ.get("PYTHONPATH", "")])
+    packages = tmp_path / "installed"
+    packages.mkdir()
+    (packages / "xlrd.py").write_text(ENDLESS, "utf-8")
+    (packages / "openpyxl.py").write_text("", "utf-8")
+    path = os.pathsep.join([str(packages), os.environ.get("PYTHONPATH", "")])
     answers = ["```repl\nFINAL(context)\n```"]
     with (
         FakeServer(answers) as model,
@@ -118,7 +105,7 @@ async def test_others_are_answered_while_documents_are_converted(tmp_path: Path)
         ) as one,
     ):
         async with aiohttp.ClientSession() as session:
-            bomb = await _uploaded(session, one, "a.docx", b"PK")
+            bomb = await _uploaded(session, one, "a.xls", b"old")
             notes = await _uploaded(session, one, "a.txt", b"notes")
             body = {"model": MODEL, "messages": [{"role": "user", "content": "what is in it?"}]}
             hostile = [

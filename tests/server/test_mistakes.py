@@ -56,6 +56,16 @@ async def test_a_wrong_field_is_named(
         _check(answer, 404 if "file_ids" in json.dumps(more) else 400, param)
 
 
+async def test_a_base_url_without_v1_is_answered_with_what_is_missing(tmp_path: Path) -> None:
+    async with server(tmp_path) as client:
+        wrong = await client.post("/chat/completions", {"model": WITH_REPL, "messages": [ASKED]})
+        listed = await client.get("/models")
+        nothing = await client.get("/elsewhere")
+    for answer in (wrong, listed):
+        assert "let the base URL of the client end in /v1" in _check(answer, 404)["message"]
+    assert _check(nothing, 404)["message"].startswith("there is nothing at this address")
+
+
 async def test_a_ceiling_is_reported(tmp_path: Path) -> None:
     async with server(tmp_path, limits=Limits(max_steps=5)) as client:
         answer = await client.chat("x", rlm={"limits": {"max_steps": 50}})

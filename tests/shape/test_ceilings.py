@@ -52,6 +52,7 @@ BORDERS: dict[str, tuple[str, ...]] = {
         "rlm._util.limited._process:do_job",
         "rlm._util.limited._threads:run",
     ),
+    "document": ("rlm.context.documents.formats:convert",),
     "row of a batch": ("rlm.batch.running:_ask",),
     "server request": (
         "rlm.gateway.server:_answer",

@@ -58,7 +58,7 @@ def test_loopback_works() -> None:
 
 def test_no_provider_key_reaches_a_test() -> None:
     settings = {name for name in os.environ if name.startswith("RLM_")}
-    assert settings == {"RLM_STATE_DIR"}  # a temporary folder
+    assert settings == {"RLM_CONFIG_DIR", "RLM_STATE_DIR"}  # temporary folders
     assert not [name for name in os.environ if name.endswith("_API_KEY")]
 
 

@@ -1,11 +1,12 @@
 """The step before the site is built: which pages there are, and where their links lead."""
 
+import json
 from pathlib import Path, PurePosixPath
 
 import pytest
 
 from tests.shape.tree import ROOT
-from tools.site import Site, navigation, place_of, unlisted, write_pages
+from tools.site import Site, navigation, notebook_page, place_of, unlisted, write_pages
 
 
 def test_a_link_to_source_code_becomes_a_link_to_a_page(tmp_path: Path) -> None:
@@ -49,6 +50,15 @@ def test_the_navigation_is_the_list_of_the_first_page() -> None:
         {"Start": [{"A": "a.md"}]},
         {"Guides": [{"Asking": [{"B": "b.md"}]}]},
     ]
+
+
+def test_the_output_of_a_notebook_is_one_line_that_keeps_its_code() -> None:
+    shown = {"data": {"text/html": ["<p>a\n  b</p>\n\n<pre class=x>if a:\n    b\n</pre>"]}}
+    cell = {"cell_type": "code", "source": ["a"], "outputs": [shown]}
+    assert notebook_page(json.dumps({"cells": [cell]})).splitlines()[-1] == (
+        '<div class="notebook-output"><p>a b</p> '
+        "<pre class=x>if a:&#10;&#32;&#32;&#32;&#32;b&#10;</pre></div>"
+    )
 
 
 def test_a_page_that_is_not_listed_is_named() -> None:

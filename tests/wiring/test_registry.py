@@ -55,3 +55,44 @@ def test_a_local_server_gets_no_key_of_another_provider() -> None:
 def test_an_empty_model_name_is_refused() -> None:
     with pytest.raises(ConfigError):
         make_client("openai/", {"OPENAI_API_KEY": KEY})
+
+
+@pytest.mark.parametrize(
+    ("name", "provider"),
+    [
+        ("model.gguf", "gguf"),
+        ("./a b/Model.GGUF", "gguf"),
+        ("/models/x.gguf", "gguf"),
+        ("~/x.gguf", "gguf"),
+        ("models/x.gguf", "gguf"),
+        ("gguf:/x", "gguf"),
+        ("gguf//models/x.gguf", "gguf"),
+        ("lmstudio/x.gguf", "lmstudio"),
+        ("google/x.gguf", "gemini"),
+        ("command/run x.gguf", "command"),
+    ],
+)
+def test_a_file_is_told_from_a_model_of_a_provider(name: str, provider: str) -> None:
+    assert split_model(name)[0] == provider
+    if provider == "gguf":
+        assert split_model(name)[1].lower().endswith((".gguf", "/x"))
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("opnai/gpt-5", r"did you mean openai/gpt-5\? \(providers: "),
+        ("antropic/claude", "did you mean anthropic/claude"),
+        ("comand/claude -p", "did you mean command/claude -p"),
+        ("grokk/x", "did you mean grok/x"),
+        ("moon/x", "there is no provider 'moon'; providers: "),
+        ("openai/", "openai/ names no model: write openai/MODEL"),
+        (
+            "offline/foo",
+            "there is no model offline/foo: the only offline one is ",
+        ),
+    ],
+)
+def test_a_mistyped_name_is_answered_with_the_likely_one(name: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        make_client(name, {})

@@ -110,6 +110,7 @@ describe('the list', () => {
     expect(runs.map(standing)).toEqual(['answered', 'running', 'limit'])
     expect(standing(run({ stop_reason: 'error', error: 'x' }))).toBe('failed')
     expect(standing(run({ status: 'killed' }))).toBe('killed')
+    expect(standing(run({ stop_reason: 'passages' }))).toBe('passages')
   })
 })
 

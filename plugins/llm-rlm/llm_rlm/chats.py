@@ -144,12 +144,19 @@ def _engine(inner: Any, question: Question, given: RunOptions, key: str | None) 
     return RLM(
         root,
         sub_model=sub,
-        environment=given.environment or "local",
+        environment=_environment(given.environment),
         limits=Limits(**{name: value for name, value in limits.items() if value is not None}),
         prologue=question.prologue(),
         prices=None if given.prices is None else dict.fromkeys(models, given.prices),
         client_options=options,
     )
+
+
+def _environment(named: str | None) -> str:
+    """Return where code runs; off Linux, where there is no `local`, that means `auto`."""
+    from rlm.environments.auto import meant_by_local
+
+    return meant_by_local() if named == "local" else named or "auto"
 
 
 def _keep(conversation: Any, made: _OpenChat) -> None:

@@ -42,7 +42,7 @@ class RunOptions(llm.Options):
         default=None, gt=0, allow_inf_nan=False, description="Maximum seconds for the whole run."
     )
     environment: str | None = Field(
-        default=None, description="Where code runs: local (default), wasm, docker and others."
+        default=None, description="Where code runs: auto (default), local, wasm, docker and others."
     )
 
     @field_validator("environment")

@@ -25,7 +25,7 @@ __all__ = ["RLMToolbox", "ToolboxError"]
 MAX_OUTPUT_CHARS = 100_000
 NOT_STORED = "not_stored_chars"
 PRINT_LESS = "; print less"
-SANDBOXES = ("local", "wasm")
+SANDBOXES = ("auto", "local", "wasm")
 T = TypeVar("T")
 Tool = TypeVar("Tool", bound=Callable[..., Any])
 
@@ -53,7 +53,7 @@ class RLMToolbox(llm.Toolbox):
         sub_model: str | None = None,
         max_output_chars: int = MAX_OUTPUT_CHARS,
         execution_timeout_ms: int = 30_000,
-        sandbox: str = "local",
+        sandbox: str = "auto",
     ) -> None:
         if isinstance(context, dict) and list(context) == [NOT_STORED]:
             raise ToolboxError(
@@ -67,8 +67,7 @@ class RLMToolbox(llm.Toolbox):
         self._limits = _checked(max_output_chars, execution_timeout_ms)
         if sandbox not in SANDBOXES:
             raise ToolboxError(f"sandbox must be one of {', '.join(SANDBOXES)}, not {sandbox!r}")
-        self._sandbox = sandbox
-        _check_engine(sandbox)
+        self._sandbox = _checked_sandbox(sandbox)
         self._sub_model = _known_model(sub_model)
         self._context = _stored(context, context_file)
         self._has_context = context is not None or context_file is not None
@@ -235,17 +234,23 @@ def _known_model(name: str | None) -> str:
     return found
 
 
-def _check_engine(sandbox: str) -> None:
-    """Raise an error now if the sandbox cannot be used, not after a model has been paid."""
+def _checked_sandbox(sandbox: str) -> str:
+    """Raise an error now if the sandbox cannot be used, not after a model has been paid.
+
+    Off Linux, where there is no `local`, that means `auto`.
+    """
     try:
+        from rlm.environments.auto import meant_by_local
         from rlm.wiring.registry import make_environment
     except ImportError as error:
         from llm_rlm.common import MISSING_ENGINE
 
         raise ToolboxError(MISSING_ENGINE) from error
+    sandbox = meant_by_local() if sandbox == "local" else sandbox
     environment: Any = make_environment(sandbox, {"warm_sessions": 0})
     if (problem := environment.problem()) is not None:
         raise ToolboxError(problem.replace("environment=", "sandbox="))
+    return sandbox
 
 
 def _stored(context: Any, context_file: str | None) -> Any:

@@ -225,7 +225,7 @@ def test_two_threads_take_turns(box: RLMToolbox) -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"sandbox": "moon"}, "one of local, wasm"),
+        ({"sandbox": "moon"}, "one of auto, local, wasm"),
         ({"max_output_chars": 0}, "max_output_chars must be a whole number"),
         ({"execution_timeout_ms": "1"}, "execution_timeout_ms must be a whole number"),
         ({"execution_timeout_ms": True}, "execution_timeout_ms must be a whole number"),
@@ -274,6 +274,24 @@ def test_without_a_sub_model_it_is_llms_default_model(said: Said, home: Path) ->
     with RLMToolbox() as box:
         assert box.execute_python("print(llm_query('x'))") == "a reply"
     assert said.asked[0][0] == "small"
+
+
+def test_elsewhere_than_on_linux_local_means_auto(
+    said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from llm_rlm.chats import _environment
+
+    from rlm.environments.wasm import WasmEnvironment
+
+    assert (_environment(None), _environment("local"), _environment("docker")) == (
+        *("auto", "local", "docker"),
+    )
+    monkeypatch.setattr("sys.platform", "darwin")
+    monkeypatch.setattr(WasmEnvironment, "problem", lambda: None)
+    with pytest.warns(UserWarning, match="'auto' is used in its place"):
+        assert _environment("local") == "auto"
+    with pytest.warns(UserWarning, match="'auto' is used in its place"):
+        assert RLMToolbox(sub_model="scripted", sandbox="local")._sandbox == "auto"
 
 
 @pytest.mark.skipif(no_wasm is not None, reason=str(no_wasm))

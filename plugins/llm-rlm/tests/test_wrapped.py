@@ -367,7 +367,7 @@ def test_facts_of_the_run_are_on_the_response(said: Said, wrapped: llm.Model) ->
         ({"budget": -1}, "greater than 0"),
         ({"budget": "nan"}, "finite"),
         ({"timeout": 0}, "greater than 0"),
-        ({"environment": "moon"}, "there is no environment 'moon'; there are: local"),
+        ({"environment": "moon"}, "there is no environment 'moon'; there are: auto, local"),
         ({"sub_model": "nobody"}, "llm has no model 'nobody'"),
         ({"price": "cheap"}, "not two prices"),
         ({"temperature": "hot"}, "valid number"),

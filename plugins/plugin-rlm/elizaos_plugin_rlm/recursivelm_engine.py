@@ -1,6 +1,7 @@
 """The engine recursivelm: runs on the runtime's own event loop and records every event."""
 
 from rlm import RLM, ConfigError, Limits
+from rlm.environments.auto import meant_by_local
 from rlm.events import Event
 from rlm.protocols import Client
 
@@ -72,7 +73,7 @@ def make(spec: EngineSpec) -> RecursivelmEngine:
             sub_model=sub,
             clients=dict[str, Client](clients),
             client_options=options,
-            environment=config.environment,
+            environment=_environment(config.environment),
             environment_kwargs=config.environment_kwargs,
             limits=Limits(
                 max_steps=config.max_iterations,
@@ -90,6 +91,11 @@ def make(spec: EngineSpec) -> RecursivelmEngine:
     except ConfigError as error:
         raise EngineUnavailable(str(error)) from error
     return RecursivelmEngine(rlm)
+
+
+def _environment(named: str) -> str:
+    """Return where code runs; off Linux, where there is no `local`, that means `auto`."""
+    return meant_by_local() if named == "local" else named
 
 
 def _clients(spec: EngineSpec) -> dict[str, RuntimeModels]:

@@ -24,7 +24,8 @@ async def main():
     text = f"{quiet}The code of the vault is 7F-113. {quiet}"
     params = {"prompt": "What is the code of the vault?\\n\\n" + text}
     for provider in ("rlm", "plugin-rlm"):
-        print("ANSWER", await runtime.use_model("TEXT_LARGE", params, provider=provider))
+        answer = await runtime.use_model("TEXT_LARGE", params, provider=provider)
+        print("ANSWER", " ".join(answer.split()))
     await runtime.stop()
 
 asyncio.run(main())

@@ -7,6 +7,8 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import BinaryIO
 
+from rlm._util.files import BINARY
+
 __all__ = ["replacing"]
 
 NAME_CHARS = 100
@@ -20,7 +22,7 @@ def replacing(path: Path) -> Generator[BinaryIO, None, None]:
     If the block raises, `path` stays as it is, and nothing is left beside it.
     """
     unfinished = path.with_name(f".{path.name[:NAME_CHARS]}.{secrets.token_hex(8)}")
-    fd = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    fd = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL | BINARY, 0o600)
     try:
         with os.fdopen(fd, "w+b") as file:
             yield file

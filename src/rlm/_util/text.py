@@ -1,6 +1,8 @@
-"""Texts for people and for the wire: numbers with their nouns; no lone surrogates."""
+"""Texts for people and for the wire: numbers with their nouns; likely names; no lone surrogates."""
 
-__all__ = ["all_used", "counted", "sendable"]
+from collections.abc import Iterable
+
+__all__ = ["all_used", "closest", "counted", "sendable"]
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:
@@ -22,3 +24,11 @@ def sendable(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text
+
+
+def closest(name: str, known: Iterable[str], cutoff: float = 0.7) -> str | None:
+    """Return the known name that a mistyped one probably means, if there is one."""
+    from difflib import get_close_matches  # only mistakes need it
+
+    found = get_close_matches(name[:100], list(known), n=1, cutoff=cutoff)
+    return found[0] if found else None

@@ -180,6 +180,12 @@ class Scope:
         self.tree.events.append(event)
         self._send(event, self.recorders)
 
+    async def catch_up(self) -> None:
+        """Wait for recorders that ask for it: nothing is paid for that no reader keeps up with."""
+        for recorder in self.recorders:
+            if (wait := getattr(recorder, "catch_up", None)) is not None:
+                await wait()
+
     def emit_live(
         self, event_type: type[Event], listeners: Sequence[Recorder], /, **facts: Any
     ) -> None:

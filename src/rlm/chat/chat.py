@@ -1,7 +1,15 @@
 """Several runs over one session: variables, contexts and earlier turns stay."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Generator,
+    Mapping,
+    Sequence,
+)
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -150,6 +158,20 @@ class Chat:
         async with aclosing(events_of(start)) as events:
             async for event in events:
                 yield event
+
+    def iter(
+        self,
+        query: str | None = None,
+        context: ContextValue = None,
+        *,
+        response_model: Any = None,
+        sampling: Mapping[str, Any] | None = None,
+        sub_sampling: Mapping[str, Any] | None = None,
+    ) -> Generator[Event, None, None]:
+        """The blocking form of `stream`; leaving the loop cancels the turn and keeps the chat."""
+        named: dict[str, Any] = {"response_model": response_model, "sampling": sampling}
+        named["sub_sampling"] = sub_sampling
+        return portal().iterate(lambda: self.stream(query, context, **named))
 
     async def aadd_context(self, context: ContextValue) -> str:
         """Add a context without a turn; return its name in the REPL."""

@@ -15,6 +15,7 @@ from typing import IO, cast
 
 from msgspec.structs import replace
 
+from rlm._util import files
 from rlm._util.atomic import replacing
 from rlm.chat.saved import (
     ABOUT,
@@ -58,14 +59,14 @@ class _Reader:
     """A file that several readers use at once. It closes itself when it is garbage collected."""
 
     def __init__(self, path: Path) -> None:
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        self._fd = os.open(path, os.O_RDONLY | files.CLOEXEC | files.NONBLOCK | files.BINARY)
         self._close = weakref.finalize(self, os.close, self._fd)
         self.size = os.fstat(self._fd).st_size
         self._at = 0
 
     def read(self, size: int = -1) -> bytes:
         wanted = self.size - self._at if size is None or size < 0 else size
-        data = os.pread(self._fd, max(0, wanted), self._at)
+        data = files.read_at(self._fd, max(0, wanted), self._at)
         self._at += len(data)
         return data
 

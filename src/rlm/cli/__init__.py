@@ -1,5 +1,6 @@
 """The command line: answers go to standard output, everything else to standard error."""
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -13,21 +14,25 @@ from rlm.cli.batch import batch
 from rlm.cli.bench import bench
 from rlm.cli.chat import chat
 from rlm.cli.completion import completion
+from rlm.cli.config import config
 from rlm.cli.doctor import doctor
 from rlm.cli.env import env
 from rlm.cli.fake_server import fake_server
+from rlm.cli.keys import keys
 from rlm.cli.mcp import mcp
 from rlm.cli.models import models
 from rlm.cli.provenance import provenance
 from rlm.cli.resume import fork, replay, resume
 from rlm.cli.runs import export, rm, runs, show
 from rlm.cli.serve import serve
+from rlm.cli.setup import setup
 from rlm.cli.view import view
 
 __all__ = ["commands", "main"]
 
 EXAMPLES = """\b
 Examples:
+  rlm setup
   rlm ask "Which deadlines are named?" -f contract.txt
   cat server.log | rlm ask "When did the first error happen?"
   rlm chat contract.txt
@@ -40,8 +45,8 @@ Examples:
 \b
 Without a key, a model server on this machine answers (Ollama, LM Studio,
 llama.cpp, vLLM); otherwise a small offline model that only finds passages.
-To use another, set a key such as OPENAI_API_KEY, or pass -m provider/model.
-See also rlm models and rlm doctor.
+rlm setup finds a model: a key, a server, or a program such as claude or codex.
+To use another once, pass -m provider/model. See also rlm models, rlm doctor.
 """
 
 
@@ -60,6 +65,38 @@ class Commands(click.Group):
         if built_in is not None or cmd_name not in offers("rlm.commands"):
             return built_in
         return _offered(cmd_name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command, and give its options the defaults that the user has set."""
+        name, command, rest = super().resolve_command(ctx, args)
+        # Help stays light, and shows itself whatever is wrong with the settings.
+        if name in CONFIGURED and command is not None and not {"-h", "--help"} & set(rest):
+            ctx.default_map = {name: _configured(command)}
+        return name, command, rest
+
+
+CONFIGURED = ("ask", "batch", "chat", "serve")
+"""Commands whose options have the settings of the user and of the project as defaults."""
+
+OF_ROWS = {"budget_usd": "row_budget_usd", "max_tokens": "row_max_tokens", "timeout": "row_timeout"}
+"""Options of `rlm batch` for what other commands limit: a setting limits a run, so here a row."""
+
+
+def _configured(command: click.Command) -> dict[str, object]:
+    """Return the settings of the user and the project as defaults of a command's options."""
+    from pathlib import Path
+
+    from rlm.settings.configuration import Defaults
+    from rlm.settings.schema import SETTINGS
+
+    values = Defaults.read(os.environ, Path.cwd()).values()
+    known = {each.name for each in command.params}
+    renamed = OF_ROWS if command.name == "batch" else {}
+    options = {SETTINGS[name].option: value for name, value in values.items()}
+    found = {renamed.get(name, name): value for name, value in options.items() if name is not None}
+    return {name: value for name, value in found.items() if name in known}
 
 
 def _offered(name: str) -> click.Command:
@@ -97,11 +134,13 @@ for command in (
     bench,
     chat,
     completion,
+    config,
     doctor,
     env,
     export,
     fake_server,
     fork,
+    keys,
     mcp,
     models,
     provenance,
@@ -110,6 +149,7 @@ for command in (
     rm,
     runs,
     serve,
+    setup,
     show,
     view,
 ):

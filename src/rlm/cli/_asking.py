@@ -22,7 +22,7 @@ from rlm.cli._records import where_to_journal
 from rlm.config import Strategy
 from rlm.errors import ConfigError, UnknownPriceError
 from rlm.limits import Limits
-from rlm.messages import ModelInfo, Price
+from rlm.messages import ModelInfo
 from rlm.protocols import Recorder
 from rlm.results import RunResult
 from rlm.typed import answer_type
@@ -55,6 +55,7 @@ class Options(Struct, frozen=True, kw_only=True):
     setup_code: str | None = None
     preview_chars: int | None = None
     cite: bool = False
+    raw: bool = False
     samples: int = 1
 
     @property
@@ -65,6 +66,7 @@ class Options(Struct, frozen=True, kw_only=True):
             quiet=self.quiet,
             verbose=self.verbose,
             cite=self.cite,
+            raw=self.raw,
         )
 
     def limits(self) -> Limits:
@@ -94,12 +96,15 @@ def answer(query: str, options: Options) -> int:
 def prepare(options: Options) -> "Setting":
     """Choose models and settings, and print notices about them."""
     settings = dotenv.settings(os.environ, Path.cwd())
+    settings.defaults.check_limits()
     variables, doubtful = settings.variables, settings.taken
     choice = choose(
         options.model,
         options.sub_model,
         variables,
         lambda: find_servers(variables, doubtful),
+        settings.defaults,
+        doubtful,
     )
     infos = _infos(choice, windows_of(choice, variables, doubtful))
     schema = None if options.schema is None else _schema(options.schema)
@@ -138,8 +143,8 @@ def _run(
     engine = make_rlm(options, made_of, [*display.recorders, *beside])
     with engine:
         context = context_of(options.files)
-        if context is None and not options.quiet and is_piped():
-            say("Standard input is empty, so the query is asked without a context.")
+        if context is None and not options.quiet:
+            say(_without_context())
         try:
             return display.run(
                 engine,
@@ -153,6 +158,12 @@ def _run(
             )
         except UnknownPriceError as error:
             raise unknown_price(made_of.choice.names) from error
+
+
+def _without_context() -> str:
+    if is_piped():
+        return "Standard input is empty, so the query is asked without a context."
+    return "There is no context: the model answers from what it knows. Add one with -f FILE."
 
 
 def make_rlm(options: Options, made_of: Setting, recorders: list[Recorder]) -> RLM:
@@ -174,14 +185,16 @@ def make_rlm(options: Options, made_of: Setting, recorders: list[Recorder]) -> R
         client_options=_client_options(infos),
     )
     if not options.quiet:
-        _tell_what_is_unknown(infos, options)
+        _tell_what_is_unknown(engine, choice)
     return engine
 
 
 def _notices(choice: Choice, settings: dotenv.Settings, problem: str) -> Iterator[str]:
-    for name, reason in settings.ignored.items():
-        yield f"{name} of {settings.path} is ignored: {reason}."
-    if choice.notice:
+    yield from settings.notices()
+    yield from settings.defaults.notices()
+    if settings.notice:
+        yield settings.notice
+    if choice.notice and not choice.fallback:  # What the search finds says what it is.
         yield choice.notice
     if problem:
         yield f"This run is not journaled, so it can't be resumed: {problem}."
@@ -206,11 +219,11 @@ def _client_options(infos: dict[str, ModelInfo]) -> dict[str, dict[str, Any]]:
     return {name: {"infos": {split_model(name)[1]: info}} for name, info in infos.items()}
 
 
-def _tell_what_is_unknown(infos: dict[str, ModelInfo], options: Options) -> None:
-    """Print one line per unknown fact."""
-    for name, info in infos.items():
-        known = info if options.price is None else replace(info, price=Price(*options.price))
-        if notice := models.notice(name, known, prompts.UNKNOWN_WINDOW_TOKENS):
+def _tell_what_is_unknown(engine: RLM, choice: Choice) -> None:
+    """Print one line per model of which something is assumed."""
+    for name in choice.names:
+        info = engine.runner.resources.info(name)
+        if notice := models.notice(name, info, prompts.UNKNOWN_WINDOW_TOKENS):
             say(notice)
 
 

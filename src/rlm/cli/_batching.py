@@ -18,12 +18,13 @@ from rlm.batch import Batch, BatchFolder, Plan, Tally
 from rlm.batch.outcomes import RowTable
 from rlm.batch.rows import Source
 from rlm.cli._asking import Options, Setting, make_rlm, prepare
-from rlm.cli._errors import ANSWERED, CANCELLED, FAILED, LIMITED, say, unknown_price
+from rlm.cli._errors import ANSWERED, CANCELLED, FAILED, LIMITED, PASSAGES, say, unknown_price
 from rlm.cli._progress import Complaints
 from rlm.config import Strategy
 from rlm.errors import UnknownPriceError
 from rlm.limits import Budget, Limits
 from rlm.messages import PICODOLLARS
+from rlm.wiring.registry import AUTO, OFFLINE_MODEL
 
 __all__ = ["BatchOptions", "answer_all", "progress_of"]
 
@@ -204,7 +205,7 @@ class BatchOptions(Struct, frozen=True, kw_only=True):
             return self.environment, self.environment_options
         if self.on != RAY and not self.on.startswith(f"{RAY}://"):
             raise click.UsageError(f"--on {self.on}: write ray, or ray://ADDRESS")
-        if self.environment != "local":
+        if self.environment != AUTO:
             raise click.UsageError("--on and --environment exclude each other")
         address = () if self.on == RAY else (("address", self.on),)
         return RAY, (*address, *self.environment_options)
@@ -228,7 +229,12 @@ def answer_all(tasks: Path, options: BatchOptions) -> int:
                 folder.journals.clear()
             for text in complaints.texts:
                 say(text)
-            return _tell(tally, table, folder.out, options, interrupted=interrupted)
+            code = _tell(tally, table, folder.out, options, interrupted=interrupted)
+            if code == ANSWERED and made_of.choice.model == OFFLINE_MODEL:
+                if not options.quiet:
+                    say("No language model is configured: the rows hold passages found by search.")
+                return PASSAGES
+            return code
 
 
 def _settings(made_of: Setting, options: BatchOptions) -> dict[str, Any]:

@@ -339,7 +339,7 @@ def _settings(options: Options, engine: RLM, tasks: dict[str, Task]) -> Settings
         engine=rlm.__version__,
         model=engine.config.model,
         sub_model=engine.config.sub_model,
-        environment=options.environment,
+        environment=engine.runner.resources.environment.name,
         environment_options=dict(options.environment_options),
         limits=options.limits,
         tasks={spec: task.identity() for spec, task in tasks.items()},

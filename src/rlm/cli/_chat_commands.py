@@ -296,5 +296,5 @@ COMMANDS = {
     "/save": Command("[FILE]", "save the chat to this file, now and after each turn", _save),
     "/load": Command("FILE", "continue a saved chat instead of this one", _load),
     "/clear": Command("", "begin another chat", _clear),
-    "/quit": Command("", "leave", _quit),
+    "/quit": Command("", "leave; so do /exit, exit and quit", _quit),
 }

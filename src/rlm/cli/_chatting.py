@@ -130,6 +130,8 @@ class Conversation:
         """Run a command or answer a question; return an exit code."""
         if not said.strip():
             return ANSWERED
+        if said.strip().lower() in {"exit", "quit", "/exit", "/q"}:
+            said = "/quit"
         if said.startswith("/") and not said.startswith("//"):
             return perform(self, said)
         return self.turn(said.removeprefix("/") if said.startswith("//") else said)

@@ -9,16 +9,21 @@ from msgspec import Struct
 
 from rlm._util.distribution import install_command, own_name
 from rlm.cli._models import Server, choose
+from rlm.environments.auto import CANDIDATES, known_problem, trial
 from rlm.errors import CallRefused, ConfigError, RLMError
 from rlm.limits import Limits
 from rlm.protocols import BaseEnvironment, with_defaults
+from rlm.settings.configuration import Defaults
 from rlm.wiring.plugins import GROUPS, offers
 from rlm.wiring.providers import usable_key
 from rlm.wiring.registry import PROVIDERS, make_client, make_environment, split_model
 
 SESSION_SECONDS = 30.0
 EXTRAS = {
-    "documents": (("markitdown",), "PDF, Office and HTML files as contexts"),
+    "documents": (
+        ("bs4", "mammoth", "markdownify", "olefile", "openpyxl", "pdfminer", "xlrd"),
+        "PDF, Office and HTML files as contexts",
+    ),
     "mcp": (("mcp",), "rlm mcp, and tools of MCP servers"),
     "otel": (("opentelemetry",), "spans and metrics for OpenTelemetry"),
     "server": (("prometheus_client", "python_multipart"), "rlm serve"),
@@ -57,8 +62,13 @@ def check_keys(variables: Mapping[str, str]) -> dict[str, bool]:
     return {name: bool(variables.get(name)) for name in dict.fromkeys(names)}
 
 
-def check_model(variables: Mapping[str, str], servers: Collection[Server] = ()) -> ModelCheck:
-    choice = choose(None, None, variables, lambda: servers)
+def check_model(
+    variables: Mapping[str, str],
+    servers: Collection[Server] = (),
+    defaults: Defaults | None = None,
+    doubtful: Collection[str] = (),
+) -> ModelCheck:
+    choice = choose(None, None, variables, lambda: servers, defaults, doubtful)
     problems = (_problem(name, variables) for name in choice.names)
     problem = next((each for each in problems if each is not None), None)
     sub_model = choice.sub_model or choice.model
@@ -92,8 +102,10 @@ def check_plugins() -> list[dict[str, Any]]:
     ]
 
 
-def check_settings(variables: Mapping[str, str]) -> list[str]:
+def check_settings(variables: Mapping[str, str], defaults: Defaults | None = None) -> list[str]:
     """Return settings that are incomplete or ambiguous, with advice."""
+    if model := (defaults or Defaults()).values().get("model"):
+        variables = {"RLM_MODEL": model, **variables}
     found = [*_keys_and_addresses(variables)]
     usable = {name: key for name, each in PROVIDERS.items() if (key := usable_key(each, variables))}
     first = {key: name for name, key in reversed(usable.items())}
@@ -101,7 +113,7 @@ def check_settings(variables: Mapping[str, str]) -> list[str]:
     if len(chosen) > 1 and not variables.get("RLM_MODEL"):
         found.append(
             f"Keys for {', '.join(chosen)} are set: the first of them is used; "
-            "set RLM_MODEL=provider/model to choose."
+            "run `rlm config set model provider/model`, or set RLM_MODEL=provider/model to choose."
         )
     return found
 
@@ -176,13 +188,51 @@ class _NoHost:
 
 
 class EnvironmentCheck(Struct, frozen=True):
-    """Whether cells can run in an environment, and what protects this machine."""
+    """Whether cells can run in an environment, and what protects this machine.
 
-    works: bool
+    `works` is None for one that was not tried.
+    """
+
+    works: bool | None
     problem: str | None = None
     isolation: str = ""
     layers: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
+
+
+class AutoCheck(Struct, frozen=True):
+    """What `auto` chooses here, or None, and every candidate; those after it are not tried."""
+
+    chosen: str | None
+    candidates: dict[str, EnvironmentCheck]
+
+
+def check_auto() -> AutoCheck:
+    """Try the candidates of `auto` up to the first that works."""
+    chosen, found = None, dict[str, EnvironmentCheck]()
+    for name in CANDIDATES:
+        if chosen is not None:
+            problem = known_problem(name)
+            found[name] = EnvironmentCheck(None if problem is None else False, problem)
+            continue
+        found[name] = check_environment(name)
+        # An image that has to be fetched first is a reason to tell, not one to choose another.
+        if found[name].works or (name == "docker" and _answers(name)):
+            chosen = name
+    return AutoCheck(chosen, found)
+
+
+def _answers(name: str) -> bool:
+    """Return whether `auto` would choose this environment."""
+
+    async def tried() -> str | None:
+        environment = with_defaults(make_environment(name))
+        try:
+            return await trial(environment)
+        finally:
+            await environment.close()
+
+    return known_problem(name) is None and asyncio.run(tried()) is None
 
 
 def check_environment(name: str) -> EnvironmentCheck:
@@ -232,7 +282,7 @@ async def _tried(environment: BaseEnvironment) -> EnvironmentCheck:
     return EnvironmentCheck(
         problem is None,
         problem,
-        str(facts.get("isolation", "")),
+        ": ".join(str(facts[name]) for name in ("chosen", "isolation") if facts.get(name)),
         session.layers,
         tuple(facts.get("missing", ())),
     )

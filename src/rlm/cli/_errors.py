@@ -8,9 +8,19 @@ from collections.abc import Iterable, Sequence
 
 import click
 
-__all__ = ["ANSWERED", "CANCELLED", "FAILED", "LIMITED", "MISUSED", "run", "say", "unknown_price"]
+__all__ = [
+    "ANSWERED",
+    "CANCELLED",
+    "FAILED",
+    "LIMITED",
+    "MISUSED",
+    "PASSAGES",
+    "run",
+    "say",
+    "unknown_price",
+]
 
-ANSWERED, FAILED, MISUSED, LIMITED, CANCELLED = 0, 1, 2, 3, 130
+ANSWERED, FAILED, MISUSED, LIMITED, PASSAGES, CANCELLED = 0, 1, 2, 3, 4, 130
 UNBRACKETED = re.compile(r"\.? \((Did you mean [^()]*\?)\)$")
 """The guess at what was meant, which click puts in brackets if there are several."""
 
@@ -60,7 +70,8 @@ def _with_hint(error: click.UsageError) -> str:
 def unknown_price(models: Iterable[str]) -> click.ClickException:
     """Return the error for a budget in dollars when a price is unknown."""
     return click.ClickException(
-        f"--budget-usd is set, but the price of {' or '.join(models)} is unknown: "
+        "--budget-usd or limits.max_cost_usd is set, but the price of "
+        f"{' or '.join(models)} is unknown: "
         "pass --price IN,OUT (US dollars per million tokens) or use --max-tokens"
     )
 

@@ -21,7 +21,7 @@ from rlm._util.distribution import install_command
 from rlm._util.text import counted
 from rlm.cli._jsonc import Unreadable, value_of
 from rlm.cli._mcp_connect import connected, token_for
-from rlm.cli._mcp_install import CLIENTS, file_of, is_ours
+from rlm.cli._mcp_install import CLIENTS, file_of, is_ours, project_of
 from rlm.cli._mcp_roots import keep_out_of, named_folders, new_record, roots_of
 from rlm.errors import ConfigError
 from rlm.gateway.denial import Denials
@@ -83,7 +83,7 @@ def _findings(asked: Asked) -> Iterator[Finding]:
     if asked.url is None:
         yield from _folders(asked.roots or (".",))
         yield _record(asked.roots or (".",))
-    yield from _clients(asked.project)
+    yield from _clients(asked.project or project_of(Path.cwd()))
     if package.well:
         yield from asyncio.run(_as_a_client(asked))
 

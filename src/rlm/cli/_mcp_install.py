@@ -9,7 +9,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from msgspec import Struct
 from rlm._util.distribution import install_command
 from rlm.cli._errors import FAILED, say
 from rlm.cli._jsonc import Unreadable, add_element, drop_element, drop_member, put_member, value_of
-from rlm.cli._mcp_roots import named_folders
+from rlm.cli._mcp_roots import named_folders, needs_unix
 from rlm.errors import ConfigError
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "file_of",
     "install_into",
     "is_ours",
+    "project_of",
 ]
 
 OWNED = ("type", "command", "args", "url", "headers")
@@ -94,6 +95,26 @@ CLIENTS: Mapping[str, Client] = {
         restart="look at it in Zed's settings, under AI",
     ),
 }
+
+
+PROJECT_MARKS = (
+    (".git", ".hg", ".jj", ".cursor", ".vscode", ".zed", ".mcp.json"),
+    ("pyproject.toml", "package.json", "Cargo.toml", "go.mod"),
+)
+"""What is in the folder that a client opens; of the second kind there may be many in one."""
+
+
+def project_of(folder: Path) -> Path | None:
+    """Return the nearest folder at or above this one that is a project; a home is none."""
+    home = Path.home().resolve()
+    here = folder.resolve()
+    above = [each for each in (here, *here.parents) if each != each.parent]
+    below_home = above[: above.index(home)] if home in above else above
+    for marks in PROJECT_MARKS:
+        for each in below_home:
+            if any((each / mark).exists() for mark in marks):
+                return each
+    return None
 
 
 def file_of(name: str, project: Path | None, variables: Mapping[str, str] = os.environ) -> Path:
@@ -225,7 +246,8 @@ class Wanted(Struct, frozen=True, kw_only=True):
     clear_token: bool
     name: str
     project: Path | None
-    show_names: bool
+    everywhere: bool
+    show_names: bool | None
     remove: bool
     dry_run: bool
 
@@ -233,7 +255,8 @@ class Wanted(Struct, frozen=True, kw_only=True):
 def install_into(wanted: Wanted) -> int:
     """Write the configuration or print what to write; return the exit code."""
     client = CLIENTS[wanted.client]
-    path = file_of(wanted.client, wanted.project)
+    project = _project(wanted, client)
+    path = file_of(wanted.client, project)
     entry = None if wanted.remove else entry_for(client, _server(wanted))
     before = _text_of(path)
     try:
@@ -241,7 +264,10 @@ def install_into(wanted: Wanted) -> int:
     except Unreadable as problem:
         return _paste_it_yourself(path, client, wanted.name, entry, problem)
     if after == before:
-        say(f"{path} is already up to date.", 0)
+        is_gone = entry is None and _configured_server(before, client, wanted.name) is None
+        say(f"{path} has no {wanted.name!r}." if is_gone else f"{path} is already up to date.", 0)
+        if is_gone and project is not None and not wanted.project:
+            say("--global removes it from the configuration for all projects.", 0)
         return 0
     if wanted.dry_run:
         click.echo(_difference(before, after, path), nl=False)
@@ -252,16 +278,42 @@ def install_into(wanted: Wanted) -> int:
         say(f"Removed the gateway from {path}{aside}.", 0)
         return 0
     say(f"Wrote the gateway into {path}{aside}.", 0)
-    if wanted.project is None and client.project_file is not None:
-        say(
-            f"{client.title} will open it in all of its projects; "
-            "--project DIRECTORY writes it for one project only.",
-            0,
-        )
+    for line in _told(wanted, client, project):
+        say(line, 0)
     if wanted.url is None and importlib.util.find_spec("mcp") is None:
         say(f"The gateway will not start before you run: {install_command('mcp')}", 0)
     say(f"Next: {client.restart}; `rlm mcp doctor` checks it.", 0)
     return 0
+
+
+def _project(wanted: Wanted, client: Client) -> Path | None:
+    """Return the project to write to; None for the configuration for all projects."""
+    if wanted.project is not None or wanted.everywhere or client.project_file is None:
+        return wanted.project
+    found = project_of(Path.cwd())
+    if found is not None and wanted.clear_token:
+        raise ConfigError(
+            f"--clear-token would write the token into a file of the project {found}, which others "
+            "may get: add --global, or use --token-file"
+        )
+    return found
+
+
+def _told(wanted: Wanted, client: Client, project: Path | None) -> Iterator[str]:
+    """Yield what the entry means: what it opens, and where."""
+    for name, folder in named_folders(wanted.roots).items() if wanted.roots else ():
+        shown = "hides" if wanted.show_names is False else "shows"
+        yield f"It opens {folder.resolve()} as {name!r}, and {shown} the names of files."
+    if project is None and client.project_file is not None:
+        yield (
+            f"{client.title} will open it in all of its projects; "
+            "--project DIRECTORY writes it for one project only."
+        )
+    elif project is not None:
+        yield (
+            f"{client.title} will open it in this project only; --global writes it for all. The "
+            "file contains paths of this machine: check it before you commit it."
+        )
 
 
 def changed(text: str, client: Client, name: str, entry: Entry | None) -> str:
@@ -317,6 +369,8 @@ def _configured_server(text: str, client: Client, name: str) -> Any:
 
 def _server(wanted: Wanted) -> Server:
     """Return the server with absolute paths: a client starts it in any folder."""
+    if wanted.roots:
+        needs_unix()
     if not _NAME.fullmatch(wanted.name):
         raise click.UsageError(f"--name {wanted.name!r}: letters, digits, - and _ are allowed")
     if wanted.token_env is not None and not _VARIABLE.fullmatch(wanted.token_env):
@@ -325,11 +379,7 @@ def _server(wanted: Wanted) -> Server:
         raise click.UsageError("a token is for a gateway elsewhere: give --url")
     if wanted.token_env and wanted.token_file:
         raise click.UsageError("--token-env and --token-file exclude each other")
-    token = None
-    if wanted.clear_token:
-        token = os.environ.get(wanted.token_env or "", "").strip()
-        if not token:
-            raise ConfigError("--clear-token needs --token-env, and a token in that variable")
+    token = _clear_token(wanted) if wanted.clear_token else None
     if wanted.url and not wanted.url.startswith(("http://", "https://")):
         raise click.UsageError(f"--url {wanted.url!r} is not an address such as https://HOST/mcp")
     folders = named_folders(wanted.roots) if wanted.roots else {}
@@ -339,12 +389,19 @@ def _server(wanted: Wanted) -> Server:
     return Server(
         name=wanted.name,
         roots=tuple(f"{name}={folder.resolve()}" for name, folder in folders.items()),
-        shows_names=wanted.show_names,
+        shows_names=wanted.show_names is not False,
         url=wanted.url,
         token_env=wanted.token_env,
         token_file=None if wanted.token_file is None else wanted.token_file.absolute(),
         token=token,
     )
+
+
+def _clear_token(wanted: Wanted) -> str:
+    token = os.environ.get(wanted.token_env or "", "").strip()
+    if not token:
+        raise ConfigError("--clear-token needs --token-env, and a token in that variable")
+    return token
 
 
 # -- files -----------------------------------------------------------------------------------------

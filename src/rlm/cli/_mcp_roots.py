@@ -3,6 +3,7 @@
 import os
 import re
 import secrets
+import sys
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -12,9 +13,18 @@ from rlm.gateway.denial import DEFAULT_DENIALS, Denials
 from rlm.gateway.paths import Root
 from rlm.records.journal import Places
 
-__all__ = ["denials_of", "keep_out_of", "named_folders", "new_record", "roots_of"]
+__all__ = ["denials_of", "keep_out_of", "named_folders", "needs_unix", "new_record", "roots_of"]
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+
+def needs_unix() -> None:
+    """Raise where a path could change while it is walked."""
+    if sys.platform == "win32":
+        raise ConfigError(
+            "the gateway opens files relative to folders that it holds open, which Windows can't: "
+            "run it in WSL 2, or in a container, and use `rlm mcp install --url` here"
+        )
 
 
 def named_folders(given: Sequence[str]) -> dict[str, Path]:

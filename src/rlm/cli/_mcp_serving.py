@@ -18,7 +18,7 @@ from msgspec import Struct, structs
 import rlm
 from rlm._util.distribution import install_command
 from rlm.cli._errors import say
-from rlm.cli._mcp_roots import denials_of, keep_out_of, new_record, roots_of
+from rlm.cli._mcp_roots import denials_of, keep_out_of, needs_unix, new_record, roots_of
 from rlm.errors import ConfigError
 from rlm.gateway.models import DEFAULT_LIMITS, Models
 from rlm.gateway.paths import Root
@@ -26,8 +26,10 @@ from rlm.gateway.principals import LOCAL, UNNAMED, Tokens, check_address, read_t
 from rlm.gateway.provenance import Provenance
 from rlm.gateway.sessions import Ceilings
 from rlm.gateway.stdio import StdioPipe
+from rlm.settings.configuration import Defaults, read_user
+from rlm.settings.for_programs import with_stored_keys
 from rlm.web.hosts import bracketed
-from rlm.wiring.registry import default_model, environments, split_model
+from rlm.wiring.registry import environments, split_model
 
 if TYPE_CHECKING:
     from rlm.gateway.gateway import Gateway
@@ -59,11 +61,13 @@ class Said(Protocol):
 
 
 def models_of(said: Said, variables: Mapping[str, str]) -> Models:
-    """Return the models from options, then variables. No `.env` is read: the project may be
-    untrusted.
+    """Return the models from options, then variables, then the user's settings.
+
+    No `.env` and no file of a project is read: the project may be untrusted.
     """
-    model = said.model or default_model(variables)
-    sub_model = said.sub_model or variables.get("RLM_SUB_MODEL") or None
+    defaults = Defaults(read_user(variables))
+    chosen = defaults.choose(with_stored_keys(variables), said.model, said.sub_model)
+    model, sub_model = (None, None) if chosen is None else (chosen.model, chosen.sub_model)
     for name in filter(None, (model, sub_model)):
         split_model(name)  # raises if it is invalid
     if said.environment not in environments():
@@ -153,6 +157,7 @@ def needs_the_extra() -> None:
 def serve(options: Options, pipe: StdioPipe | None) -> int:
     """Serve until the client closes the pipe, or a signal arrives."""
     needs_the_extra()
+    needs_unix()
     gc.disable()  # imported objects stay; collecting them again and again takes time
     _log_to_stderr()
     denials = denials_of(options.deny, options.allow, usual=not options.no_usual_denials)

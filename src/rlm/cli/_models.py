@@ -3,6 +3,7 @@
 import http.client
 import ipaddress
 import json
+import shutil
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -12,10 +13,11 @@ from urllib.parse import SplitResult, urlsplit
 from msgspec import Struct, field
 
 from rlm.errors import ConfigError
+from rlm.settings.configuration import Defaults
 from rlm.wiring import registry
-from rlm.wiring.registry import OFFLINE_MODEL, PROVIDERS, default_model, split_model
+from rlm.wiring.registry import OFFLINE_MODEL, PROVIDERS, split_model
 
-__all__ = ["LOCAL", "Server", "find_servers", "first_model", "probe"]
+__all__ = ["LOCAL", "PROGRAMS", "Server", "find_programs", "find_servers", "first_model", "probe"]
 
 CONNECT_SECONDS = 0.3
 ANSWER_SECONDS = 2.0
@@ -208,9 +210,23 @@ def _get(address: str, path: str, key: str | None, deadline: float) -> Any:
             connection.close()
 
 
+PROGRAMS = {
+    "claude": "claude -p --output-format json --tools '' --strict-mcp-config",
+    "codex": "codex exec --json --ephemeral --skip-git-repo-check --sandbox read-only -",
+    "gemini": "gemini --output-format json",
+    "llm": "llm",
+}
+"""Programs that answer on the command line, and how to ask them without tools of their own."""
+
+
+def find_programs() -> dict[str, str]:
+    """Return the known programs on PATH, each with the model's name that asks it."""
+    return {name: f"command/{command}" for name, command in PROGRAMS.items() if shutil.which(name)}
+
+
 OFFLINE_NOTICE = (
-    f"No model is configured (set a key such as OPENAI_API_KEY, set RLM_MODEL, or pass -m): "
-    f"{OFFLINE_MODEL} answers. It finds passages; it is not a language model."
+    "No model is configured (rlm setup finds one; or set a key such as OPENAI_API_KEY, or pass "
+    f"-m): {OFFLINE_MODEL} finds passages. It is not a language model."
 )
 
 
@@ -218,7 +234,7 @@ class Choice(NamedTuple):
     """The models of a run.
 
     `why` explains the choice; `fallback` means that none was configured; `server` is the local
-    server that was found in that case.
+    server that was found in that case. `by_project`: a project's file made the choice.
     """
 
     model: str
@@ -226,6 +242,7 @@ class Choice(NamedTuple):
     why: str
     fallback: bool = False
     server: Server | None = None
+    by_project: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -238,6 +255,8 @@ class Choice(NamedTuple):
             return OFFLINE_NOTICE
         if self.server is not None:
             return f"No model is configured: {self.model} answers, at {self.server.address}."
+        if self.by_project:
+            return f"{' and '.join(self.names)} answers, because {self.why}."
         return None
 
 
@@ -250,14 +269,19 @@ def choose(
     sub_model: str | None,
     variables: Mapping[str, str],
     look: Callable[[], Collection[Server]] = _nobody,
+    defaults: Defaults | None = None,
+    doubtful: Collection[str] = (),
 ) -> Choice:
-    """Return the requested models, else those of the variables, else what `look` finds here."""
-    sub_model = sub_model or variables.get("RLM_SUB_MODEL") or None
-    if model:
-        return Choice(model, sub_model, "it was asked for")
-    found = default_model(variables)
+    """Return the requested models, else those of variables and files, else what `look` finds."""
+    defaults = defaults or Defaults()
+    found = defaults.choose(variables, model, sub_model, doubtful)
     if found is not None:
-        return Choice(found, sub_model, _reason(found, variables))
+        return Choice(found.model, found.sub_model, found.why, by_project=found.by_project)
+    if not sub_model and "RLM_SUB_MODEL" in doubtful:
+        sub_model = variables.get("RLM_SUB_MODEL")  # An alias in it is not followed.
+    else:
+        sub_model = sub_model or variables.get("RLM_SUB_MODEL")
+        sub_model = defaults.resolve(sub_model) if sub_model else defaults.sub_model()
     if here := first_model(look()):
         server, name = here
         why = f"no model is configured and {server.provider} answers at {server.address}"
@@ -287,14 +311,3 @@ def _parts(model: str) -> tuple[str, str]:
         return split_model(model)
     except ConfigError:
         return "", model
-
-
-def _reason(model: str, variables: Mapping[str, str]) -> str:
-    if variables.get("RLM_MODEL") == model:
-        return "RLM_MODEL names it"
-    try:
-        provider = PROVIDERS[split_model(model)[0]]
-    except (ConfigError, KeyError):
-        return "it is the default"
-    key = next(name for name in provider.key_variables if variables.get(name))
-    return f"{key} is set"

@@ -24,8 +24,11 @@ __all__ = [
     "price_option",
     "prices",
     "quiet_option",
+    "raw_option",
     "recorded_argument",
+    "recorded_or_last_argument",
     "run_argument",
+    "run_or_last_argument",
     "setup_code_option",
     "strategy_option",
     "sub_model_option",
@@ -97,7 +100,8 @@ def complete_models(_: click.Context, __: click.Parameter, incomplete: str) -> l
     """Complete model names: providers, each with its slash."""
     from rlm.wiring.registry import PROVIDERS
 
-    return [f"{name}/" for name in [*PROVIDERS, "offline"] if name.startswith(incomplete)]
+    names = [*PROVIDERS, "command", "offline"]
+    return [f"{name}/" for name in names if name.startswith(incomplete)]
 
 
 # -- which run ------------------------------------------------------------------------------------
@@ -143,18 +147,20 @@ model_option = click.option(
     "-m",
     "--model",
     shell_complete=complete_models,
-    help="provider/model. Default: RLM_MODEL, else by key, a local server, or the offline model.",
+    help="provider/model, or an alias. Default: RLM_MODEL, else `rlm config`, a key, a local "
+    "server, or the offline model.",
 )
 sub_model_option = click.option(
     "--sub-model",
     shell_complete=complete_models,
-    help="The model for calls from cells. Default: RLM_SUB_MODEL, else the model.",
+    help="The model for calls from cells. Default: RLM_SUB_MODEL, else `rlm config`, or the model.",
 )
 environment_option = click.option(
     "--environment",
-    default="local",
+    default="auto",
     show_default=True,
-    help="Where model-written code runs; `rlm env list` lists the choices.",
+    help="Where model-written code runs; `rlm env list` lists the choices. `auto` is the first of "
+    "local, wasm and docker that can isolate it here.",
 )
 environment_settings_option = click.option(
     "--environment-option",
@@ -187,13 +193,24 @@ strategy_option = click.option(
     help="rlm (the loop), direct (one plain request), mapreduce (a request per part), or auto, "
     "which small models use by default; all others use rlm.",
 )
-quiet_option = click.option("--quiet", is_flag=True, help="Write only errors to standard error.")
+quiet_option = click.option(
+    "-q", "--quiet", is_flag=True, help="Write only errors to standard error."
+)
+raw_option = click.option(
+    "--raw", is_flag=True, help="In a terminal, print the answer as it is, not as Markdown."
+)
 verbose_option = click.option(
-    "--verbose", is_flag=True, help="Also write the code and output of cells to standard error."
+    "--verbose",
+    is_flag=True,
+    help="Also write what the model says, its code, and the output of cells to standard error.",
 )
 
 run_argument = click.argument("run", shell_complete=complete_runs)
+run_or_last_argument = click.argument("run", default="last", shell_complete=complete_runs)
 recorded_argument = click.argument("recorded", metavar="RUN|LOG", shell_complete=complete_recorded)
+recorded_or_last_argument = click.argument(
+    "recorded", metavar="[RUN|LOG]", default="last", shell_complete=complete_recorded
+)
 
 
 # -- going on with one ----------------------------------------------------------------------------
@@ -244,6 +261,7 @@ _GOING_ON = (
         type=click.Path(path_type=Path),
         help="Write a log of every event of the run to this folder, as JSON lines.",
     ),
+    raw_option,
     quiet_option,
     verbose_option,
 )

@@ -1,6 +1,8 @@
 """Write answers, tables and files."""
 
 import json
+import os
+import re
 import shutil
 import sys
 import textwrap
@@ -12,24 +14,32 @@ from msgspec import structs
 
 from rlm._util.text import counted, sendable
 from rlm.citations import footnotes
-from rlm.cli._errors import ANSWERED, CANCELLED, FAILED, LIMITED, say
+from rlm.cli._errors import ANSWERED, CANCELLED, FAILED, LIMITED, PASSAGES, say
 from rlm.records.recorders.console import harmless, one_line
-from rlm.results import RunResult
+from rlm.results import BY_ITSELF, RunResult
 
 __all__ = [
     "EXIT_CODES",
     "NARROWEST",
     "as_harmless_json",
     "how_to_go_on",
+    "short_path",
     "show",
     "show_facts",
     "show_table",
     "terminal_width",
 ]
 
+LINE_PLACE = re.compile(r"^(\d+\. )line (?=\d)", re.MULTILINE)
 INDENT = 13
 NARROWEST = 40
 PIPE_WIDTH = 1_000
+
+
+def short_path(path: object) -> str:
+    """Return a path as people write it: `~` for the home folder."""
+    home, text = os.path.expanduser("~"), str(path)  # noqa: PTH111
+    return f"~{text[len(home) :]}" if text.startswith(f"{home}{os.sep}") else text
 
 
 def show_facts(facts: Iterable[tuple[str, str]]) -> None:
@@ -75,6 +85,7 @@ def terminal_width() -> int:
 
 EXIT_CODES = {
     "answer": ANSWERED,
+    "passages": PASSAGES,
     "error": FAILED,
     "steps": LIMITED,
     "limit": LIMITED,
@@ -91,6 +102,10 @@ MORE_OF = {
 """By limit: the option of `rlm resume` that lets a run continue."""
 
 
+FAILURES = ("errors", "invalid_responses")
+"""Limits that the replies reached: to continue would only repeat them."""
+
+
 def show(
     result: RunResult,
     model: str,
@@ -100,31 +115,43 @@ def show(
     quiet: bool,
     resumable: bool = False,
     cite: bool = False,
+    raw: bool = False,
     beside: Mapping[str, Any] | None = None,
 ) -> int:
     """Print a result and, if it is `resumable`, how to continue; return the exit code.
 
-    `cite` adds footnotes. `beside` holds facts that come first in its JSON.
+    `cite` adds footnotes; a `raw` answer is not rendered. `beside` holds facts that come first in
+    its JSON.
     """
     if as_json:
         click.echo(as_harmless_json({**(beside or {}), **_facts(result, model)}))
     elif typed and (result.stop_reason == "answer" or result.answer is not None):
         click.echo(as_harmless_json(result.answer))
     elif result.answer is not None:
-        _show_answer(str(result.answer))
+        # Passages are quotes of files, which are not written to be rendered.
+        _show_answer(_told_apart(result), raw=raw or result.stop_reason == "passages")
     if cite and not as_json:
         _show_footnotes(result, quiet=quiet)
     if result.samples and not quiet:
         say(_how_they_voted(result))
+    _say_why_it_ended(result, quiet=quiet)
+    if result.limit in FAILURES and not quiet:
+        say("The model could not do it: try another one with -m, or --strategy mapreduce.")
+    elif resumable and result.stop_reason not in BY_ITSELF and not quiet:
+        say(how_to_go_on(result.run_id, MORE_OF.get(result.limit or result.stop_reason)))
+    return EXIT_CODES[result.stop_reason]
+
+
+def _say_why_it_ended(result: RunResult, *, quiet: bool) -> None:
     if result.stop_reason == "error":
         say(f"Error: {result.detail or 'the run failed'}")
         if result.rejected_answer is not None:
             say(f"The last answer was: {result.rejected_answer}")
+    elif result.stop_reason == "passages":
+        if result.answer is None:
+            say(f"No answer: {result.detail}.")
     elif result.stop_reason != "answer" and not quiet:
         say(_why_it_stopped(result))
-    if resumable and result.stop_reason != "answer" and not quiet:
-        say(how_to_go_on(result.run_id, MORE_OF.get(result.limit or result.stop_reason)))
-    return EXIT_CODES[result.stop_reason]
 
 
 def how_to_go_on(run_id: str, more: str | None = None) -> str:
@@ -132,12 +159,32 @@ def how_to_go_on(run_id: str, more: str | None = None) -> str:
     return f"Continue with: rlm resume {run_id}" + (f" {more}" if more else "")
 
 
-def _show_answer(answer: str) -> None:
-    """Print harmless text to a terminal; elsewhere the exact bytes and a newline."""
-    if sys.stdout is not None and sys.stdout.isatty():
-        click.echo(harmless(answer))
-    else:
+def _told_apart(result: RunResult) -> str:
+    """Return the text of an answer; passages also name their file, and say what they are.
+
+    In the REPL one file is a text without a name, so the search could only count its lines.
+    """
+    answer = str(result.answer)
+    if result.stop_reason != "passages":
+        return answer
+    if result.citations and (file := result.citations[0].file):
+        answer = LINE_PLACE.sub(lambda found: f"{found[1]}{file}:", answer)
+    if answer.startswith("No language model"):
+        return answer
+    return f"{result.detail[:1].upper()}{result.detail[1:]}.\n\n{answer}"
+
+
+def _show_answer(answer: str, *, raw: bool = True) -> None:
+    """Print harmless text to a terminal, as Markdown if it is; elsewhere the exact bytes."""
+    if sys.stdout is None or not sys.stdout.isatty():
         click.echo(_exact(answer))
+        return
+    text = harmless(answer)
+    if not raw and os.environ.get("TERM", "dumb") != "dumb":
+        from rlm.cli._markdown import rendered
+
+        text = rendered(text, terminal_width()) or text
+    click.echo(text)
 
 
 def _show_footnotes(result: RunResult, *, quiet: bool) -> None:

@@ -109,6 +109,7 @@ class Manner(Struct, frozen=True, kw_only=True):
     quiet: bool
     verbose: bool
     cite: bool = False
+    raw: bool = False
 
 
 class RunDisplay:
@@ -165,6 +166,7 @@ class RunDisplay:
             quiet=manner.quiet,
             resumable=self._watch.journaled,
             cite=manner.cite,
+            raw=manner.raw,
         )
 
     def leave_with(self, farewell: str) -> None:

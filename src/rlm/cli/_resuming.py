@@ -132,11 +132,16 @@ class ResumeOptions(Struct, frozen=True, kw_only=True):
     log_dir: Path | None
     quiet: bool
     verbose: bool
+    raw: bool = False
 
     @property
     def manner(self) -> Manner:
         return Manner(
-            as_json=self.as_json, log_dir=self.log_dir, quiet=self.quiet, verbose=self.verbose
+            as_json=self.as_json,
+            log_dir=self.log_dir,
+            quiet=self.quiet,
+            verbose=self.verbose,
+            raw=self.raw,
         )
 
     def limits(self) -> dict[str, Any]:
@@ -152,6 +157,7 @@ class ResumeOptions(Struct, frozen=True, kw_only=True):
 
 def resume_run(kept: Archive, run: RunFile, options: ResumeOptions) -> int:
     """Continue a run, show the answer, and return the exit code."""
+    run.check_writer()
     facts = facts_of(kept, run)
     recipe = recipe_of(facts)
     manner = replace(options.manner, cite=CITE_LINE in recipe.config.prologue)
@@ -159,7 +165,8 @@ def resume_run(kept: Archive, run: RunFile, options: ResumeOptions) -> int:
     result = kept.answered(run)  # From the record alone, without a key or the context.
     if result is not None:
         if not options.quiet:
-            say(f"Run {facts.run_id} already has an answer:")
+            what = "an answer" if result.stop_reason == "answer" else "its passages"
+            say(f"Run {facts.run_id} already has {what}:")
         if recipe.answer_schema is not None and result.answer_json is not None:
             result = replace(result, answer=_value(result.answer_json))
     else:
@@ -238,6 +245,7 @@ def fork_run(
     """Fork a run and continue; return the exit code."""
     kept = archive()
     run = find_run(kept, name)
+    run.check_writer()
     facts = facts_of(kept, run)
     if not only_make:
         recipe_of(facts).check(facts)

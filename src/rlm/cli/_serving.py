@@ -114,6 +114,7 @@ def run_server(options: Options) -> None:
     tokens = read_tokens(options.tokens_file, options.tokens)
     check_address(options.host, bool(tokens))
     settings = dotenv.settings(os.environ, Path.cwd())
+    settings.defaults.check_limits()
     folder, problem = where_to_journal(settings.variables, wanted=True)
     if folder is None:
         why = problem or "RLM_JOURNAL is off"
@@ -182,6 +183,8 @@ def _choices(options: Options, settings: dotenv.Settings) -> list[Choice]:
             options.sub_model,
             variables,
             lambda: find_servers(variables, doubtful),
+            settings.defaults,
+            doubtful,
         )
         for model in asked
     ]
@@ -194,8 +197,9 @@ def _engines(
     variables, doubtful = settings.variables, settings.taken
     by_name = {choice.model: choice for choice in choices}
     found = setup_code_of(options.setup_code, dict(options.environment_options))
+    usual = make_environment(options.environment, found["environment_kwargs"])
     environments = {
-        options.environment: make_environment(options.environment, found["environment_kwargs"]),
+        usual.name: usual,  # What `auto` chose, under its own name.
         **{name: make_environment(name, {}) for name in options.environments},
     }
 

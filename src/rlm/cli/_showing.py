@@ -298,7 +298,7 @@ def _chosen(trajectory: Trajectory, recorded: Recorded) -> list[RunOutline]:
     ]
     if found or not outlines:
         if not found:
-            raise ConfigError(f"no event of a run is in {recorded.path} yet")
+            raise ConfigError(f"{recorded.path} does not contain any events of a run yet")
         return found
     raise ConfigError(f"run {recorded.run_id} is not in {recorded.path}; leave out its last part")
 
@@ -399,7 +399,8 @@ def _show_answer(ended: RunEnded) -> None:
     if ended.answer is None:
         click.echo(f"No answer: {one_line(ended.detail or ended.error or ended.stop_reason)}")
         return
-    click.echo(f"Answer ({one_line(ended.answer_source)}):")
+    what = "Passages" if ended.stop_reason == "passages" else "Answer"
+    click.echo(f"{what} ({one_line(ended.answer_source)}):")
     click.echo(harmless(ended.answer[:ANSWER_CHARS]))
     if len(ended.answer) > ANSWER_CHARS:
         click.echo(f"… ({len(ended.answer):,} characters in all; --json prints them)")

@@ -23,6 +23,7 @@ from typing import Any
 from msgspec import Struct
 
 import rlm
+from rlm._util.signals import listen
 from rlm.api import RLM
 from rlm.bench.trial_runs import TrialRuns
 from rlm.cli import dotenv
@@ -157,7 +158,7 @@ def serve(recorded: str | None, options: Options) -> None:
 
 async def _serve(server: ViewerServer, page: str, *, opens: bool) -> None:
     ended = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
+    listen((signal.SIGTERM,), ended.set)
     async with server:
         say(f"Viewer: {server.url}{page} (Ctrl-C ends it)")
         with opened(f"{server.url}{page}") if opens else nullcontext():

@@ -1,5 +1,6 @@
 """`rlm ask`: one question about files, folders, or piped input."""
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from rlm.cli._options import (
     model_option,
     price_option,
     quiet_option,
+    raw_option,
     setup_code_option,
     strategy_option,
     sub_model_option,
@@ -31,12 +33,14 @@ Examples:
   rlm ask "List the suppliers." -f report.txt --schema suppliers.json
 
 \b
-Exit codes: 0 an answer, 1 an error, 2 wrong usage, 3 a limit, 130 Ctrl-C.
+Exit codes: 0 an answer, 1 an error, 2 wrong usage, 3 a limit, 4 only passages
+(no language model is configured), 130 Ctrl-C.
 """
 
 
 @click.command(epilog=EXAMPLES)
 @click.argument("query")
+@click.argument("others", nargs=-1, expose_value=True, metavar="")
 @click.option(
     "-f",
     "--file",
@@ -101,14 +105,25 @@ Exit codes: 0 an answer, 1 an error, 2 wrong usage, 3 a limit, 130 Ctrl-C.
     help="Do not record this run, which then cannot be resumed (as RLM_JOURNAL=0).",
 )
 @click.option("--view", is_flag=True, help="Show the run in a browser while it is in progress.")
+@raw_option
 @quiet_option
 @verbose_option
 @click.pass_context
-def ask(ctx: click.Context, /, query: str, **given: Any) -> None:
+def ask(ctx: click.Context, /, query: str, others: tuple[str, ...], **given: Any) -> None:
     """Ask QUERY about the given files, or about piped input."""
     from rlm.cli._asking import Options, answer
 
+    if others:
+        raise click.UsageError(_meant(query, others), ctx)
     if not query.strip():
         raise click.UsageError("QUERY is empty", ctx)
     exclusive(ctx, quiet=given["quiet"], verbose=given["verbose"])
     ctx.exit(answer(query, Options(**given)))
+
+
+def _meant(query: str, others: tuple[str, ...]) -> str:
+    """Say what was probably meant by arguments after the query."""
+    if any(Path(each).exists() or "*" in each for each in others):
+        files = " ".join(f"-f {shlex.quote(each)}" for each in others)
+        return f"files follow -f: rlm ask {shlex.quote(query)} {files}"
+    return f"put the query in quotes: rlm ask {shlex.quote(' '.join((query, *others)))}"

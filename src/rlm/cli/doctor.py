@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 __all__ = ["doctor"]
 
 SHOWN_MODELS = 5
+ADVICE = ". Use environment='auto'"
+"""What `local` adds to its problem; here it is clear."""
 
 
 @click.command(short_help="Check this installation: models, keys, sandbox.")
@@ -48,10 +50,10 @@ def findings(settings: "Settings") -> dict[str, Any]:
     from rlm.cli._models import find_servers
 
     servers = find_servers(settings.variables, settings.taken)
-    model = _checks.check_model(settings.variables, servers)
-    local = _checks.check_environment("local")
+    model = _checks.check_model(settings.variables, servers, settings.defaults, settings.taken)
+    auto = _checks.check_auto()
     found: dict[str, Any] = {
-        "ok": model.problem is None and local.works,
+        "ok": model.problem is None and auto.chosen is not None,
         "version": rlm.__version__,
         "distribution": distribution.own_name(),
         "other_distributions": distribution.strangers(),
@@ -64,13 +66,24 @@ def findings(settings: "Settings") -> dict[str, Any]:
             "taken": list(settings.taken),
             "ignored": dict(settings.ignored),
         },
+        "settings": {
+            "user": str(settings.defaults.user.path) if settings.defaults.user.values else None,
+            "project": settings.defaults.project.path and str(settings.defaults.project.path),
+            "ignored": dict(settings.defaults.project.ignored),
+            "stored_keys": sorted(settings.defaults.stored),
+            "notice": settings.notice,
+        },
         "servers": msgspec.to_builtins(servers),
-        "environments": {"local": msgspec.to_builtins(local)},
+        "environment": auto.chosen,
+        "environments": msgspec.to_builtins(auto.candidates),
         "extras": _checks.check_extras(),
         "adapters": _checks.check_adapters(),
         "plugins": _checks.check_plugins(),
     }
-    advice = [*_checks.check_settings(settings.variables), *_checks.check_windows(servers)]
+    advice = [
+        *_checks.check_settings(settings.variables, settings.defaults),
+        *_checks.check_windows(servers),
+    ]
     return {**found, "to_do": to_do(found, advice)}
 
 
@@ -78,6 +91,7 @@ def to_do(found: dict[str, Any], advice: Sequence[str] = ()) -> list[str]:
     """Return what to do next, most important first."""
     from rlm._util.distribution import install_command
     from rlm.cli._checks import EXTRAS
+    from rlm.environments.auto import nothing_isolates
 
     todo = []
     if others := found["other_distributions"]:
@@ -86,13 +100,15 @@ def to_do(found: dict[str, Any], advice: Sequence[str] = ()) -> list[str]:
             f"{' and '.join(others)} also installed files into the package rlm, so either may be "
             f"broken: pip uninstall {' '.join(others)} {own}, then install {own} again"
         )
-    if problem := found["environments"]["local"]["problem"]:
-        todo.append(f"The environment 'local' does not work, so code cannot run: {problem}")
+    if found["environment"] is None:
+        problems = {name: each["problem"] for name, each in found["environments"].items()}
+        todo.append(f"Code cannot run: {nothing_isolates(problems)}")
     if problem := found["model"]["problem"]:
         todo.append(f"{problem} (or choose another model with -m or RLM_MODEL)")
     if found["model"]["fallback"]:
         todo.append(
-            "For a real model, set a key such as OPENAI_API_KEY, or RLM_MODEL=provider/model."
+            "For a real model, run `rlm setup`, set a key such as OPENAI_API_KEY, or set "
+            "RLM_MODEL=provider/model."
         )
     todo += [*advice]
     todo += [
@@ -105,17 +121,21 @@ def to_do(found: dict[str, Any], advice: Sequence[str] = ()) -> list[str]:
 
 def report(found: dict[str, Any]) -> list[tuple[str, str]]:
     """Return the findings as named lines for people."""
+    from rlm.wiring.registry import OFFLINE_MODEL
+
     model = found["model"]
     sub = "" if model["sub_model"] == model["default"] else f"; calls: {model['sub_model']}"
     works = "`rlm ask` is ready to use." if found["ok"] else "`rlm ask` would fail."
+    if found["ok"] and model["default"] == OFFLINE_MODEL:
+        works = "`rlm ask` lists passages; for answers, run `rlm setup`."
     return [
         ("rlm", f"{found['version']}, Python {found['python']}, {found['platform']}"),
         ("model", f"{model['default']}, because {model['why']}{sub}"),
-        ("keys", _join_names(found["keys"], "set", "not set")),
+        ("keys", _keys(found["keys"])),
         (".env", _dotenv(found["dotenv"])),
+        ("settings", _settings(found["settings"])),
         *(("server", _server(server)) for server in found["servers"]),
-        ("environment", _environment("local", found["environments"]["local"])),
-        *(("", f"not active here: {text}") for text in found["environments"]["local"]["missing"]),
+        *_environments(found["environment"], found["environments"]),
         ("extras", _join_names(found["extras"], "installed", "not installed")),
         ("adapters", adapters_line(found["adapters"])),
         *(("plugin", plugin_line(each)) for each in found["plugins"]),
@@ -124,11 +144,29 @@ def report(found: dict[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-def _environment(name: str, facts: dict[str, Any]) -> str:
+def _keys(facts: dict[str, bool]) -> str:
+    names = [name for name, is_set in facts.items() if is_set]
+    return ", ".join(names) if names else "none; `rlm keys set PROVIDER` stores one"
+
+
+def _environments(chosen: str | None, found: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return what `auto` chooses, then a line for every candidate."""
+    lines = [("environment", f"{chosen} (auto)" if chosen else "auto finds none here")]
+    names = list(found)
+    for name, facts in found.items():
+        is_later = chosen is not None and names.index(name) > names.index(chosen)
+        lines.append(("", f"{name}: {'not needed here; ' * is_later}{_candidate(facts)}"))
+        lines += [("", f"not active in {name}: {text}") for text in facts["missing"]]
+    return lines
+
+
+def _candidate(facts: dict[str, Any]) -> str:
+    if facts["works"] is None:
+        return "not tried"
     if not facts["works"]:
-        return f"{name} does not work"
+        return f"does not work: {facts['problem'].partition(ADVICE)[0]}"
     layers = f"; layers: {', '.join(facts['layers'])}" if facts["layers"] else ""
-    return f"{name} works{layers}"
+    return f"works{layers}"
 
 
 def _join_names(facts: dict[str, bool], yes: str, no: str) -> str:
@@ -161,6 +199,15 @@ def _dotenv(facts: dict[str, Any]) -> str:
     taken = ", ".join(facts["taken"]) or "nothing"
     ignored = "".join(f"; {name} ignored: {why}" for name, why in facts["ignored"].items())
     return f"{facts['path']}, taken: {taken}{ignored}"
+
+
+def _settings(facts: dict[str, Any]) -> str:
+    files = [each for each in (facts["user"], facts["project"]) if each]
+    text = " and ".join(files) or "none"
+    text += "".join(f"; {name} ignored: {why}" for name, why in facts["ignored"].items())
+    if facts["stored_keys"]:
+        text += f"; stored keys: {', '.join(facts['stored_keys'])}"
+    return f"{text}; {facts['notice']}" if facts["notice"] else text
 
 
 def _server(facts: dict[str, Any]) -> str:

@@ -1,7 +1,8 @@
-"""Settings from a `.env` file in the working folder, read by commands and never by an import.
+"""The variables of commands: the environment, a `.env` in the working folder, and stored keys.
 
 The file may belong to a cloned repository. So it can set only rlm's own variables, the real
-environment takes precedence, and an address in it never receives a key from elsewhere.
+environment takes precedence, an address in it never receives a key from elsewhere, and it names
+only models of known providers. Commands say what they took from it.
 """
 
 import re
@@ -9,8 +10,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from rlm.clients._aws import REGION_VARIABLES
+from rlm.settings.configuration import Defaults
+from rlm.settings.keys import stored_keys
+from rlm.settings.schema import is_service
 from rlm.wiring.registry import PROVIDERS
 
 __all__ = ["Settings", "merge", "parse", "settings"]
@@ -30,19 +35,44 @@ AWS_VARIABLES = frozenset(
 
 ADDRESS_VARIABLES = {name for each in PROVIDERS.values() for name in each.base_url_variables}
 
+MODEL_VARIABLES = ("RLM_MODEL", "RLM_SUB_MODEL")
+ONLY_ENVIRONMENT = frozenset({"RLM_JOURNAL", "RLM_STATE_DIR", "RLM_CONFIG_DIR"})
+"""Whether and where something is kept, which a stranger's file does not decide."""
+
 
 class Settings(Struct, frozen=True):
-    """The variables that commands use, and what a `.env` contributed."""
+    """The variables that commands use, and what a `.env` and the key store contributed.
+
+    `defaults` are the settings of the user and of the project; `notice` is about the key store.
+    """
 
     variables: dict[str, str]
     path: str | None = None
     taken: tuple[str, ...] = ()
     ignored: dict[str, str] = field(default_factory=dict)
+    defaults: Defaults = field(default_factory=Defaults)
+    notice: str | None = None
+
+    def notices(self) -> list[str]:
+        """Return what the user should know: what a `.env` set, and what of it was ignored."""
+        lines = [f"{name} of {self.path} is ignored: {why}." for name, why in self.ignored.items()]
+        return [f"{self.path} sets {', '.join(self.taken)}.", *lines] if self.taken else lines
 
 
 def settings(environ: Mapping[str, str], folder: Path) -> Settings:
-    """Return the environment, with what the folder's `.env` may add."""
-    path = folder / ".env"
+    """Return the environment, with what the folder's `.env` and the key store may add."""
+    stored, notice = stored_keys(environ)
+    found = _from_file(environ, folder / ".env", stored)
+    used = {name: value for name, value in stored.items() if not found.variables.get(name)}
+    return replace(
+        found,
+        variables={**found.variables, **used},
+        defaults=Defaults.read(environ, folder, used),
+        notice=notice,
+    )
+
+
+def _from_file(environ: Mapping[str, str], path: Path, stored: Mapping[str, str]) -> Settings:
     if not path.is_file():
         return Settings(dict(environ))
     try:
@@ -53,7 +83,7 @@ def settings(environ: Mapping[str, str], folder: Path) -> Settings:
     if len(text) > LARGEST_BYTES:
         reason = f"it has more than {LARGEST_BYTES:,} bytes"
         return Settings(dict(environ), str(path), (), {".env": reason})
-    return merge(environ, parse(text.decode("utf-8-sig", "replace")), str(path))
+    return merge(environ, parse(text.decode("utf-8-sig", "replace")), str(path), stored)
 
 
 def parse(text: str) -> dict[str, str]:
@@ -73,12 +103,26 @@ def _value(written: str) -> str:
     return COMMENT.sub("", written).strip()
 
 
-def merge(environ: Mapping[str, str], found: Mapping[str, str], path: str) -> Settings:
+def merge(
+    environ: Mapping[str, str],
+    found: Mapping[str, str],
+    path: str,
+    stored: Mapping[str, str] | None = None,
+) -> Settings:
     """Return the environment, plus the settings of the file that are allowed."""
     ours = {name: value for name, value in found.items() if value and _is_ours(name)}
     new = {name: value for name, value in ours.items() if not environ.get(name)}
     ignored = {name: "the environment sets it" for name in ours if name not in new}
-    merged = {**environ, **new}
+    # An empty variable hides no stored key: `settings` fills it with that key.
+    merged = {**(stored or {}), **{n: value for n, value in environ.items() if value}, **new}
+    for name in MODEL_VARIABLES:
+        if name in new and not is_service(new[name]):
+            ignored[name] = (
+                "a .env may name only models of known providers, not programs, files, plugins or "
+                "aliases; use -m or rlm config"
+            )
+    for name in sorted(new.keys() & ONLY_ENVIRONMENT):
+        ignored[name] = "a .env can't set it; set it in the environment"
     for name in sorted(new.keys() & ADDRESS_VARIABLES):
         if not _has_key_beside_it(name, merged, new):
             ignored[name] = "an address is taken only with its provider's key from the same file"
@@ -87,8 +131,8 @@ def merge(environ: Mapping[str, str], found: Mapping[str, str], path: str) -> Se
 
 
 def _is_ours(name: str) -> bool:
-    known = KEY_VARIABLES | ADDRESS_VARIABLES | AWS_VARIABLES
-    return name.startswith("RLM_") or name in known
+    known = KEY_VARIABLES | ADDRESS_VARIABLES | AWS_VARIABLES | ONLY_ENVIRONMENT
+    return name in MODEL_VARIABLES or name in known
 
 
 def _has_key_beside_it(

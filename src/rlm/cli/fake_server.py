@@ -56,7 +56,7 @@ Examples:
     help="Delay every answer by this many milliseconds, besides its own delay.",
 )
 @click.option("--loop", is_flag=True, help="Start the script again when it is used up.")
-@click.option("--quiet", is_flag=True, help="Do not print a line per request.")
+@click.option("-q", "--quiet", is_flag=True, help="Do not print a line per request.")
 def fake_server(
     script: Path, port: int, host: str, latency_ms: float, loop: bool, quiet: bool
 ) -> None:

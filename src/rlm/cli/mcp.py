@@ -87,7 +87,7 @@ _RUNS = (
     click.option("--sub-model", help="The model for calls from cells (default: the model)."),
     click.option("--no-sampling", is_flag=True, help="Never use the client's own model."),
     click.option(
-        "--environment", default="local", show_default=True, help="Where model-written code runs."
+        "--environment", default="auto", show_default=True, help="Where model-written code runs."
     ),
     click.option(
         "--environment-option",
@@ -167,6 +167,7 @@ def to_serve(command: Command) -> Command:
 EXAMPLES = """\b
 Examples:
   rlm mcp install --client cursor --root .
+  rlm mcp install --client claude-code --root docs --global
   rlm mcp --root . --show-names
   rlm mcp --root code=src --root docs --deny '*.sql'
   rlm mcp --root . --http --token-file tokens.txt --host 0.0.0.0
@@ -241,19 +242,30 @@ def mcp(ctx: click.Context, /, **given: Any) -> None:
 @click.option(
     "--project",
     type=click.Path(path_type=Path, file_okay=False),
-    help="The folder of a project (default: the configuration for all projects).",
+    help="The folder of a project (default: the project of this folder, if it is in one).",
 )
-@click.option("--show-names", is_flag=True, help="Let the client's gateway show names of files.")
+@click.option("--global", "everywhere", is_flag=True, help="Write it for all projects.")
+@click.option(
+    "--show-names/--hide-names",
+    default=None,
+    help="Whether the client's gateway shows the names of files in --root (default: it does).",
+)
 @click.option("--remove", is_flag=True, help="Remove the gateway from the configuration.")
 @click.option("--dry-run", is_flag=True, help="Print what would be written, without writing it.")
 @click.pass_context
 def install(ctx: click.Context, /, **given: Any) -> None:
-    """Write the gateway into the configuration of a client: for all projects, or for --project.
+    """Write the gateway into the configuration of a client.
 
-    The rest of the file stays as it is, including comments, and a copy is kept beside it.
+    In a project it is written for that project, if the client knows projects; elsewhere, and with
+    --global, for all of them. The rest of the file stays as it is, including comments, and a copy
+    is kept beside it.
     """
     from rlm.cli._mcp_install import Wanted, install_into
 
+    if given["everywhere"] and given["project"] is not None:
+        raise click.UsageError("--global and --project exclude each other", ctx)
+    if given["show_names"] is not None and given["url"]:
+        raise click.UsageError("names are shown or hidden where the gateway of --url runs", ctx)
     if not given["remove"] and bool(given["roots"]) == bool(given["url"]):
         raise click.UsageError("give --root for a gateway here, or --url for one elsewhere", ctx)
     ctx.exit(install_into(Wanted(**given)))
@@ -275,7 +287,7 @@ def install(ctx: click.Context, /, **given: Any) -> None:
 @click.option(
     "--project",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Also check the configuration of this project.",
+    help="Also check the configuration of this project (default: that of this folder).",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as one JSON object.")
 @click.pass_context

@@ -19,10 +19,28 @@ Examples:
   rlm models
   rlm models gpt-4.1
   rlm models 'groq/*' --json
+  rlm models pull qwen3:8b
 """
 
 
-@click.command(epilog=EXAMPLES, short_help="List the models that can be used here.")
+class Models(click.Group):
+    """A group whose own argument is optional: the name of a command is not taken for it."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] in self.commands:
+            ctx.allow_interspersed_args = False
+            args = ["", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(
+    cls=Models,
+    epilog=EXAMPLES,
+    short_help="List the models that can be used here.",
+    invoke_without_command=True,
+    context_settings={"allow_interspersed_args": True},
+    subcommand_metavar="[pull NAME]",
+)
 @click.argument("pattern", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as one JSON object.")
 @click.pass_context
@@ -34,7 +52,9 @@ def models(ctx: click.Context, pattern: str | None, as_json: bool) -> None:
     """
     from rlm.cli import dotenv
 
-    if pattern is not None:
+    if ctx.invoked_subcommand is not None:
+        return
+    if pattern:
         ctx.exit(_search(pattern, as_json))
     found = findings(dotenv.settings(os.environ, Path.cwd()))
     if as_json:
@@ -43,21 +63,35 @@ def models(ctx: click.Context, pattern: str | None, as_json: bool) -> None:
         _show(found)
 
 
+@models.command(short_help="Download a model to the Ollama server on this machine.")
+@click.argument("name")
+@click.pass_context
+def pull(ctx: click.Context, name: str) -> None:
+    """Download the model NAME, such as qwen3:8b, to the Ollama server on this machine.
+
+    An interrupted download goes on where it was.
+    """
+    from rlm.cli import dotenv
+    from rlm.cli._pulling import pull_model
+
+    ctx.exit(pull_model(name, dotenv.settings(os.environ, Path.cwd())))
+
+
 def findings(settings: "Settings") -> dict[str, Any]:
     """Return everything that can be used, as plain data."""
     import msgspec
 
     from rlm import models
     from rlm.cli import _checks
-    from rlm.cli._models import find_servers
+    from rlm.cli._models import find_programs, find_servers
 
     variables = settings.variables
     servers = find_servers(variables, settings.taken)
-    used = _checks.check_model(variables, servers)
+    used = _checks.check_model(variables, servers, settings.defaults, settings.taken)
     rows = _usable(variables, servers)
     for name in dict.fromkeys((used.default, used.sub_model)):
         if all(row["model"] != name for row in rows):
-            rows.insert(0, _facts(name, _info(name), "RLM_MODEL or RLM_SUB_MODEL"))
+            rows.insert(0, _facts(name, _info(name), "your settings"))
     return {
         "used": msgspec.to_builtins(used),
         "models": [{**row, "used": row["model"] == used.default} for row in rows],
@@ -65,7 +99,11 @@ def findings(settings: "Settings") -> dict[str, Any]:
         "servers": msgspec.to_builtins(servers),
         "adapters": _checks.check_adapters(),
         "plugins": [each for each in _checks.check_plugins() if each["kind"] == "client"],
-        "advice": [*_checks.check_settings(variables), *_checks.check_windows(servers)],
+        "programs": find_programs(),
+        "advice": [
+            *_checks.check_settings(settings.variables, settings.defaults),
+            *_checks.check_windows(servers),
+        ],
         "table": _source(models.source()),
     }
 
@@ -94,11 +132,13 @@ def _info(model: str) -> "ModelInfo":
     from rlm import models
     from rlm.clients.offline import INFO
     from rlm.errors import ConfigError
-    from rlm.wiring.registry import OFFLINE_MODEL, split_model
+    from rlm.wiring.registry import OFFLINE_MODEL, make_client, split_model
 
     if model == OFFLINE_MODEL:
         return INFO
     try:
+        if split_model(model)[0] == "command":
+            return make_client(model)[0].info(model)
         return models.about(*split_model(model))
     except ConfigError:
         return models.about("", model)
@@ -150,7 +190,8 @@ def _search(pattern: str, as_json: bool) -> int:
         say(f"From {source.name} {source.version}, {source.date}.")
     if not rows:
         return say(
-            f"Error: no known model fits {pattern!r}; one that is not known can still be used"
+            f"Error: no known model matches {pattern!r}; "
+            "you can still use one that is not in the table"
         )
     return 0
 
@@ -215,6 +256,9 @@ def _report(found: dict[str, Any]) -> list[tuple[str, str]]:
         lines.append(("no key for", ", ".join(without)))
     if silent:
         lines.append(("no server", ", ".join(silent)))
+    if found["programs"]:
+        names = ", ".join(found["programs"])
+        lines.append(("programs", f"{names} can answer too: `rlm setup`, or -m 'command/…'"))
     lines.append(("adapters", adapters_line(found["adapters"])))
     lines += [
         ("plugin", each["problem"] or f"{each['name']}/…, from {each['distribution']}")

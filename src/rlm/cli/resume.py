@@ -4,13 +4,19 @@ from typing import Any
 
 import click
 
-from rlm.cli._options import exclusive, of_going_on, recorded_argument, run_argument
+from rlm.cli._options import (
+    exclusive,
+    of_going_on,
+    recorded_argument,
+    run_argument,
+    run_or_last_argument,
+)
 
 __all__ = ["fork", "replay", "resume"]
 
 RESUME_EXAMPLES = """\b
 Examples:
-  rlm resume last
+  rlm resume
   rlm resume 5d41402a --max-steps 60
   rlm resume 20261115-093000-123-5d41402a --json
 
@@ -20,17 +26,17 @@ Exit codes are those of `rlm ask`.
 
 
 @click.command(epilog=RESUME_EXAMPLES)
-@run_argument
+@run_or_last_argument
 @of_going_on
 @click.pass_context
 def resume(ctx: click.Context, /, run: str, **given: Any) -> None:
     """Continue a run that was interrupted.
 
     It may have been killed, cancelled with Ctrl-C, ended by an error, or stopped at a limit. RUN is
-    the id of a run, the first or last part of it, or the word last; `rlm runs` lists them. The
-    query, context, models and settings come from the record; keys and addresses come from the
-    environment, as for `rlm ask`. Replies that were paid for are not requested again. A run that
-    has an answer prints it again, at no cost.
+    the id of a run, the first or last part of it, or the word last, which is also meant if it is
+    left out; `rlm runs` lists them. The query, context, models and settings come from the record;
+    keys and addresses come from the environment, as for `rlm ask`. Replies that were paid for are
+    not requested again. A run that has an answer prints it again, at no cost.
     """
     from rlm.cli._records import archive, find_run
     from rlm.cli._resuming import ResumeOptions, resume_run

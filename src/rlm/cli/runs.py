@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from rlm.cli._options import above_zero, complete_runs, recorded_argument
+from rlm.cli._options import above_zero, complete_runs, recorded_argument, recorded_or_last_argument
 
 __all__ = ["export", "rm", "runs", "show"]
 
@@ -19,7 +19,7 @@ Statuses: running; interrupted (its process was killed); answer, steps, limit,
 cancelled or error, as the run ended. All but running and answer can be resumed.
 """
 
-STATUSES = ("running", "interrupted", "answer", "steps", "limit", "cancelled", "error")
+STATUSES = ("running", "interrupted", "answer", "passages", "steps", "limit", "cancelled", "error")
 
 
 @click.command(epilog=RUNS_EXAMPLES)
@@ -52,15 +52,15 @@ def runs(as_json: bool, every: bool, number: int, status: str | None) -> None:
 
 SHOW_EXAMPLES = """\b
 Examples:
-  rlm show last
-  rlm show last --step 2
+  rlm show
+  rlm show --step 2
   rlm show logs/rlm_20261115-093000-123-5d41402a.jsonl
-  rlm show last --json | jq -r 'select(.type == "call_ended") | .reply'
+  rlm show 5d41402a --json | jq -r 'select(.type == "call_ended") | .reply'
 """
 
 
 @click.command(epilog=SHOW_EXAMPLES)
-@recorded_argument
+@recorded_or_last_argument
 @click.option(
     "--step",
     type=click.IntRange(min=0),
@@ -75,8 +75,9 @@ Examples:
 def show(recorded: str, step: int | None, as_json: bool) -> None:
     """Show what a run did, step by step.
 
-    RUN is the id of a run, the first or last part of it, or the word last; the id of a
-    child run works too. LOG is a file or folder written by --log-dir or RLMLogger.
+    RUN is the id of a run, the first or last part of it, or the word last, which is also meant if
+    it is left out; the id of a child run works too. LOG is a file or folder written by --log-dir
+    or RLMLogger.
     """
     from rlm.cli import _showing
 

@@ -145,7 +145,7 @@ Then, with any client of OpenAI's interface:
     help="An origin of web pages that may send requests; may be repeated.",
 )
 @click.option("--view", is_flag=True, help="Show the viewer of all runs at the same port.")
-@click.option("--quiet", is_flag=True, help="Do not print a line per request.")
+@click.option("-q", "--quiet", is_flag=True, help="Do not print a line per request.")
 def serve(**given: Any) -> None:
     """Serve chat completions, responses, files and background runs over HTTP.
 

@@ -3,7 +3,8 @@
 `OpenAICompatClient` speaks chat completions; `ResponsesClient`, `AnthropicClient`, `GeminiClient`
 and `ConverseClient` (Bedrock) speak their providers' own dialects, and `GenericChatClient` a
 dialect you describe.
-`CallableClient` calls your function; `LiteLLMClient`, `LLMClient` and `GGUFClient` call a library.
+`CallableClient` calls your function, `CommandClient` runs a program; `LiteLLMClient`, `LLMClient`
+and `GGUFClient` call a library.
 `OfflineClient` finds answers by search, without a model. Modules are imported on first use.
 
 `BaseLM` and `get_client` are those of the reference engine.
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from rlm.clients.anthropic import AnthropicClient
     from rlm.clients.base_lm import BaseLM, get_client
     from rlm.clients.callable import CallableClient
+    from rlm.clients.command import CommandClient
     from rlm.clients.compatible import OpenAICompatClient
     from rlm.clients.converse import ConverseClient
     from rlm.clients.gemini import GeminiClient
@@ -31,6 +33,7 @@ __all__ = [
     "AnthropicClient",
     "BaseLM",
     "CallableClient",
+    "CommandClient",
     "ConverseClient",
     "GGUFClient",
     "GeminiClient",
@@ -49,6 +52,7 @@ __getattr__, __dir__ = on_demand(
         "AnthropicClient": "anthropic",
         "BaseLM": "base_lm",
         "CallableClient": "callable",
+        "CommandClient": "command",
         "ConverseClient": "converse",
         "GGUFClient": "gguf",
         "GeminiClient": "gemini",

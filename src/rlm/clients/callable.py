@@ -44,7 +44,10 @@ class CallableClient:
         identity: str | None = None,
     ) -> None:
         if not callable(function):
-            raise ConfigError(f"a model must be a function, not {type(function).__name__}")
+            kind = type(function).__name__
+            raise ConfigError(
+                f"a model is a name such as 'openai/gpt-5-mini', a client or a function, not {kind}"
+            )
         if threads < 1:
             raise ConfigError(f"threads must be 1 or more, not {threads}")
         self.identity = identity

@@ -1,9 +1,10 @@
-"""The offline model: an extractive stand-in, not a language model. It needs no key and no download.
+"""The offline model: a search for passages, not a language model. It needs no key and no download.
 
-It takes part in the real loop. As the model of a run it writes short cells that search the context
-inside the sandbox, and submits what a call over the best passage answers; as the model of such a
-call it quotes the sentence that fits the question best. It never writes a sentence about the
-context itself.
+It takes part in the real loop. As the model of a run it writes two short cells: one searches the
+context with `ctx.search`, the other submits the best passages with their places, below a line that
+says what they are. As the model of a call over a text it quotes the sentence that fits the question
+best. It never writes a sentence about the context itself. Its runs end with `passages`, never with
+`answer`.
 """
 
 import asyncio
@@ -13,14 +14,23 @@ from collections.abc import AsyncGenerator
 from msgspec.structs import replace
 
 from rlm.clients._estimate import capped_reply, message_text, request_text, usage_of, word_by_word
-from rlm.clients._quoting import Question, quote, stems_of
+from rlm.clients._quoting import Question, quote
 from rlm.messages import Message, ModelInfo, Price, Reply, Request, ToolCall
 
-__all__ = ["MODEL", "NOT_FOUND", "OfflineClient", "answer_prompt", "query_of"]
+__all__ = ["MODEL", "NOT_FOUND", "OfflineClient", "answer_prompt", "query_of", "search_query"]
 
 MODEL = "offline/extractive"
-INFO = ModelInfo(window_tokens=128_000, price=Price(0.0, 0.0))
-PREFIX = "Offline extractive stand-in, not a language model:"
+INFO = ModelInfo(window_tokens=128_000, price=Price(0.0, 0.0), is_language_model=False)
+PREFIX = "Search without a language model:"
+GET_A_MODEL = "For answers, run `rlm setup` or set a key such as OPENAI_API_KEY."
+PASSAGES = (
+    "No language model is configured. These are the best passages found by search, not an answer.\n"
+    f"{GET_A_MODEL}"
+)
+NO_PASSAGES = (
+    "No language model is configured, and the search found no passage for this question.\n"
+    f"{GET_A_MODEL}"
+)
 NOT_FOUND = "NOT FOUND"
 NO_TEXT = (
     "NOT FOUND: the offline stand-in can only quote from a text, and this request has none. "
@@ -43,49 +53,25 @@ if len(ctx) > 3000:
     print("...")
     print(tail(3000))"""
 
-PASSAGE_OF_TEXT = "return ctx.slice(place - 200, place + 600)"
-PASSAGE_OF_FILES = """\
-# ctx reads files as JSON: turn it back into lines, without the names.
-    text = ctx.slice(place - 200, place + 600)
-    text = re.sub(r'(?:^\\{|", )"[^"\\\\]*": "', "\\n", text)
-    return text.replace("\\\\n", "\\n").replace('\\\\"', '"').removesuffix('"}')"""
 SEARCH = """\
-import re
-
-def passage(place):
-    {passage}
-
-# Look at the context, and find where it speaks of the subject.
-print(ctx.describe())
-matches = ctx.find({pattern}, regex=True, case_sensitive=False, max_matches=100_000)
-places = sorted({{start // 400 * 400 for start, end, text in matches}})
-print(f"matches: {{len(matches):,}}, places: {{len(places):,}}")
-
-# Read the places that hold most of the question's words.
-words = re.compile({words}, re.IGNORECASE)
-places.sort(key=lambda place: -len(set(words.findall(passage(place)))))
-for place in places[:6]:
-    print(f"--- at {{place}}")
-    print(passage(place))
-print("---")"""
+passages = ctx.search({query}, k=5)
+print("passages found:", len(passages))
+print(passages)"""
 
 SUBMIT = """\
-question = {question}
-evidence = passage({place})
-reply = {call}
-print(f"The passage at {place:,} says: {{reply}}")
-if not reply.lower().startswith("not found"):
-    {cite}FINAL(reply)"""
-CITE = "cite(reply)\n    "
+for each in passages:
+    if each["start"] is not None:
+        cite(each["start"], each["end"], each["source"])
+FINAL({notice} + "\\n\\n" + str(passages))"""
 
 REPL_WORDS = re.compile(r"```repl|\bREPL\b|\bllm_query\b|\bFINAL(_VAR)?\b|execute_python")
 SUB_CALL = re.compile(r"\s*you are a sub-llm", re.IGNORECASE)
 ANSWER_NOW = re.compile(r"without code|no (more )?code|answer (the query )?now", re.IGNORECASE)
-ARE_FILES = re.compile(r"\ba dict of [\d,]+ files?, name to text\b")
 TASK_IN_CONTEXT = re.compile(r"task is in .{0,24}context", re.IGNORECASE)
-SEARCHED = re.compile(r"^matches: [\d,]+, places: [\d,]+$", re.MULTILINE)
-REFUSED = re.compile(r"^The passage at [\d,]+ says: not found", re.IGNORECASE | re.MULTILINE)
-PASSAGE = re.compile(r"^--- at (\d+)\n(.*?)\n(?=---)", re.MULTILINE | re.DOTALL)
+SEARCHED = re.compile(
+    r"^passages found: (?P<count>\d+)\n(?P<passages>.*?)(?=^stdout [\d.]+\S* chars \||\Z)",
+    re.MULTILINE | re.DOTALL,
+)
 
 QUERY = re.compile(r"^Query:\s*(.+?)\s*(?=\n\s*Context:|\Z)", re.MULTILINE | re.DOTALL)
 QUESTION = re.compile(r"^[ \t]*(?:question|query)[ \t]*:[ \t]*", re.IGNORECASE | re.MULTILINE)
@@ -100,7 +86,7 @@ NUMBERING = re.compile(r"^\s*(?:[-*•]|\[?\d+[\].):]|(?:answer|part|note) ?\d*:
 
 
 class OfflineClient:
-    """Answers by quoting: deterministic and free; without a match it says so."""
+    """Finds and quotes passages: deterministic and free; without a match it says so."""
 
     @classmethod
     def for_model(cls, model: str) -> "OfflineClient":
@@ -159,72 +145,37 @@ class _Step:
         shown = [each for each in request.messages[first + 1 :] if each.role in {"user", "tool"}]
         self.shown = "\n".join(message_text(message) for message in shown)
         self.last = message_text(request.messages[-1])
-        are_files = ARE_FILES.search(message_text(request.messages[first]))
-        self.passage = PASSAGE_OF_FILES if are_files else PASSAGE_OF_TEXT
-        self.is_to_cite = "`cite(" in message_text(request.messages[first])
-        system = "\n".join(message_text(m) for m in request.messages if m.role == "system")
-        self.may_start_children = "rlm_query(" in system
         if TASK_IN_CONTEXT.search(query) and TASK in self.shown:
             self.query = question_in(self.shown.split(TASK)[1] + "\n\n")
 
-    @property
-    def not_found(self) -> str:
-        return (
-            f"Not found: no passage of the context answers {self.query!r} "
-            "(searched by the offline extractive stand-in, which is not a language model)."
-        )
-
     def reply(self) -> Reply:
-        if ANSWER_NOW.search(PASSAGE.sub("", self.last)):
-            return capped_reply(self.request, self._from_passages()[1])
-        if SEARCHED.search(self.shown):
-            place, answer = self._from_passages()
-            if REFUSED.search(self.last):
-                place, answer = None, self.not_found
+        if ANSWER_NOW.search(SEARCHED.sub("", self.last)):
+            return capped_reply(self.request, self._from_what_was_printed())
+        if found := SEARCHED.search(self.shown):
             if self._tries("FINAL(") >= MAX_TRIES:
-                return self._final(answer)
-            if place is None:
-                return self._cell(f"FINAL({_literal(answer)})", "no passage answers the question.")
-            return self._cell(self._submission(place), f"the passage at {place:,} answers it.")
+                return self._final(self._from_what_was_printed())
+            if found["count"] == "0":
+                return self._cell(
+                    f"FINAL({_literal(NO_PASSAGES)})", "no passage fits the question."
+                )
+            code = SUBMIT.format(notice=_literal(PASSAGES))
+            return self._cell(code, f"I submit the {found['count']} best passages.")
         if TASK_IN_CONTEXT.search(self.query):
             return self._cell(LOOK, "the task is in the context, so I read it first.")
-        if self._tries("ctx.find(") >= MAX_TRIES:
-            return self._final(f"Not found: the search could not be run for {self.query!r}.")
-        return self._search()
-
-    def _search(self) -> Reply:
-        question = Question(self.query)
-        words = sorted(question.stems | question.related)
-        keys = sorted(question.keys, key=lambda key: -len(key.text))
-        if not keys:
-            words = words or sorted(stems_of(self.query))
-        pattern = keys[0].pattern if keys else "|".join(words)
-        ranked = "|".join([*(re.escape(key.text) for key in keys), *words])
-        topic = keys[0].text if keys else " ".join(words)
-        code = SEARCH.format(
-            passage=self.passage, pattern=_pattern(pattern), words=_pattern(ranked)
-        )
-        return self._cell(code, f"I look at the context and search it for {topic!r}.")
-
-    def _submission(self, place: int) -> str:
-        call = 'llm_query(f"Question: {question}\\n\\nPassage: {evidence}")'
-        if self.may_start_children:
-            call = "rlm_query(question, context=evidence)"
-        cite = CITE if self.is_to_cite and not _disclaimer(self.query) else ""
-        return SUBMIT.format(question=_literal(self.query), place=place, call=call, cite=cite)
+        query = search_query(self.query)
+        if not query or self._tries("ctx.search(") >= MAX_TRIES:
+            return self._final(NO_PASSAGES)
+        return self._cell(SEARCH.format(query=_literal(query)), "I look for the best passages.")
 
     def _tries(self, code: str) -> int:
         return sum(code in text for text in self.written)
 
-    def _from_passages(self) -> tuple[int | None, str]:
-        """Return the best passage that was printed, and what it answers."""
-        question = Question(self.query)
-        found = [(quote(question, text), int(at)) for at, text in PASSAGE.findall(self.shown)]
-        sure = [(each.score, -at, each.text) for each, at in found if each and each.sure]
-        if not sure:
-            return None, self.not_found
-        _, place, sentence = max(sure)
-        return -place, _disclaimer(self.query) + sentence
+    def _from_what_was_printed(self) -> str:
+        """Return the answer in words, from the passages that were printed."""
+        found = SEARCHED.search(self.shown)
+        if found is None or found["count"] == "0":
+            return NO_PASSAGES
+        return f"{PASSAGES}\n\n{found['passages'].strip()}"
 
     def _cell(self, code: str, why: str) -> Reply:
         if self._has_tool("execute_python"):
@@ -259,12 +210,6 @@ def _literal(text: str) -> str:
     return repr(text).replace("`", "\\x60")
 
 
-def _pattern(pattern: str) -> str:
-    """Return Python source for a regular expression that matches from the beginning of a word."""
-    whole = rf"\b(?:{pattern})" if "|" in pattern else rf"\b{pattern}"
-    return _literal(whole) if set(whole) & set('"`\n') else f'r"{whole}"'
-
-
 def _disclaimer(question: str) -> str:
     return ONLY_QUOTES if COUNTING.search(question) else ""
 
@@ -273,6 +218,18 @@ def query_of(text: str) -> str | None:
     """Return what follows `Query:` in a run's first message, up to the context's description."""
     found = QUERY.search(text)
     return question_in(found[1]) if found else None
+
+
+def search_query(question: str) -> str:
+    """Return what to search for: the question, with the names that a passage must hold in quotes.
+
+    Empty if it has no words.
+    """
+    query = " ".join(question.replace('"', " ").split())
+    for key in Question(question).keys:
+        if not key.weak and key.text in query:
+            query = query.replace(key.text, f'"{key.text}"', 1)
+    return query if re.search(r"[^\W_]", query) else ""
 
 
 def question_in(text: str) -> str:

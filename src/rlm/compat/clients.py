@@ -182,7 +182,7 @@ class ModelClient(BaseLM):
             models=(),
             settings=ModelSettings.of(None, None, None, options, os.environ),
             policy=CallPolicy(),
-            environment="local",
+            environment="auto",
             environment_kwargs=None,
             tools=None,
             sub_tools=None,

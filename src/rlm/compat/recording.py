@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from rlm._util.notebook import kernel_shell
 from rlm.compat.attributes import ReferenceAttributes
 from rlm.compat.types import CodeBlock, Completion, REPLResult, RLMIteration, RLMMetadata
 from rlm.compat.values import CellValues
@@ -12,6 +13,7 @@ from rlm.events import Compacted, Event, RunEnded, RunStarted
 from rlm.logger import RLMLogger
 from rlm.logger.rows import TrajectoryBuilder
 from rlm.protocols import Recorder
+from rlm.wiring.listeners import progress_recorder
 
 if TYPE_CHECKING:  # It imports rich, which most programs never need.
     from rlm.compat.verbose import VerbosePrinter
@@ -118,11 +120,7 @@ def announce(rlm: ReferenceAttributes) -> tuple[Recorder, ...]:
         logger.settle_format("reference" if rlm.spelling.is_reference else "events")
     _warn_of_unknown_prices(rlm)
     if rlm.spelling.is_reference and rlm.spelling.given.get("verbose"):
-        from rlm.compat.verbose import VerbosePrinter
-
-        printer = VerbosePrinter()
-        printer.print_metadata(rlm.reference_metadata)
-        more.append(_shown_by(printer))
+        more.append(_shown(rlm))
     if isinstance(logger, ReferenceLogger) and _wants_rows(logger):
         logger.log_metadata(rlm.reference_metadata)
         clear = getattr(logger, "clear_iterations", None)
@@ -160,6 +158,17 @@ def _wants_rows(logger: Any) -> bool:
         return True
     own = (RLMLogger.log, RLMLogger.log_metadata)
     return logger.format == "reference" or (type(logger).log, type(logger).log_metadata) != own
+
+
+def _shown(rlm: ReferenceAttributes) -> Recorder:
+    """Return what shows the runs: panels in a terminal, an output that changes in a notebook."""
+    if kernel_shell() is not None:
+        return progress_recorder()
+    from rlm.compat.verbose import VerbosePrinter
+
+    printer = VerbosePrinter()
+    printer.print_metadata(rlm.reference_metadata)
+    return _shown_by(printer)
 
 
 def _shown_by(printer: "VerbosePrinter") -> IterationRecorder:

@@ -16,6 +16,7 @@ from rlm.compat.types import Completion, REPLResult
 from rlm.compat.values import SNAPSHOT_CODE, read_values
 from rlm.context import store_context
 from rlm.engine.sessions import ReplValue
+from rlm.environments.auto import meant_by_local
 from rlm.errors import CallRefused, SessionError
 from rlm.portal import existing_portal, portal
 from rlm.protocols import BaseSession, ContextSource, Tool, with_defaults
@@ -204,7 +205,8 @@ class _SandboxREPL(BaseEnv):
         self.custom_sub_tools = self.custom_tools if custom_sub_tools is None else custom_sub_tools
         self.compaction = compaction
         self.temp_dir = tempfile.mkdtemp(prefix="rlm-repl-")
-        self._environment = with_defaults(registry.make_environment(self.environment, kwargs))
+        made = registry.make_environment(_meant(self.environment), kwargs)
+        self._environment = with_defaults(made)
         self._session: BaseSession | None = None
         self._finalizer = weakref.finalize(self, shutil.rmtree, self.temp_dir, True)
         self._begin()
@@ -424,6 +426,10 @@ REPLS: dict[str, type[_SandboxREPL]] = {
     each.environment: each
     for each in (LocalREPL, IPythonREPL, DockerREPL, ModalREPL, PrimeREPL, DaytonaREPL, E2BREPL)
 }
+
+
+def _meant(environment: str) -> str:
+    return meant_by_local() if environment == "local" else environment
 
 
 def get_environment(environment: str, environment_kwargs: dict[str, Any]) -> BaseEnv:

@@ -19,6 +19,7 @@ from rlm.compat.backends import BackendChoice, read_backend
 from rlm.compat.clients import BaseLM, LMClient, get_client
 from rlm.compat.prompts import filled_prompt
 from rlm.config import CallRules, Guards
+from rlm.environments.auto import meant_by_local
 from rlm.errors import ConfigError
 from rlm.limits import Limits
 
@@ -149,6 +150,8 @@ def read_call(
         return Spelling(given), model, options
     spelling = Spelling(given, "backend" in reference or "backend_kwargs" in reference)
     if spelling.is_reference:
+        if options.get("environment") == "local":
+            options["environment"] = meant_by_local()
         spelling = _with_backends(spelling, reference, options.get("variables") or os.environ)
         options.pop("verbose", None)  # shown in panels, by `recording.py`
     native = _native(spelling, reference, options.pop("limits", None))

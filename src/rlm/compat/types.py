@@ -129,6 +129,10 @@ class Completion:
     error: str | None = None
     result: RunResult = field(default=cast("RunResult", None), repr=False, compare=False)
 
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        """Show the card of the run in a notebook."""
+        return {} if self.result is None else self.result._repr_mimebundle_()
+
     def to_dict(self) -> dict[str, Any]:
         """Return everything but `result`; `metadata` and `error` only if there are any."""
         fields: dict[str, Any] = {

@@ -1,19 +1,22 @@
 """Store what callers pass in. Blocking; may run in any thread."""
 
 import json
+import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from os import PathLike, fsdecode
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from msgspec import Struct
 
+from rlm._util.lazy import pattern
 from rlm.context.describe import describe
 from rlm.context.fileset import FileSet
 from rlm.context.parts import EncodedTexts, HeldTexts
 from rlm.context.pictures import describe_picture
 from rlm.context.stored import StoredContext
+from rlm.context.streams import advice_for, is_open_file, read_file, read_items
 from rlm.errors import ConfigError
 from rlm.images import Picture, picture_of
 
@@ -36,9 +39,15 @@ ContextValue = (
     | dict[str, Any]
     | PathLike[Any]
     | FileSet
+    | IO[str]
+    | IO[bytes]
+    | Iterator[Any]
     | None
 )
-"""A `str` is always text, never a path; files are `Path` objects, lists of those, or `files(…)`."""
+"""A `str` is always text, never a path; files are `Path` objects, lists of those, or `files(…)`.
+
+An open file is read from where it is, and an iterator to its end, both within bounds.
+"""
 
 
 def store_context(
@@ -55,6 +64,10 @@ def store_context(
 
 
 MAX_PATH_CHARS = 1_024
+_LIKE_A_FILE = pattern(
+    r"[\w .~/\\:()+-]{1,200}\.(?:pdf|docx?|pptx?|xlsx?|epub|txt|md|csv|tsv|jsonl?|html?|xml|log)",
+    re.IGNORECASE,
+)
 
 
 def warn_of_path(value: object) -> None:
@@ -62,15 +75,18 @@ def warn_of_path(value: object) -> None:
     if not isinstance(value, str) or not 0 < len(value) <= MAX_PATH_CHARS or "\n" in value:
         return
     try:
-        exists = Path(value).is_file()
+        path = Path(value)
+        exists = path.is_file() or ("/" in value and path.is_dir())
     except (OSError, ValueError):
         return
     if exists:
-        warnings.warn(
-            f"the context is the text {value!r}, not the file of that name; to read the file, pass "
-            f"Path({value!r})",
-            stacklevel=2,
-        )
+        _warn(f"the context is the text {value!r}, not the file of that name", value)
+    elif _LIKE_A_FILE.fullmatch(value):
+        _warn(f"the context is the text {value!r}; there is no file of that name here", value)
+
+
+def _warn(what: str, path: str) -> None:
+    warnings.warn(f"{what}; to read the file, pass Path({path!r})", stacklevel=3)
 
 
 class EncodedJson(Struct, frozen=True):
@@ -102,6 +118,10 @@ def _stored(value: ContextValue) -> StoredContext:
         return _store_files(value)
     if isinstance(value, (list, tuple)) and value and isinstance(value[0], PathLike):
         return _store_files(_paths(value))
+    if is_open_file(value):
+        return _stored(read_file(value))
+    if isinstance(value, Iterator):
+        return _stored(read_items(value))
     return _store_json(value)
 
 
@@ -140,9 +160,10 @@ def _store_json(value: Any) -> StoredContext:
     try:
         text = json.dumps(value, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError) as error:
+        advice = advice_for(value) or str(error)
         raise ConfigError(
-            f"a context must be text, bytes, files, or lists and dicts that JSON can hold: {error}"
-        ) from error
+            f"a context must be text, bytes, files, or lists and dicts that JSON can hold: {advice}"
+        ) from None
     return StoredContext("json", text, describe(value))
 
 

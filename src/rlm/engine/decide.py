@@ -235,7 +235,7 @@ def _unstuck(step_result: StepResult, progress: Progress, step: int) -> Decision
     if hint is None:
         return Continue()
     if progress.hinted:
-        return ChangeCourse(hint)
+        return ChangeCourse(nudges.STUCK[hint])
     progress.hinted = True
     progress.forget_repeats()
     return Continue((hint,))

@@ -162,6 +162,8 @@ class RunState:
 
     def end(self, ending: Ending, *, failed: bool = False) -> RunResult:
         """Send the last event of the run and return its result."""
+        if not self.calls.info(self.config.model).is_language_model:
+            ending = ending.without_model()
         if self._hashing is not None:
             self._hashing.cancel()
         submission = ending.submission

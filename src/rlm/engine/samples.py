@@ -27,7 +27,7 @@ from rlm.errors import CallRefused, ConfigError, ModelError, RLMError
 from rlm.events import CallEnded, CallStarted, StepStarted
 from rlm.messages import Message, Reply, ReplyKey, Request
 from rlm.prompts.observation import cut
-from rlm.results import RunResult, Sample, Submission, UsageSummary
+from rlm.results import BY_ITSELF, RunResult, Sample, Submission, UsageSummary
 
 __all__ = ["MAX_SAMPLES", "SampledRun", "checked_samples"]
 
@@ -162,7 +162,7 @@ class SampledRun(PlainRun):
 
     def _note(self, number: int, result: RunResult) -> None:
         self._results[number] = result
-        has_voted = result.stop_reason == "answer" and result.answer is not None
+        has_voted = result.stop_reason in BY_ITSELF and result.answer is not None
         self._tally.add(number, _ballot(result) if has_voted else None)
 
     def _count_all(self) -> None:

@@ -17,6 +17,8 @@ from rlm.results import AnswerSource, StopReason, Submission
 
 __all__ = ["Ending", "Services", "Task", "Toolset"]
 
+NO_MODEL = "no language model is configured: these are passages found by search, not an answer"
+
 
 class Task(Struct, frozen=True):
     """A query and its context; for a child run, the call of its parent too.
@@ -116,6 +118,12 @@ class Ending(Struct, frozen=True):
     limit: str | None = None
     detail: str = ""
     rejected: Submission | None = None
+
+    def without_model(self) -> "Ending":
+        """Return this ending for a model that only searches: what it found is no answer."""
+        if self.stop_reason == "answer" or self.limit == "wrong_shape":
+            return replace(self, stop_reason="passages", limit=None, detail=NO_MODEL)
+        return self
 
     def without_answer(self, rejected: Submission, problem: str) -> "Ending":
         """Return this ending without its answer, which has the wrong shape."""

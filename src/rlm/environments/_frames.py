@@ -45,7 +45,8 @@ class Stream:
     """A connected socket: calls `on_data` with what arrives, `on_end` once if the peer closes it.
 
     asyncio's transports can't send file descriptors, and take longer to set up than a worker takes
-    to answer. So this uses `add_reader` and `add_writer` of the event loop.
+    to answer. So this uses `add_reader` and `add_writer` of the event loop; see `_pumped` for those
+    that have none.
     """
 
     def __init__(
@@ -86,10 +87,7 @@ class Stream:
         if on == self._is_reading or not self._is_open:
             return
         self._is_reading = on
-        if on:
-            self._loop.add_reader(self._fd, self._read_once)
-        else:
-            self._loop.remove_reader(self._fd)
+        self._watch_input(on)
 
     def look(self) -> None:
         """Read now what has arrived already, without waiting for the event loop."""
@@ -109,7 +107,7 @@ class Stream:
             if sent == len(data):
                 return
             left, fds = left[sent:], () if sent else fds
-            self._loop.add_writer(self._fd, self._send_more)
+            self._watch_output(True)
         self._unsent.append((left, fds))
         self._unsent_bytes += len(left)
         if self._unsent_bytes > _MAX_UNSENT_BYTES:
@@ -124,6 +122,18 @@ class Stream:
         if self._unsent:
             self._all_sent()
         self._socket.close()
+
+    def _watch_input(self, on: bool) -> None:
+        if on:
+            self._loop.add_reader(self._fd, self._read_once)
+        else:
+            self._loop.remove_reader(self._fd)
+
+    def _watch_output(self, on: bool) -> None:
+        if on:
+            self._loop.add_writer(self._fd, self._send_more)
+        else:
+            self._loop.remove_writer(self._fd)
 
     def _read_once(self) -> None:
         try:
@@ -168,7 +178,10 @@ class Stream:
 
     def _all_sent(self) -> None:
         """Stop sending: nothing is left, or nothing can be sent."""
-        self._loop.remove_writer(self._fd)
+        self._watch_output(False)
+        self._forget_unsent()
+
+    def _forget_unsent(self) -> None:
         self._unsent.clear()
         self._unsent_bytes = 0
         self._has_room.set()

@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 from rlm.environments import _frames
 from rlm.environments._calls import OFF_LOOP_BYTES, PendingCalls
 from rlm.environments._clock import CellClock, CellStopper, Interruptible, timed_out
+from rlm.environments._pumped import stream_over
 from rlm.environments._shared import shared_context, worth_sharing
 from rlm.errors import ProtocolViolation, RLMError, SessionDied, SessionError
 from rlm.protocols import BaseSession, ContextSource, Host
@@ -99,7 +100,7 @@ class WorkerSession(BaseSession):
 
     def _attach(self, connection: socket.socket) -> None:
         """Talk to the worker at the other end of a new connection; nothing is pending there."""
-        self._stream = _frames.Stream(connection, self._on_data, self._worker.stream_ended)
+        self._stream = stream_over(connection, self._on_data, self._worker.stream_ended)
         self._decoder = wire.Decoder(wire.TO_HOST, wire.MAX_TO_HOST_BYTES)
         self._decoder.limits = self._bounds.after(wire.INIT)
         self._last_id = self._expected = self._received_bytes = 0

@@ -13,13 +13,13 @@ from typing import Any
 from rlm._util.limited import in_thread
 from rlm.context import store_context
 from rlm.engine.sessions import FRESH_ANSWER
-from rlm.environments.local import LocalEnvironment
 from rlm.errors import CallRefused, SessionError
 from rlm.gateway.errors import Refused
 from rlm.gateway.files import MAX_BYTES
 from rlm.gateway.tasks import BackgroundTasks, OwnerLimits
 from rlm.protocols import Environment, Session
 from rlm.results import CellResult
+from rlm.wiring.registry import AUTO, make_environment
 
 __all__ = ["Executed", "Executor"]
 
@@ -93,7 +93,7 @@ class Executor:
 
     def __init__(self, *, seconds: float = 30.0, environment: Environment | None = None) -> None:
         self._seconds = seconds
-        self._environment = environment or LocalEnvironment(warm_sessions=0)
+        self._environment = environment or make_environment(AUTO, {"warm_sessions": 0})
         self._open: OrderedDict[str, _Interpreter] = OrderedDict()
         self._opening = asyncio.Lock()
         self._limits = OwnerLimits(MAX_AT_ONCE_EACH)

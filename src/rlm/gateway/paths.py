@@ -11,6 +11,7 @@ import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from rlm._util.files import CLOEXEC, DIRECTORY, NOFOLLOW, NONBLOCK
 from rlm._util.text import sendable
 from rlm.errors import ConfigError
 from rlm.gateway.denial import SCANNED_BYTES, Denials, holds_private_key
@@ -20,7 +21,7 @@ __all__ = ["Root", "parts_of"]
 
 MAX_PATH_CHARS = 4_096
 MAX_PARTS = 100
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FOLDER = os.O_RDONLY | DIRECTORY | NOFOLLOW | CLOEXEC
 _PATH = getattr(os, "O_PATH", 0)
 _LINKED = {errno.ELOOP, errno.ENOTDIR, errno.EMLINK}
 _ABSENT = {errno.ENOENT, errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ, errno.EACCES, errno.EPERM}
@@ -129,17 +130,15 @@ class Root:
     def _file(name: str, folder: int) -> int:
         """Check before opening: opening a pipe or a device has effects."""
         if not _PATH:  # not Linux
-            return _regular(
-                os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
-            )
-        found = os.open(name, _PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+            return _regular(os.open(name, os.O_RDONLY | NOFOLLOW | NONBLOCK, dir_fd=folder))
+        found = os.open(name, _PATH | NOFOLLOW | CLOEXEC, dir_fd=folder)
         try:
             mode = os.fstat(found).st_mode
             if stat.S_ISLNK(mode):
                 raise OSError(errno.ELOOP, "a link")
             if not stat.S_ISREG(mode):
                 raise Refused("this can't be read: it is a folder, a pipe or a device")
-            return _regular(os.open(f"/proc/self/fd/{found}", os.O_RDONLY | os.O_CLOEXEC))
+            return _regular(os.open(f"/proc/self/fd/{found}", os.O_RDONLY | CLOEXEC))
         finally:
             os.close(found)
 

@@ -5,7 +5,6 @@ inserting a line breaks every later seal; cutting off the end is noticed if the 
 elsewhere.
 """
 
-import fcntl
 import hashlib
 import json
 import os
@@ -17,6 +16,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from rlm._util import files
 from rlm.errors import ConfigError
 
 __all__ = ["FIRST_SEAL", "Provenance", "Verdict", "digest", "verify"]
@@ -130,9 +130,9 @@ def _check_line(line: bytes, number: int, before: str) -> tuple[dict[str, Any] |
 
 
 def _private(path: str, flags: int) -> int:
-    fd = os.open(path, flags | os.O_NOFOLLOW, 0o600)
+    fd = os.open(path, flags | files.NOFOLLOW | files.BINARY, 0o600)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        files.lock(fd)
     except OSError:
         os.close(fd)
         raise OSError("another gateway is writing to it; name another with --provenance") from None

@@ -7,7 +7,6 @@ end either.
 
 import asyncio
 import contextlib
-import fcntl
 import logging
 import os
 import signal
@@ -16,6 +15,8 @@ from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import Struct
+
+from rlm._util.signals import listen
 
 if TYPE_CHECKING:
     import anyio
@@ -61,7 +62,14 @@ def take_stdio() -> StdioPipe:
 
 
 def _private(descriptor: int) -> int:
-    return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
+    """Return a copy that child processes do not get; 0 to 2 are open, or taken here."""
+    made, low = os.dup(descriptor), []
+    while made <= 2:  # One of the standard streams is closed.
+        low.append(made)
+        made = os.dup(descriptor)
+    for each in low:
+        os.close(each)
+    return made
 
 
 class StdinLines:
@@ -131,7 +139,6 @@ async def serve_until_signal(server: "Server[Any]", pipe: StdioPipe) -> None:
         serving.cancel()
         loop.call_later(ENDING_SECONDS, os._exit, 0)  # A client may have stopped reading.
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, end)
+    listen((signal.SIGTERM, signal.SIGINT), end)
     with contextlib.suppress(asyncio.CancelledError):
         await serving

@@ -26,6 +26,7 @@ from rlm.events import (
     StepStarted,
 )
 from rlm.messages import Message, Usage
+from rlm.results import BY_ITSELF
 
 __all__ = ["TrajectoryBuilder", "bare_name", "metadata_of", "trajectory"]
 
@@ -200,7 +201,7 @@ class _Run:
 
     def _end(self, event: RunEnded) -> None:
         self.usage = event.usage
-        if event.stop_reason == "answer" and self._submitted is not None:
+        if event.stop_reason in BY_ITSELF and self._submitted is not None:
             self._submitted["final_answer"] = event.answer
         if self._row is not None:
             self._row["final_answer"] = event.answer

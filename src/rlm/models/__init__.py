@@ -1,15 +1,17 @@
 """Windows, prices and profiles of known models, from one dated data file."""
 
 import logging
+import re
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
+from rlm._util.text import closest
 from rlm.messages import ModelInfo, Price
 from rlm.models._profiles import profile_of
 from rlm.models._table import Source, table
 
-__all__ = ["about", "full_name", "notice", "search", "source", "warn_if_unknown"]
+__all__ = ["about", "full_name", "notice", "search", "similar", "source", "warn_if_unknown"]
 
 FREE = {"gguf", "llamacpp", "lmstudio", "offline", "ollama"}
 """Providers that compute on this machine, or on another one of yours."""
@@ -56,6 +58,7 @@ BARE_OF_OTHERS = (*BARE, ("claude-", "anthropic"), ("gemini-", "google"))
 OTHERS = {"litellm", "llm"}
 OTHERS_FREE = {"hosted_vllm": False, "llamafile": True, "lm_studio": True, "ollama": True}
 
+_NUMBERS = re.compile(r"[\d.]+")
 _log = logging.getLogger("rlm")
 _warned: set[str] = set()
 
@@ -117,7 +120,24 @@ def notice(name: str, info: ModelInfo, assumed_window: int) -> str | None:
     if not missing:
         return None
     where = "not in the table of models" if len(missing) == 2 else "known only in part"
-    return f"{name} is {where}: {' and '.join(missing)}."
+    meant = similar(*name.split("/", 1)) if len(missing) == 2 and "/" in name else None
+    hint = f" Did you mean {meant}?" if meant else ""
+    return f"{name} is {where}: {' and '.join(missing)}.{hint}"
+
+
+def similar(provider: str, model: str) -> str | None:
+    """Return the known model that a mistyped name probably means.
+
+    One that differs only in its numbers is probably newer than the table.
+    """
+    home = None if provider in DEPLOYED else HOMES.get(provider)
+    if home is None:
+        return None
+    names = {row.id for row in table().rows(home)}
+    meant = closest(model, names, cutoff=0.85)
+    if meant is None or _NUMBERS.sub("", meant) == _NUMBERS.sub("", model):
+        return None
+    return f"{provider}/{meant}"
 
 
 def warn_if_unknown(name: str, info: ModelInfo, assumed_window: int) -> None:

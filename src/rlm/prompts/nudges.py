@@ -8,6 +8,7 @@ __all__ = [
     "NO_CODE_NOW",
     "SAME_CODE",
     "SAME_ERROR",
+    "STUCK",
     "TIMED_OUT",
     "UNTOUCHED_CONTEXT",
     "need_repl",
@@ -51,6 +52,14 @@ UNTOUCHED_CONTEXT = (
     "Your code has not looked at `context` yet, and the answer is in there. Begin with "
     "print(context[:500]) or ctx.grep(...)."
 )
+
+STUCK = {
+    SAME_CODE: "the model ran the same code again and again",
+    SAME_ERROR: "the model met the same error again and again",
+    UNTOUCHED_CONTEXT: "the model did not look into the context",
+}
+"""The same facts for people, when a hint did not help."""
+
 NO_CODE_NOW = (
     "That was code, and no code runs any more. Write the answer itself, in plain words. If the "
     "query asks for code, put a sentence before it."

@@ -17,6 +17,7 @@ from rlm.events import (
     ContextHashed,
     Diverged,
     Event,
+    RunEnded,
     SessionOpened,
     ToolCalled,
 )
@@ -96,7 +97,15 @@ def _arranged(events: Iterable[Event]) -> dict[str, list[Facts]]:
         where = event.call_id if isinstance(event, BY_CALL) else event.run_id
         facts: Facts = msgspec.to_builtins(event)
         found[where].append(_lasting(facts))
+        if isinstance(event, RunEnded) and found[where][0].get("context_kind") == "text":
+            _forget_the_file(found[where][-1])
     return found
+
+
+def _forget_the_file(ended: Facts) -> None:
+    """Let a text that was a string in the recording be a file now: the places are the same."""
+    for citation in ended.get("citations", ()):
+        citation["file"] = None
 
 
 def _lasting(facts: Facts) -> Facts:

@@ -10,10 +10,11 @@ from rlm.config import RunConfig
 from rlm.errors import ConfigError, ModelError
 from rlm.events import RunStarted
 from rlm.messages import ModelInfo, Reply, Request
+from rlm.wiring.registry import AUTO
 
 __all__ = ["check_replayable", "config_like", "recorded_rlm"]
 
-ISOLATING = ("agent", "docker", "ipython", "local", "wasm")
+ISOLATING = (AUTO, "agent", "docker", "ipython", "local", "wasm")
 """Environments of this machine that isolate code: a recording may name these."""
 
 
@@ -86,12 +87,12 @@ def recorded_rlm(root: RunStarted) -> RLM:
             "only the program that made this run can replay it (values among its tools, or an "
             "environment of its own): replay(recording, context, rlm=…)"
         )
-    environment = settings.get("environment", "local")
+    environment = settings.get("environment", AUTO)
     if environment not in ISOLATING:
         raise ConfigError(
-            f"the run was made with environment {str(environment)[:80]!r}, which a recording may "
-            "not choose, because it may be a stranger's; replay it from Python, and name the "
-            "environment there: rlm.replay.replay(recording, context, rlm=RLM(…))"
+            f"the run was made with environment {str(environment)[:80]!r}, which a "
+            "recording may not choose, because it may be a stranger's; replay it from Python, and "
+            "name the environment there: rlm.replay.replay(recording, context, rlm=RLM(…))"
         )
     return _built(root, config, infos, tools)
 
@@ -131,7 +132,7 @@ def _built(
         sub_model=by_name[config.sub_model],
         models=[by_name[name] for name in config.models],
         clients=clients,
-        environment=root.settings.get("environment", "local"),
+        environment=root.settings.get("environment", AUTO),
         tools=tools,
         variables={},
         **options,

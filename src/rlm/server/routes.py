@@ -5,12 +5,13 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 
 from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Route, Router
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rlm._util.distribution import own_version
 from rlm.server.access import Access, RequestLog, token_of
@@ -25,7 +26,7 @@ from rlm.server.replies import PURPOSES, Deleted, FileList, FileObject, Health, 
 from rlm.server.requests import ResumeRequest, RunRequest, page_of
 from rlm.server.run_events import events_of_run, position_of
 from rlm.server.service import Service
-from rlm.web.border import Border
+from rlm.web.border import Border, path_of
 from rlm.web.events import EventStream
 from rlm.web.responses import json_response
 
@@ -42,6 +43,18 @@ def _route(path: str, **endpoints: Endpoint) -> Route:
         return await endpoints[method](request)
 
     return Route(path, chosen, methods=list(endpoints))
+
+
+def _nothing_but(known: set[str]) -> ASGIApp:
+    """Return what answers other paths: a base URL that lacks its end is the usual mistake."""
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        path = path_of(scope)
+        if any(f"/v1{path}".startswith(each) for each in known if each.startswith("/v1/")):
+            raise not_found("this is below /v1 here: let the base URL of the client end in /v1")
+        raise HTTPException(404)
+
+    return answer
 
 
 def make_app(service: Service) -> ASGIApp:
@@ -72,7 +85,8 @@ def make_app(service: Service) -> ASGIApp:
         return max((each for each in known if path.startswith(each)), key=len, default="other")
 
     access = Access(service.settings, service.tokens, service.hosts)
-    border = Border(Router(routes, redirect_slashes=False), access.admit, error_response)
+    router = Router(routes, redirect_slashes=False, default=_nothing_but(known))
+    border = Border(router, access.admit, error_response)
     app: ASGIApp = RequestLog(border, service.metrics, route_of)
     if service.settings.cors_origins:
         app = CORSMiddleware(

@@ -111,6 +111,7 @@ def run_exists(run_id: str) -> ApiError:
 SHOWN_QUERY_CHARS = 2_000
 ENDINGS: Mapping[str, RunState] = {
     "answer": "completed",
+    "passages": "completed",
     "steps": "incomplete",
     "limit": "incomplete",
     "cancelled": "cancelled",

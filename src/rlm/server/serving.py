@@ -126,7 +126,7 @@ class ServerApp:
 
 def app(
     *models: str,
-    environment: str = "local",
+    environment: str = "auto",
     limits: Limits | None = None,
     tokens: Sequence[str] = (),
     tokens_file: str | Path | None = None,
@@ -152,8 +152,8 @@ def app(
         return RLM(model, environment=where, limits=settings.limits, journal=places.root, **options)
 
     def make_service() -> Service:
-        environments = {environment: make_environment(environment, {})}
-        engines = Engines(models, environments, make_engine)
+        where = make_environment(environment, {})
+        engines = Engines(models, {where.name: where}, make_engine)
         return Service(settings, engines, accepted, archive, HostPolicy("127.0.0.1", None))
 
     return ServerApp(make_service)

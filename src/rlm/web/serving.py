@@ -5,6 +5,7 @@ import contextlib
 import errno
 import signal
 import socket
+import sys
 import threading
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
@@ -14,6 +15,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from rlm._util.signals import listen, stop_listening
 from rlm.errors import ConfigError
 from rlm.web.hosts import bracketed
 
@@ -115,28 +117,25 @@ async def serve_until_signal(
     server: WebServer, bound: socket.socket, ready: Callable[[], None] = lambda: None
 ) -> None:
     """Serve until SIGINT or SIGTERM; a second one does not wait for current requests."""
-    loop = asyncio.get_running_loop()
     signals = (signal.SIGINT, signal.SIGTERM)
-    for number in signals:
-        loop.add_signal_handler(number, server.stop)
+    listen(signals, server.stop)
     try:
         async with _running(server, bound) as task:
             ready()
             await task
     finally:
-        _stop_listening(loop, signals, ending=server.should_exit)
+        _stop_listening(signals, ending=server.should_exit)
 
 
-def _stop_listening(
-    loop: asyncio.AbstractEventLoop, signals: tuple[signal.Signals, ...], *, ending: bool
-) -> None:
+def _stop_listening(signals: tuple[signal.Signals, ...], *, ending: bool) -> None:
     """Remove the handlers; while the program ends, a further SIGTERM must not cut that short."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, signals)
-    for number in signals:
-        loop.remove_signal_handler(number)
+    if sys.platform != "win32":
+        signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    stop_listening(signals)
     if ending:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
+    if sys.platform != "win32":
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
 
 
 @asynccontextmanager

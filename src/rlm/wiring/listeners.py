@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rlm._util.notebook import kernel_shell
 from rlm.errors import ConfigError
 from rlm.protocols import Recorder
 from rlm.records.recorders.in_process import CallbackRecorder
@@ -11,7 +12,18 @@ from rlm.records.recorders.in_process import CallbackRecorder
 if TYPE_CHECKING:
     from rlm.logger import RLMLogger
 
-__all__ = ["Listeners"]
+__all__ = ["Listeners", "progress_recorder"]
+
+
+def progress_recorder() -> Recorder:
+    """Return what shows the runs of a program: an output of a notebook, or lines of text."""
+    if (shell := kernel_shell()) is not None:
+        from rlm.records.recorders.notebook import NotebookRecorder
+
+        return NotebookRecorder(shell)
+    from rlm.records.recorders.console import ConsoleRecorder
+
+    return ConsoleRecorder(sys.stderr, verbose=True)
 
 
 class Listeners:
@@ -28,11 +40,7 @@ class Listeners:
         is_recorder = hasattr(logger, "record")
         if logger is not None and not is_recorder and not hasattr(logger, "log"):
             raise ConfigError(f"logger must be an RLMLogger or a recorder, not {logger!r}")
-        own: list[Recorder] = []
-        if verbose:
-            from rlm.records.recorders.console import ConsoleRecorder
-
-            own.append(ConsoleRecorder(sys.stderr))
+        own = [progress_recorder()] if verbose else []
         self.recorders: tuple[Recorder, ...] = (*recorders, *own)
         if logger is not None and is_recorder:
             self.recorders = (*self.recorders, logger)

@@ -5,7 +5,16 @@ from typing import Literal
 
 from msgspec import Struct
 
-__all__ = ["ALIASES", "OLLAMA_PORT", "PROVIDERS", "Dialect", "Provider", "first_set", "usable_key"]
+__all__ = [
+    "ALIASES",
+    "OLLAMA_PORT",
+    "PROVIDERS",
+    "Dialect",
+    "Provider",
+    "first_set",
+    "first_usable",
+    "usable_key",
+]
 
 OLLAMA_PORT = 11434
 
@@ -205,6 +214,14 @@ ALIASES = {
 def first_set(variables: Mapping[str, str], names: tuple[str, ...]) -> str | None:
     """Return the first of these variables that is set."""
     return next((name for name in names if variables.get(name)), None)
+
+
+def first_usable(variables: Mapping[str, str]) -> tuple[str, str] | None:
+    """Return the first provider whose default model is usable, and the variable with its key."""
+    for name, provider in PROVIDERS.items():
+        if key := usable_key(provider, variables):
+            return name, key
+    return None
 
 
 def usable_key(provider: Provider, variables: Mapping[str, str]) -> str | None:

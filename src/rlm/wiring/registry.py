@@ -9,10 +9,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from rlm._util.distribution import own_name
+from rlm._util.text import closest
 from rlm.clients._aws import Signer, credentials_in, region_in
 from rlm.errors import ConfigError
 from rlm.models import full_name
-from rlm.protocols import Client, Environment
+from rlm.protocols import Client, Environment, with_defaults
 from rlm.wiring.plugins import Offer, offers
 from rlm.wiring.providers import (
     ALIASES,
@@ -21,15 +22,17 @@ from rlm.wiring.providers import (
     Dialect,
     Provider,
     first_set,
-    usable_key,
+    first_usable,
 )
 
 __all__ = [
+    "AUTO",
     "BUILT_IN_ENVIRONMENTS",
     "OFFLINE_MODEL",
     "PROVIDERS",
     "Provider",
     "as_base_url",
+    "check_provider",
     "default_model",
     "environments",
     "make_client",
@@ -51,19 +54,24 @@ CLIENTS: dict[Dialect, tuple[str, str]] = {
 
 
 ADAPTERS: dict[str, tuple[str, str]] = {
+    "command": ("rlm.clients.command", "CommandClient"),
     "gguf": ("rlm.clients.gguf", "GGUFClient"),
     "litellm": ("rlm.clients.litellm", "LiteLLMClient"),
     "llm": ("rlm.clients.llm", "LLMClient"),
     "offline": ("rlm.clients.offline", "OfflineClient"),
 }
-"""Providers that are reached through another package; each has its own options."""
+"""Providers that are reached through a program or another package; each has its own options."""
 
 RESPONSES_ONLY = re.compile(
     r"(gpt-5(\.\d+)?-(pro|codex)|o\d-pro|codex-mini|computer-use|.*deep-research)"
 )
 """OpenAI models that answer only at /v1/responses."""
 
+AUTO = "auto"
+"""The environment that chooses another one; the default everywhere."""
+
 BUILT_IN_ENVIRONMENTS: dict[str, tuple[str, str]] = {
+    AUTO: ("rlm.environments.auto", "AutoEnvironment"),
     "local": ("rlm.environments.local", "LocalEnvironment"),
     "docker": ("rlm.environments.docker", "DockerEnvironment"),
     "agent": ("rlm.environments.agent", "AgentEnvironment"),
@@ -82,8 +90,8 @@ MAX_MODEL_CHARS = 500
 
 
 def split_model(model: str) -> tuple[str, str]:
-    """Split `provider/model`; a bare `gpt-…` or `o…` belongs to OpenAI, `gguf:…` is a file."""
-    if model.startswith("gguf:"):
+    """Split `provider/model`; a bare `gpt-…` or `o…` belongs to OpenAI, `….gguf` is a file."""
+    if model.startswith("gguf:") or _is_file(model):
         return "gguf", model.removeprefix("gguf:")
     if len(model) > MAX_MODEL_CHARS or not model.isprintable():
         raise ConfigError(
@@ -101,14 +109,20 @@ def split_model(model: str) -> tuple[str, str]:
     )
 
 
+def _is_file(model: str) -> bool:
+    """Return whether a name is the path of a GGUF file, not that of a model of a provider."""
+    if not model.lower().endswith(".gguf"):
+        return False
+    first, slash, _ = model.partition("/")
+    return not slash or first not in {*PROVIDERS, *ALIASES, *ADAPTERS, *offers("rlm.clients")}
+
+
 def default_model(variables: Mapping[str, str]) -> str | None:
     """Return RLM_MODEL, else the default model of the first provider whose key is set."""
     if named := variables.get("RLM_MODEL"):
         return named
-    for name, provider in PROVIDERS.items():
-        if usable_key(provider, variables):
-            return f"{name}/{provider.default_model}"
-    return None
+    found = first_usable(variables)
+    return None if found is None else f"{found[0]}/{PROVIDERS[found[0]].default_model}"
 
 
 def make_client(
@@ -116,6 +130,8 @@ def make_client(
 ) -> tuple[Client, str]:
     """Return the client for a model, and its name on the wire. Options override variables."""
     provider_name, wire_name = split_model(model)
+    if provider_name == "offline" and model != OFFLINE_MODEL:
+        raise ConfigError(f"there is no model {model}: the only offline one is {OFFLINE_MODEL}")
     if provider_name in ADAPTERS:
         adapter = _imported(ADAPTERS[provider_name])
         return adapter.for_model(wire_name, **_known(model, adapter.for_model, options)), wire_name
@@ -123,8 +139,7 @@ def make_client(
     if provider is None and (offer := offers("rlm.clients").get(provider_name)) is not None:
         return _offered_client(offer, model, wire_name, options), wire_name
     if provider is None or not wire_name:
-        known = ", ".join(sorted([*PROVIDERS, *ADAPTERS, *offers("rlm.clients")]))
-        raise ConfigError(f"there is no provider {provider_name!r}; providers: {known}")
+        raise ConfigError(_no_provider(provider_name, wire_name))
     wire_name = full_name(provider_name, wire_name)
     is_responses = provider_name == "openai" and RESPONSES_ONLY.match(wire_name)
     client = _imported(CLIENTS["responses" if is_responses else provider.dialect])
@@ -133,6 +148,23 @@ def make_client(
     if provider_name == "azure":
         options.setdefault("api_version", variables.get("AZURE_OPENAI_API_VERSION"))
     return client(address, key, key_variable=used, provider=provider_name, **options), wire_name
+
+
+def check_provider(model: str) -> None:
+    """Raise ConfigError if a name has no provider, or one that is not known."""
+    provider, name = split_model(model)
+    if not name or provider not in {*PROVIDERS, *ADAPTERS, *offers("rlm.clients")}:
+        raise ConfigError(_no_provider(provider, name))
+
+
+def _no_provider(provider: str, model: str) -> str:
+    known = sorted([*PROVIDERS, *ADAPTERS, *offers("rlm.clients")])
+    listed = f"providers: {', '.join(known)}"
+    if provider in known:
+        return f"{provider}/ names no model: write {provider}/MODEL"
+    if meant := closest(provider.lower(), (*known, *ALIASES), cutoff=0.78):
+        return f"there is no provider {provider!r}; did you mean {meant}/{model}? ({listed})"
+    return f"there is no provider {provider!r}; {listed}"
 
 
 def missing_key(
@@ -150,7 +182,9 @@ def missing_key(
 
 def _needs_key(model: str, provider: Provider) -> str:
     text = f"{model} needs a key: set {provider.key_variables[0]}"
-    return f"{text}, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY" if provider.is_aws else text
+    if provider.is_aws:
+        return f"{text}, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+    return f"{text}, or run `rlm keys set {split_model(model)[0]}`"
 
 
 def _offered_client(offer: Offer, model: str, wire_name: str, options: Mapping[str, Any]) -> Client:
@@ -211,7 +245,12 @@ def environments() -> dict[str, str]:
 
 
 def make_environment(name: str, options: Mapping[str, Any] | None = None) -> Environment:
-    """Return the environment with this name."""
+    """Return the environment with this name; options of `auto` are those of what it chooses."""
+    if name == AUTO:
+        choosing: Environment = _imported(BUILT_IN_ENVIRONMENTS[AUTO])(
+            lambda chosen: with_defaults(make_environment(chosen, _fitting(chosen, options)))
+        )
+        return choosing
     if name in BUILT_IN_ENVIRONMENTS:
         maker = _imported(BUILT_IN_ENVIRONMENTS[name])
     elif (offer := offers("rlm.environments").get(name)) is not None:
@@ -226,6 +265,12 @@ def make_environment(name: str, options: Mapping[str, Any] | None = None) -> Env
         )
     environment: Environment = maker(**(options or {}))
     return environment
+
+
+def _fitting(chosen: str, options: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return options of `auto` for what it chose; containers can't be kept ready."""
+    without = {"warm_sessions"} if chosen == "docker" else set()
+    return {name: value for name, value in (options or {}).items() if name not in without}
 
 
 def setup_code_of(code: str | None, options: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from rlm.config import RunConfig, recordable
 from rlm.context import ContextValue, StoredContext, store_context
 from rlm.engine.sessions import AfterCell, ReplValue
 from rlm.engine.task import Services, Task, Toolset
+from rlm.environments.auto import AutoEnvironment
 from rlm.errors import ConfigError, SessionError
 from rlm.limits import Limits
 from rlm.messages import ModelInfo, Price
@@ -269,6 +270,20 @@ class Resources:
         if config.strategy == "rlm":
             with suppress(SessionError):  # Opening the session will report it.
                 await self.environment.prepare(stored)
+
+    async def decide_environment(self) -> None:
+        """Let `auto` choose, so that the run is recorded with what it really runs in."""
+        if isinstance(self.environment, AutoEnvironment):
+            await self.environment.decide()
+
+    def check_recorded(self, recorded: str | None, run_id: str) -> None:
+        """Refuse to resume a run in another environment than `auto` chose for it before."""
+        chosen = self.environment
+        if recorded and isinstance(chosen, AutoEnvironment) and recorded != chosen.name:
+            raise ConfigError(
+                f"run {run_id} began in the environment {recorded!r}, and 'auto' chooses "
+                f"{chosen.name!r} here now: pass environment={recorded!r} to go on with it"
+            )
 
     def settings(self, config: RunConfig, answer_schema: dict[str, Any] | None) -> dict[str, Any]:
         """Return what it takes to run something again, as plain values without secrets.

@@ -85,6 +85,7 @@ class Runner:
         async with journaled_run(archive, task, run_id, in_chat=in_chat) as record:
             result = record.result
             if result is None:
+                self.resources.check_recorded(record.environment, record.run_id)
                 listening = (*record.recorders, *self._listeners.recorders, *recorders)
                 own_budget = budget.run(config.limits) if budget else Budget(config.limits)
                 if on_budget is not None:
@@ -93,6 +94,7 @@ class Runner:
                     task, session, record.run_id, record.journal, listening, config, own_budget
                 )
                 record.keep(result)
+            result = replace(result, journal_path=record.path)
         return result if kind is None else await with_typed_answer(result, kind)
 
     async def resume_operator(
@@ -158,6 +160,8 @@ class Runner:
         if not isinstance(task.query, str) or not task.query.strip():
             raise ConfigError(f"the query must be a non-empty string, not {task.query!r}")
         kind = None if response_model is None else await aanswer_type(response_model)
+        if in_chat or (config.strategy == "rlm" and task.operator is None):  # It may need a REPL.
+            await self.resources.decide_environment()
         settings = self.resources.settings(config, kind.schema if kind else None)
         if in_chat:
             settings["in_chat"] = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from . import calls, search
+from . import calls, passages
 from .agent_thinking import (
     analyze_text,
     as_text,
@@ -119,7 +119,7 @@ class _Memory:
 
     def search_context(self, query: str, k: int = 5) -> list[dict[str, Any]]:
         """The `k` passages that match the words of `query` best."""
-        return search.best_passages(self._sources(), query, k)
+        return passages.best_passages(self._sources(), query, k)
 
     def add_to_context(self, key: str, value: Any) -> Dialogue:
         """Note a value for this turn and later ones; it must have a JSON form."""

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 _READ_BYTES = 1 << 18
 _MAX_FDS = 8
-_FD_BYTES = socket.CMSG_SPACE(_MAX_FDS * array.array("i").itemsize)
+# Hosts import this too, and Windows has no such function.
+_FD_BYTES = getattr(socket, "CMSG_SPACE", int)(_MAX_FDS * array.array("i").itemsize)
 # Plain numbers: combining members of an enum for each read takes longer than the read.
 _READ_AND_WAIT = int(getattr(socket, "MSG_CMSG_CLOEXEC", 0))
 _READ_AT_ONCE = int(socket.MSG_DONTWAIT) | _READ_AND_WAIT

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import Any
 
+    from .passages import Passages
+
 _MAX_KEYS_SHOWN = 20
 _HIT_CHARS = 500
 _SPECIAL = frozenset("\\.^$*+?{}[]|()\n")
@@ -136,6 +138,34 @@ class ContextView:
             number, start = number + 1, end + 1
             at = text.find(word, start)
 
+    def search(self, query: str, k: int = 5) -> Passages:
+        """The `k` passages that fit a question best, as dicts with source, line, start and text.
+
+        A passage is a paragraph, or a line of a long one; a word counts in all its forms. "Quoted
+        words" in the query must be in a passage. `source` is the key or index of the text, None if
+        the payload is one text; `start` and `end` are offsets into that text, None if the item is
+        no text and its JSON was searched.
+        """
+        from .passages import best_passages  # Few cells need it.
+
+        found = best_passages(self._searchable(), query, k)
+        for each in found:
+            source = each["source"]
+            if source is not None and not isinstance(self._payload[source], str):
+                each.update(start=None, end=None)
+        return found
+
+    def _searchable(self) -> Iterator[tuple[Any, str]]:
+        """Yield each item with its key or index, or the one text."""
+        if not isinstance(self._payload, (dict, list, tuple)):
+            yield None, self._text
+        elif isinstance(self._payload, dict):
+            for key, item in self._payload.items():
+                yield key, item if isinstance(item, str) else _json({key: item})
+        else:
+            for index, item in enumerate(self._payload):
+                yield index, item if isinstance(item, str) else _json(item)
+
     def chunk(self, size: int, overlap: int = 0) -> list[tuple[int, int, str]]:
         """The whole text in pieces of `size` characters, as (start, end, text)."""
         if size < 1 or not 0 <= overlap < size:
@@ -224,7 +254,7 @@ class ContextView:
         return len(self._text)
 
     def __repr__(self) -> str:
-        return f"<ctx: {self.describe()}; slice find grep chunk lines documents describe>"
+        return f"<ctx: {self.describe()}; slice find grep search chunk lines documents describe>"
 
     def _peek(self, n: int = 2000) -> str:
         """The first n characters."""
@@ -276,7 +306,11 @@ def _text_of(payload: Any) -> str:
     if isinstance(payload, (list, tuple)):
         return "\n\n".join(map(str, payload))
     if isinstance(payload, dict):
-        return json.dumps(payload, ensure_ascii=False, default=str)
+        return _json(payload)
     if isinstance(payload, (bytes, bytearray)):
         return payload.decode("utf-8", "replace")
     return str(payload)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)

@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import _thread
 import mmap
-import resource
+import sys
+
+if sys.platform != "win32":  # Where cells run in the host's process, it has no limit.
+    import resource
 
 __all__ = ["MemoryLimit", "address_space", "measure_base"]
 
@@ -57,7 +60,6 @@ class MemoryLimit:
     """Use it as a context manager around user code; `allowance_bytes=None` limits nothing."""
 
     def __init__(self, allowance_bytes: int | None) -> None:
-        self._hard = resource.getrlimit(resource.RLIMIT_AS)[1]
         self._allowance = allowance_bytes
         self._limit: int | None = None
         self._is_fixed = False
@@ -65,6 +67,7 @@ class MemoryLimit:
         if allowance_bytes is not None:
             base = address_space() if _base_bytes is None else _base_bytes
             self._limit = base + allowance_bytes
+            self._hard = resource.getrlimit(resource.RLIMIT_AS)[1]
 
     def before_load(self, size_bytes: int) -> None:
         """Prepare to bind a context of this encoded size."""

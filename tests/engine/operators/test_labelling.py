@@ -316,3 +316,10 @@ def test_what_is_no_list_of_items_is_refused(items: Any) -> None:
         operators.classify(items, LABELS, model=Reader(by_word))
     with pytest.raises(ConfigError, match="expected a list of items"):
         operators.classify(LINES, items, model=Reader(by_word))
+
+
+def test_a_program_is_warned_of_items_without_a_result(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("WARNING", logger="rlm"):
+        found = operators.where(["a", "b"], "it is a letter", model=lambda prompt: "I like boats.")
+    assert (list(found), found.missing) == ([], [0, 1])
+    assert "no result" in caplog.text

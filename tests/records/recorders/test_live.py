@@ -18,6 +18,7 @@ from rlm.events import (
     Diverged,
     Event,
     ModelReplied,
+    OutputStreamed,
     RunEnded,
     SessionLost,
     StepStarted,
@@ -401,3 +402,18 @@ def test_no_text_can_break_the_terminal(text: str) -> None:
     lines = shown(terminal.getvalue(), 1_000, 24)
     assert len(lines) == 3
     assert lines[-1].startswith("run ")
+
+
+def test_an_answer_that_arrives_in_pieces_is_shown_until_the_run_ends() -> None:
+    live = LiveRecorder(Terminal())
+    live.record(started("root"))
+    for piece in ("It opens at ", "05:40.\nNot \x1b[2J", "before.", "x" * 200):
+        live.record(OutputStreamed(run_id="root", text=piece))
+    drawn = [line.plain for line in live.lines(60, 24)]
+    assert "It opens at 05:40." in drawn
+    assert any(line.startswith("Not \\x1b[2Jbefore.xxx") for line in drawn)
+    assert len(drawn) <= 23
+    assert all(len(line) < 60 for line in drawn)
+    assert len(live.lines(60, 6)) <= 5
+    live.record(ended("root"))
+    assert "It opens at 05:40." not in [line.plain for line in live.lines(60, 24)]

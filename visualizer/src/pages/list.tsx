@@ -136,7 +136,7 @@ function Filters({ filter, change, models, field, sort, column, narrow }: Filter
       />
       <select aria-label="Status" value={filter.standing} onChange={(event) => change({ ...filter, standing: event.currentTarget.value })}>
         <option value="">any status</option>
-        {['running', 'answered', 'limit', 'failed', 'cancelled', 'killed'].map((word) => (
+        {['running', 'answered', 'passages', 'limit', 'failed', 'cancelled', 'killed'].map((word) => (
           <option key={word} value={word}>
             {word}
           </option>

@@ -47,7 +47,7 @@ function Overview({ page }: { page: Page }): JSX.Element {
         <LongText as="prose" text={started?.query ?? run.query} label="Query" />
       </section>
       <section class="answer">
-        <h2>Answer</h2>
+        <h2>{run.stop_reason === 'passages' ? 'Passages, not an answer' : 'Answer'}</h2>
         <Answer page={page} />
         <Citations ended={ended} />
         {(ended?.error ?? run.error) && (

@@ -7,6 +7,7 @@ import { visible } from '../text/hostile'
 export const SIGNS: Readonly<Record<string, string>> = {
   running: '●',
   answered: '✓',
+  passages: '¶',
   killed: '✕',
   failed: '✕',
   cancelled: '–',
@@ -17,7 +18,7 @@ export const SIGNS: Readonly<Record<string, string>> = {
 export function standing(run: Pick<Outline, 'status' | 'stop_reason' | 'error'>): string {
   if (run.status !== 'ended') return run.status
   if (run.stop_reason === 'steps' || run.stop_reason === 'limit') return 'limit'
-  if (run.stop_reason === 'cancelled') return 'cancelled'
+  if (run.stop_reason === 'cancelled' || run.stop_reason === 'passages') return run.stop_reason
   return run.error || run.stop_reason === 'error' ? 'failed' : 'answered'
 }
 

@@ -4,12 +4,14 @@ import contextlib
 import hashlib
 import os
 import sqlite3
+import sys
 import time
 from collections.abc import Generator
 from pathlib import Path
 
 import msgspec
 
+from rlm._util.files import CLOEXEC
 from rlm.messages import Reply
 
 __all__ = ["CacheFile", "CacheTrouble"]
@@ -171,8 +173,10 @@ def _use_wal(connection: sqlite3.Connection) -> None:
 
 def _make_private(path: Path) -> None:
     """Make the file readable by its owner only, and refuse the file of another user."""
-    descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(path, os.O_CREAT | os.O_RDWR | CLOEXEC, 0o600)
     try:
+        if sys.platform == "win32":  # A user's folders are private there, and files have no modes.
+            return
         owner, own = os.fstat(descriptor).st_uid, os.geteuid()
         if own not in {0, owner}:
             raise PermissionError(f"{path} belongs to another user; name another folder")

@@ -9,6 +9,7 @@ import ctypes
 import queue
 import sys
 import threading
+import time
 from typing import Any
 
 from rlm.environments._clock import ProcessState
@@ -20,12 +21,17 @@ _raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
 _RUN_FOREVER = asyncio.BaseEventLoop.run_forever.__code__
 
 
+class _Absorbed(BaseException):
+    """Raised in a thread only to take the place of another exception."""
+
+
 class ThreadInterrupts(Interrupts):
     """Interrupts one thread, where `rlm.worker.interrupts` uses signals for a process."""
 
     def __init__(self) -> None:
         super().__init__()
         self._lock = threading.Lock()
+        self._was_raised = False
         self.inbox: queue.SimpleQueue[Any] | None = None
 
     def adopt_thread(self) -> None:
@@ -45,6 +51,7 @@ class ThreadInterrupts(Interrupts):
             if self._depth:
                 self.pending = True
             elif self.count > 1 or self.cancel_instead is None or not self.cancel_instead():
+                self._was_raised = True
                 self._raise_in_thread(KeyboardInterrupt)
         self.wake()
         self._wake_event_loop()
@@ -65,7 +72,9 @@ class ThreadInterrupts(Interrupts):
         """Ignore interrupts from here on, including one that was not delivered yet."""
         with self._lock:
             self._cell_is_running = self.pending = False
-            self._raise_in_thread(None)
+            if self._was_raised and self.is_own_thread():
+                self._was_raised = False
+                self._absorb()
 
     def wake(self) -> None:
         """Wake the thread that waits for an answer."""
@@ -73,9 +82,21 @@ class ThreadInterrupts(Interrupts):
         if inbox is not None:
             inbox.put(None)
 
-    def _raise_in_thread(self, error: type[BaseException] | None) -> None:
-        what = ctypes.py_object() if error is None else ctypes.py_object(error)
-        _raise_in(ctypes.c_ulong(self._main_thread), what)
+    def _absorb(self) -> None:
+        """Replace an exception that may not have been delivered yet by one that is caught here.
+
+        To clear it would be shorter, but Python 3.11 and 3.12 then go on looking for it, in every
+        thread and for good, and 3.11 hangs in the next `await` under a profiler or a debugger.
+        """
+        try:
+            self._raise_in_thread(_Absorbed)
+            while True:
+                time.sleep(0)
+        except _Absorbed:
+            return
+
+    def _raise_in_thread(self, error: type[BaseException]) -> None:
+        _raise_in(ctypes.c_ulong(self._main_thread), ctypes.py_object(error))
 
     def _wake_event_loop(self) -> None:
         """Wake a loop of the cell, which waits in C, so that the exception can be raised."""

@@ -5,8 +5,10 @@ what isolates its code, and `LocalEnvironment.describe` reports it.
 """
 
 import asyncio
+import functools
 import json
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,16 +22,14 @@ from rlm.environments.local import packages as allowed_packages
 from rlm.environments.local.zygotes import Zygote, zygote_for
 from rlm.errors import ConfigError, SessionDied
 from rlm.protocols import BaseEnvironment, ContextSource, Host
+from rlm.worker.sandbox.orders import MACHINES
 
 __all__ = ["LocalEnvironment"]
 
 _log = logging.getLogger(__name__)
 
 _REFILL_SECONDS = 0.03
-_NOT_LINUX = (
-    "environment='local' can't isolate code on this system: its layers need Linux. "
-    "Use environment='wasm' or 'docker', or Linux (in a virtual machine, or WSL 2)"
-)
+_NOT_LINUX = "its layers need Linux (also in a virtual machine, or WSL 2)"
 
 
 class LocalEnvironment(BaseEnvironment):
@@ -92,8 +92,14 @@ class LocalEnvironment(BaseEnvironment):
 
     @classmethod
     def problem(cls) -> str | None:
-        """Return why it can't be used here; what the kernel offers is checked in `open`."""
-        return None if sys.platform == "linux" else _NOT_LINUX
+        """Return why it can't be used here, as far as the system says; `open` tries the rest."""
+        missing = _missing_in_kernel() if sys.platform == "linux" else _NOT_LINUX
+        if missing is None:
+            return None
+        return (
+            f"environment={cls.name!r} can't isolate code on this system: {missing}. Use "
+            "environment='auto', which chooses one that can"
+        )
 
     async def prepare(self, context: ContextSource) -> None:
         """Write a large context to shared memory before the first session needs it."""
@@ -147,7 +153,7 @@ class LocalEnvironment(BaseEnvironment):
 
     async def _zygote(self) -> Zygote:
         if sys.platform != "linux":
-            raise ConfigError(_NOT_LINUX)
+            raise ConfigError(self.problem() or _NOT_LINUX)
         return await zygote_for(self._python, self._settings_json)
 
     async def _open(
@@ -170,3 +176,16 @@ def _existing(path: str | Path, option: str = "read_only_paths") -> Path:
     if not absolute.exists():
         raise ConfigError(f"{option} names {str(path)!r}, which does not exist")
     return absolute
+
+
+@functools.cache
+def _missing_in_kernel() -> str | None:
+    """Return what the layers need and this kernel lacks, found without starting anything."""
+    machine = os.uname().machine
+    if machine not in MACHINES or sys.maxsize < 1 << 32:
+        return f"its layers need a 64-bit {' or '.join(MACHINES)}, and this is {machine}"
+    try:
+        status = Path("/proc/self/status").read_text("ascii", "replace")
+    except OSError:
+        return None
+    return None if "\nSeccomp:" in status else "its layers need seccomp, which this kernel lacks"

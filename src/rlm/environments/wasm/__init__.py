@@ -17,7 +17,7 @@ from rlm.environments._session import WorkerSession, greeting_of
 from rlm.environments.wasm.guest.memory import RESERVE_BYTES
 from rlm.environments.wasm.process import ChildProcess
 from rlm.errors import ConfigError, SessionDied
-from rlm.protocols import BaseEnvironment, Host
+from rlm.protocols import BaseEnvironment, ContextSource, Host
 
 __all__ = ["WasmEnvironment"]
 
@@ -25,6 +25,8 @@ _BASE_BYTES = 96 << 20
 _MAX_BYTES = (1 << 32) - (1 << 16)
 _REFILL_SECONDS = 0.05
 _MIN_PYTHON = (3, 12)
+_MAX_CONTEXT_BYTES = RESERVE_BYTES // 2
+"""Characters may take four times as many bytes in memory as in a context, beside the context."""
 
 _NO_THREADS = "WebAssembly has no threads: pools run their jobs at once, one after the other"
 _NO_WAITING = "without threads nothing can end such a wait, so it is an error at once"
@@ -88,6 +90,10 @@ class WasmEnvironment(BaseEnvironment):
         asyncio.get_running_loop().call_later(_REFILL_SECONDS, self._refill, guest_bytes)
         return session
 
+    async def prepare(self, context: ContextSource) -> None:
+        """Refuse a context that the sandbox can't hold."""
+        _check_size(context)
+
     async def describe(self) -> dict[str, Any]:
         """Return what isolates cells, and what they lack."""
         return {
@@ -116,9 +122,26 @@ class WasmEnvironment(BaseEnvironment):
             self._spares.append(ChildProcess(guest_bytes))
 
 
+class _WasmSession(WorkerSession):
+    """A session that refuses contexts which would end it."""
+
+    async def load(self, name: str, context: ContextSource) -> None:
+        """Bind a stored context to a name in the REPL."""
+        _check_size(context)
+        await super().load(name, context)
+
+
+def _check_size(context: ContextSource) -> None:
+    if context.size_bytes > _MAX_CONTEXT_BYTES:
+        raise ConfigError(
+            f"environment='wasm' takes contexts of up to {_MAX_CONTEXT_BYTES >> 20} MiB, and this "
+            f"one has {context.size_bytes / (1 << 20):,.0f} MiB: use environment='docker', or Linux"
+        )
+
+
 async def _connected(process: ChildProcess, host: Host, options: dict[str, Any]) -> WorkerSession:
     """Shake hands with a guest; contexts are sent as bytes, since descriptors can't be."""
-    return await WorkerSession.connect(
+    return await _WasmSession.connect(
         process.connection,
         host,
         process,

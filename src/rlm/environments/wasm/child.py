@@ -38,10 +38,14 @@ from rlm.environments.wasm.guest.boot import boot
 """
 
 
-def main(worker: str, guest_bytes: int, handed_over: list[str]) -> NoReturn:
-    """Run one guest until it ends. `worker` is the folder of the worker's sources."""
+def main(worker: str, guest_bytes: int, mark: str, handed_over: list[str]) -> NoReturn:
+    """Run one guest until it ends. `worker` is the folder of the worker's sources.
+
+    The names of temporary folders begin with `mark`, by which the host finds those that are left.
+    """
     _sweep()
-    relay = Relay(*_sockets(handed_over))
+    stream, control = _sockets(handed_over)
+    relay = Relay(stream, control, f"{UNFINISHED}{mark}-")
     max_bytes = guest_bytes + _OWN_BYTES
     for job in (relay.obey, relay.carry_in, lambda: relay.watch_memory(max_bytes)):
         threading.Thread(target=job, daemon=True).start()
@@ -49,7 +53,7 @@ def main(worker: str, guest_bytes: int, handed_over: list[str]) -> NoReturn:
     guest = Path(__file__).with_name("guest")
     sources = [(worker, "/rlm/worker", True), (str(guest), "/rlm/worker_in_wasm", True)]
     try:
-        compiled = _compiled(eryx, sources, [*Path(worker).iterdir(), *guest.iterdir()])
+        compiled = _compiled(eryx, sources, [*Path(worker).iterdir(), *guest.iterdir()], mark)
         sandbox = eryx.Sandbox(
             volumes=[
                 *(*sources, (compiled, "/compiled", True), (relay.folder, "/mail", True)),
@@ -71,7 +75,7 @@ def main(worker: str, guest_bytes: int, handed_over: list[str]) -> NoReturn:
 
 
 def _sweep() -> None:
-    """Remove folders of children that were killed while they started."""
+    """Remove folders of children that were killed, with their hosts, while they started."""
     for folder in Path(tempfile.gettempdir()).glob(f"{UNFINISHED}*"):
         with contextlib.suppress(OSError):
             if time.time() - folder.stat().st_mtime > _STALE_SECONDS:
@@ -91,17 +95,20 @@ def _time_zones() -> list[str]:
     return [path for path in zoneinfo.TZPATH if Path(path).is_dir()][:1]
 
 
-def _compiled(eryx: Any, sources: list[tuple[str, str, bool]], files: list[Path]) -> str:
+def _compiled(eryx: Any, sources: list[tuple[str, str, bool]], files: list[Path], mark: str) -> str:
     """Return the folder of the compiled worker; a guest of its own compiles it, once."""
     newest = max(path.stat().st_mtime_ns for path in files)
     folder = Path(tempfile.gettempdir(), f"compiled-{eryx.__version__}-{newest}")
     if not folder.exists():
-        made = tempfile.mkdtemp(prefix=UNFINISHED)
+        made = tempfile.mkdtemp(prefix=f"{UNFINISHED}{mark}-")
         limits = eryx.ResourceLimits(execution_timeout_ms=60_000, max_memory_bytes=256 << 20)
         baker = eryx.Sandbox(volumes=[*sources, (made, "/compiled", False)], resource_limits=limits)
-        baker.execute(f"{_BOOT}\nboot(None)")
-        with contextlib.suppress(OSError):  # Another process was faster.
-            Path(made).rename(folder)
+        try:
+            baker.execute(f"{_BOOT}\nboot(None)")
+            with contextlib.suppress(OSError):  # Another process was faster.
+                Path(made).rename(folder)
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
     return str(folder)
 
 
@@ -114,7 +121,7 @@ def _last_line(error: Exception) -> str:
 # -- the relay --
 
 UNFINISHED = "unfinished-"
-"""The prefix of temporary folders; one stays only if its process is killed."""
+"""The prefix of temporary folders; one stays only if the child and its host are killed."""
 
 _PARCEL_BYTES = 4 << 20
 _BULK_BYTES = 1 << 15
@@ -126,10 +133,10 @@ _WATCH_SECONDS = 0.02
 class Relay:
     """Relays bytes between two sockets of the host and the file shared with the guest."""
 
-    def __init__(self, stream: socket.socket, control: socket.socket) -> None:
+    def __init__(self, stream: socket.socket, control: socket.socket, prefix: str) -> None:
         self._stream = stream
         self._control = control
-        self.folder = tempfile.mkdtemp(prefix=UNFINISHED)
+        self.folder = tempfile.mkdtemp(prefix=prefix)
         path = str(Path(self.folder, "mail"))
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
         self._mail = os.fdopen(os.open(path, flags, 0o600), "r+b", buffering=0)

@@ -2,7 +2,10 @@
 
 import asyncio
 import contextlib
+import importlib.util
 import os
+import secrets
+import shutil
 import socket
 import subprocess
 import sys
@@ -10,6 +13,7 @@ from pathlib import Path
 
 from rlm import worker
 from rlm.environments._clock import ProcessState
+from rlm.environments.wasm.child import UNFINISHED
 from rlm.errors import ConfigError
 from rlm.worker.sandbox import process_state
 
@@ -29,12 +33,13 @@ class ChildProcess:
 
     def __init__(self, guest_bytes: int) -> None:
         self.guest_bytes = guest_bytes
+        self._mark = secrets.token_hex(8)
         self.connection, stream = socket.socketpair()
         self._control, control = socket.socketpair()
         self._control.setblocking(False)
         try:
             with stream, control:
-                self._process = started(guest_bytes, [stream, control])
+                self._process = started(guest_bytes, self._mark, [stream, control])
         except BaseException:
             self.connection.close()
             self._control.close()
@@ -58,8 +63,8 @@ class ChildProcess:
 
     async def state(self) -> ProcessState | None:
         """Return the processor time and state of the child."""
-        if self._process.returncode is not None:
-            return None
+        if sys.platform != "linux" or self._process.returncode is not None:
+            return None  # Only Linux says it without the right to look into other processes.
         found = await asyncio.to_thread(process_state.of_processes, [self._process.pid])
         return None if found is None else ProcessState(**found)
 
@@ -77,8 +82,9 @@ class ChildProcess:
         return await asyncio.shield(self._end())
 
     async def clean_up(self) -> None:
-        """Close the control socket; the shared file had no name any more."""
+        """Close the control socket, and remove folders of a child that was killed early."""
         self._control.close()
+        await asyncio.to_thread(_remove_folders, self._mark)
 
     def discard(self) -> None:
         """End a child that was never used; it may have to remove its shared file first."""
@@ -89,6 +95,7 @@ class ChildProcess:
         except subprocess.TimeoutExpired:
             self.kill()
             self._process.wait()
+        _remove_folders(self._mark)
 
     def _end(self) -> "asyncio.Task[str]":
         if self._ended is None:
@@ -133,18 +140,24 @@ for name, path in {{
     sys.modules[name] = types.ModuleType(name)
     sys.modules[name].__path__ = path
 from rlm.environments.wasm.child import main
-main(sys.argv[1], int(sys.argv[2]), sys.argv[3:])
+main(sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4:])
 """
 
 
-def started(guest_bytes: int, sockets: list[socket.socket]) -> "subprocess.Popen[bytes]":
-    """Start a child, with these sockets and nothing else of this process."""
+def started(guest_bytes: int, mark: str, sockets: list[socket.socket]) -> "subprocess.Popen[bytes]":
+    """Start a child, with these sockets and nothing else of this process.
+
+    `mark` becomes a part of the names of its temporary folders.
+    """
     folder = str(private_folder())
-    command = [sys.executable, "-I", "-c", _START, _WORKER, str(guest_bytes)]
+    arguments = ["-I", "-c", _START, _WORKER, str(guest_bytes), mark]
     variables = {"TMPDIR": folder, "TEMP": folder, "TMP": folder, "MALLOC_ARENA_MAX": "2"}
     if sys.platform == "win32":  # Sockets are not files there; they are shared with a process.
+        # The python.exe of a virtual environment starts another process, which has another id; so
+        # the real one is started, and told where the runtime is.
+        arguments[2] = f"import sys\nsys.path.append({_runtime_folder()!r})\n{_START}"
         child = subprocess.Popen(  # noqa: S603 - our own interpreter and program
-            command,
+            [getattr(sys, "_base_executable", sys.executable), *arguments],
             cwd=folder,
             env={**variables, "SYSTEMROOT": os.environ["SYSTEMROOT"]},
             stdin=subprocess.PIPE,
@@ -160,7 +173,7 @@ def started(guest_bytes: int, sockets: list[socket.socket]) -> "subprocess.Popen
         return child
     numbers = [each.fileno() for each in sockets]
     return subprocess.Popen(  # noqa: S603 - our own interpreter and program
-        [*command, *map(str, numbers)],
+        [sys.executable, *arguments, *map(str, numbers)],
         cwd=folder,
         env=variables,
         stdin=subprocess.DEVNULL,
@@ -169,6 +182,20 @@ def started(guest_bytes: int, sockets: list[socket.socket]) -> "subprocess.Popen
         pass_fds=numbers,
         start_new_session=True,
     )
+
+
+def _runtime_folder() -> str:
+    """Return the folder from which the runtime is imported."""
+    found = importlib.util.find_spec("eryx")
+    assert found is not None, "problem() has looked for it"
+    assert found.origin is not None
+    return str(Path(found.origin).parent.parent)
+
+
+def _remove_folders(mark: str) -> None:
+    """Remove temporary folders of a child that has ended; most children remove theirs."""
+    for folder in _runtime_cache().glob(f"{UNFINISHED}{mark}-*"):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 # -- the folder of the runtime --
@@ -182,7 +209,7 @@ def private_folder() -> Path:
     The runtime executes what it finds there as machine code. Its default is the temporary folder,
     to which other users can write.
     """
-    folder = _caches() / "rlm" / "wasm"
+    folder = _runtime_cache()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = folder.stat()
@@ -198,6 +225,10 @@ def private_folder() -> Path:
             "XDG_CACHE_HOME to a folder of your own"
         )
     return folder
+
+
+def _runtime_cache() -> Path:
+    return _caches() / "rlm" / "wasm"
 
 
 def _caches() -> Path:

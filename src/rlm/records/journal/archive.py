@@ -305,6 +305,7 @@ def fork(archive: Archive, run: RunFile, step: int, edited: str | None = None) -
     With `edited`, that text is the reply of the step; without, the model is asked again. Earlier
     steps were paid by the other run, so here they are free. Returns the new run's id.
     """
+    run.check_writer()
     facts = archive.facts(run)
     if facts.in_chat:
         raise ConfigError(f"run {run.run_id} was a turn of a chat, whose variables are gone")

@@ -1,6 +1,5 @@
 """The SQLite file of one run: its tables, its version, and the lock of its writer."""
 
-import fcntl
 import json
 import os
 import sqlite3
@@ -10,6 +9,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from rlm._util import files
 from rlm.errors import ConfigError
 from rlm.messages import Reply, ReplyKey
 from rlm.records.journal.records import Tail, places_in, private, tail_of, unpacked, unsealed
@@ -74,7 +74,7 @@ class Lock:
         with ExitStack() as stack:
             file = stack.enter_context(open(self._path, "ab", opener=private))
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                files.lock(file.fileno())
                 if not os.path.samestat(os.fstat(file.fileno()), self._path.lstat()):
                     return False
             except (BlockingIOError, FileNotFoundError):
@@ -90,12 +90,9 @@ class Lock:
         """Return whether the lock is held, without changing that."""
         try:
             with self._path.open("rb") as file:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
+                return files.is_locked(file.fileno())
         except OSError:
             return False
-        return False
 
     def holder(self) -> str:
         """Return the process that holds it, as it says itself."""

@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Struct, field
 
 from rlm.errors import ConfigError
-from rlm.results import RunResult, UsageSummary
+from rlm.results import BY_ITSELF, RunResult, UsageSummary
 
 __all__ = [
     "ContextFacts",
@@ -19,7 +19,9 @@ __all__ = [
     "result_from",
 ]
 
-RunStatus = Literal["running", "interrupted", "answer", "steps", "limit", "cancelled", "error"]
+RunStatus = Literal[
+    "running", "interrupted", "answer", "passages", "steps", "limit", "cancelled", "error"
+]
 """The status of a run; `interrupted` means that its process was killed."""
 
 
@@ -94,7 +96,7 @@ def answered_in(about: dict[str, Any]) -> RunResult | None:
     """Return the result of a run with an answer; after other endings it can be continued."""
     plain = about.get("result")
     result = None if plain is None else result_from(plain)
-    return result if result is not None and result.stop_reason == "answer" else None
+    return result if result is not None and result.stop_reason in BY_ITSELF else None
 
 
 def result_from(plain: Any) -> RunResult:

@@ -4,7 +4,7 @@ import time
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
@@ -24,16 +24,26 @@ __all__ = ["Record", "journaled_run"]
 
 
 class Record:
-    """What is known of a run before it runs. `result` is set if it already has an answer."""
+    """What is known of a run before it runs. `result` is set if it already has an answer.
+
+    `environment` is the one in which it began, or None without a journal.
+    """
 
     def __init__(self, run_id: str, journal: "Journal | None" = None) -> None:
         self.run_id = run_id
         self.journal = journal
-        self.result = None if journal is None else _stored_answer(journal)
+        facts: dict[str, Any] = {} if journal is None else journal.facts()
+        self.result = None if journal is None else _stored_answer(journal, facts)
+        self.environment: str | None = facts.get("run", {}).get("settings", {}).get("environment")
 
     @property
     def recorders(self) -> tuple[Recorder, ...]:
         return () if self.journal is None else (self.journal,)
+
+    @property
+    def path(self) -> str | None:
+        """The file of the journal."""
+        return None if self.journal is None else str(self.journal.path)
 
     def keep(self, result: RunResult) -> None:
         if self.journal is not None:
@@ -73,10 +83,10 @@ async def journaled_run(
         await journal.aclose()
 
 
-def _stored_answer(journal: "Journal") -> RunResult | None:
+def _stored_answer(journal: "Journal", facts: dict[str, Any]) -> RunResult | None:
     from rlm.records.journal.facts import answered_in
 
-    result = answered_in(journal.facts())
+    result = answered_in(facts)
     return None if result is None else replace(result, events=tuple(_events(journal.path)))
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from rlm._util.files import writers_problem
+from rlm._util.state_folder import usual_state_folder
 from rlm.errors import ConfigError
 
 __all__ = ["Places", "RunFile"]
@@ -23,6 +25,16 @@ class RunFile(Struct, frozen=True):
     changed: float
     size_bytes: int
 
+    def check_writer(self) -> None:
+        """Refuse to continue what another user may have written: it can name a program."""
+        for path in _files_of(self.path):
+            try:
+                problem = writers_problem(path.lstat())
+            except FileNotFoundError:
+                continue
+            if problem is not None:
+                raise ConfigError(f"run {self.run_id} is not continued: {path}: {problem}")
+
     def remove(self) -> None:
         """Delete it and the files of SQLite and the lock beside it."""
         _remove(self.path)
@@ -38,13 +50,8 @@ class Places:
 
     @classmethod
     def usual(cls, variables: Mapping[str, str]) -> "Places":
-        """Return `RLM_STATE_DIR`, else a folder below the XDG state folder."""
-        if named := variables.get("RLM_STATE_DIR"):
-            return cls(Path(named).expanduser())
-        state = variables.get("XDG_STATE_HOME", "")
-        # The specification wants relative paths to be ignored.
-        base = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
-        return cls(base / "rlm")
+        """Return those of the usual state folder."""
+        return cls(usual_state_folder(variables))
 
     def prepare(self) -> None:
         """Create the folders, readable only by their owner."""
@@ -109,8 +116,12 @@ class Places:
         yield from sorted(files, key=lambda each: (each.run_id, each.changed), reverse=True)
 
 
+def _files_of(journal: Path) -> list[Path]:
+    """Return the journal and what is beside it; the lock is the last."""
+    beside = [Path(f"{journal}{end}") for end in _BESIDE]
+    return [*beside, journal, journal.with_suffix(".tail"), journal.with_suffix(".lock")]
+
+
 def _remove(journal: Path) -> None:
-    for path in (*(Path(f"{journal}{end}") for end in _BESIDE), journal):
+    for path in _files_of(journal):
         path.unlink(missing_ok=True)
-    for ending in (".tail", ".lock"):
-        journal.with_suffix(ending).unlink(missing_ok=True)

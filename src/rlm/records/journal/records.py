@@ -8,6 +8,7 @@ import json
 import mmap
 import os
 import struct
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +16,7 @@ from zlib import crc32
 
 import msgspec
 
+from rlm._util import files
 from rlm.messages import Reply, ReplyKey
 
 __all__ = [
@@ -33,7 +35,7 @@ __all__ = [
 
 def private(path: str | Path, flags: int) -> int:
     """Open a file for its owner only; links are refused, since they may lead anywhere."""
-    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
+    return os.open(path, flags | files.NOFOLLOW | files.BINARY, 0o600)
 
 
 _CHECKSUM_BYTES = 4
@@ -153,7 +155,7 @@ class Tail:
         if end + len(_END) > ROOM_BYTES:
             return False
         if self._map is None:
-            if os.pwrite(self._fd, record, start) != len(record):
+            if files.write_at(self._fd, record, start) != len(record):
                 os.ftruncate(self._fd, start)
                 return False
         else:
@@ -174,18 +176,21 @@ class Tail:
         """Remove it if it is empty; may be called twice."""
         if self._fd < 0:
             return
-        if not self._end and not self.records():
-            self._path.unlink(missing_ok=True)
+        is_empty = not self._end and not self.records()
         if self._map is not None:
             self._map.close()
             self._map = None
         os.close(self._fd)
         self._fd = -1
+        if is_empty:
+            self._path.unlink(missing_ok=True)  # Now: Windows removes no open file.
 
 
 @functools.lru_cache(maxsize=16)
 def _file_system(device: int) -> str:
     """Return the kind of a device's file system; empty if unknown."""
+    if sys.platform != "linux":
+        return ""
     wanted = f"{os.major(device)}:{os.minor(device)}"
     with suppress(OSError):
         for line in Path("/proc/self/mountinfo").read_text("utf-8", "replace").splitlines():

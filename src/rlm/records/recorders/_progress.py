@@ -89,6 +89,12 @@ class Progress:
         self._cost_usd = 0.0
         self._cost_known: bool | None = None
         self._runs: dict[str, LiveRun] = {}
+        self._began = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether every run that began has ended, and one did begin."""
+        return self._began and not self.roots
 
     @property
     def cost_usd(self) -> float | None:
@@ -111,6 +117,7 @@ class Progress:
         parent = None if event.parent_id is None else self._runs.get(event.parent_id)
         run = LiveRun(event.run_id, event.model, now, now, parent)
         self._runs[event.run_id] = run
+        self._began = True
         if parent is None:
             self.roots[event.run_id] = run
         else:

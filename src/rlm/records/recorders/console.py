@@ -1,6 +1,5 @@
 """Progress as plain lines for people."""
 
-import re
 import threading
 from collections import defaultdict
 from dataclasses import dataclass
@@ -11,8 +10,6 @@ from rlm.events import (
     CallEnded,
     CallRetried,
     CellEnded,
-    CellOutput,
-    CellStarted,
     Compacted,
     Diverged,
     Event,
@@ -24,9 +21,12 @@ from rlm.events import (
     StepStarted,
     ToolCalled,
 )
+from rlm.records.recorders._details import Details
+from rlm.records.recorders._lines import CONTROL, cell_details, harmless, one_line
 from rlm.records.recorders._progress import is_cached
 
 __all__ = [
+    "CONTROL",
     "ConsoleRecorder",
     "cell_details",
     "counted",
@@ -39,37 +39,14 @@ __all__ = [
     "summary",
 ]
 
-CONTROL = re.compile(
-    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
-)
 COUNTED = frozenset({CallEnded, CallRetried, ModelReplied, RunStarted, ToolCalled})
 TOLD = frozenset(
     {
-        *(CallRetried, CellEnded, CellOutput, CellStarted, Compacted, Diverged, RunEnded),
+        *(CallRetried, CellEnded, Compacted, Diverged, RunEnded),
         *(Planned, RunStarted, SessionLost, StepStarted),
     }
 )
 """Events that are counted, and events that may print a line. Others are ignored."""
-
-SHOWN_LINES = 30
-SHOWN_CHARS = 2_000
-LINE_CHARS = 300
-
-
-def harmless(text: str) -> str:
-    """Return text with everything visible that a terminal could obey."""
-    return CONTROL.sub(_visible, text.replace("\r\n", "\n"))
-
-
-def _visible(match: re.Match[str]) -> str:
-    code = ord(match[0])
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
-
-
-def one_line(text: str, limit: int = LINE_CHARS) -> str:
-    """Return harmless text on a single line, so that it cannot pass for our own lines."""
-    shown = harmless(" ".join(text.split()))
-    return shown if len(shown) <= limit else shown[: limit - 1] + "…"
 
 
 def summary(event: RunEnded, from_journal: int = 0) -> str:
@@ -122,18 +99,6 @@ def _shortened(event: Compacted) -> str:
     return f"the history was shortened from {before} to {event.messages_after}"
 
 
-def cell_details(event: CellStarted | CellOutput) -> list[str]:
-    """Return a cell's code or output, cut, each line behind a mark."""
-    is_code = isinstance(event, CellStarted)
-    text, mark = (event.code, "> ") if isinstance(event, CellStarted) else (event.text, "| ")
-    lines = harmless(text[:SHOWN_CHARS]).splitlines()
-    cut = len(text) > SHOWN_CHARS or len(lines) > SHOWN_LINES
-    end = [f"{mark}… ({len(text):,} characters in all)"] if cut else []
-    what = "runs" if is_code else "wrote"
-    head = one_line(f"cell {event.cell} of step {event.step}, run {event.run_id[-6:]}, {what}:")
-    return [head, *(mark + line for line in lines[:SHOWN_LINES]), *end]
-
-
 @dataclass(slots=True)
 class _Tally:
     """What happened in a run since its last cell ended, and how much of the run was free."""
@@ -157,14 +122,17 @@ class _Tally:
 
 
 class ConsoleRecorder:
-    """One line per step and notable event, indented by depth; `verbose` adds what cells do.
+    """One line per step and notable event, indented by depth.
+
+    `verbose` adds what the model says, its code, what cells print and how they fail; in a terminal,
+    in colour.
 
     A stream that can no longer be written is ignored: progress never ends a run.
     """
 
     def __init__(self, stream: TextIO, *, verbose: bool = False) -> None:
         self._stream = stream
-        self._verbose = verbose
+        self._details = Details(stream) if verbose else None
         self._tallies: defaultdict[str, _Tally] = defaultdict(_Tally)
         self._lock = threading.Lock()
         self._open = True
@@ -180,9 +148,8 @@ class ConsoleRecorder:
         with self._lock:
             if kind in COUNTED:
                 self._count(event)
-            if kind in TOLD:
-                for line in self._lines(event):
-                    self._write("  " * event.depth + line)
+            for line in self._lines(event):
+                self._write("  " * event.depth + line)
 
     def note(self, text: str) -> None:
         """Print a line of the caller's."""
@@ -214,12 +181,11 @@ class ConsoleRecorder:
             self._tallies[event.run_id] = _Tally()
 
     def _lines(self, event: Event) -> list[str]:
-        if isinstance(event, CellStarted | CellOutput):
-            details = cell_details(event) if self._verbose else []
-            return [f"    {line}" for line in details]
-        line = self._line(event)
+        details = [] if self._details is None else self._details.of(event)
+        line = self._line(event) if type(event) in TOLD else None
         indent = "" if isinstance(event, RunStarted | StepStarted | RunEnded) else "  "
-        return [] if line is None else [indent + one_line(line)]
+        own = [] if line is None else [indent + one_line(line)]
+        return [f"    {each}" for each in details] + own
 
     def _line(self, event: Event) -> str | None:
         if isinstance(event, RunStarted):

@@ -93,18 +93,23 @@ def _call(callback: Callable[..., Any], facts: tuple[Any, ...]) -> None:
         log.exception("callback %r failed", callback)
 
 
+MAX_WAITING = 1_000
+"""Events that wait for a slow reader before the run sends no further request."""
+
+
 async def events_of(
     start: Callable[[Recorder], Coroutine[Any, Any, object]],
 ) -> AsyncGenerator[Event, None]:
     """Start a run with a recorder, and yield every event while it runs.
 
-    Leaving the loop cancels the run. What the run raises is raised after its last event.
+    Leaving the loop cancels the run. What the run raises is raised after its last event. If the
+    reader is far behind, the run waits before its next request.
     """
     queue = _QueueRecorder()
     run = asyncio.ensure_future(start(queue))
     run.add_done_callback(lambda _: queue.events.put_nowait(None))
     try:
-        while (event := await queue.events.get()) is not None:
+        while (event := await queue.next()) is not None:
             yield event
         await run
     finally:
@@ -117,6 +122,19 @@ class _QueueRecorder:
 
     def __init__(self) -> None:
         self.events: asyncio.Queue[Event | None] = asyncio.Queue()
+        self._room = asyncio.Event()
 
     def record(self, event: Event) -> None:
         self.events.put_nowait(event)
+
+    async def catch_up(self) -> None:
+        """Wait while too many events wait for the reader."""
+        while self.events.qsize() >= MAX_WAITING:
+            self._room.clear()
+            await self._room.wait()
+
+    async def next(self) -> Event | None:
+        event = await self.events.get()
+        if self.events.qsize() <= MAX_WAITING // 2:
+            self._room.set()
+        return event

@@ -14,9 +14,10 @@ from typing import NamedTuple, TextIO
 from rich.cells import cell_len, set_cell_size
 
 from rlm._util.text import counted
-from rlm.events import CellOutput, CellStarted, Diverged, Event, RunEnded, SessionLost
+from rlm.events import Diverged, Event, OutputStreamed, RunEnded, SessionLost
+from rlm.records.recorders._details import DETAILED, Details
 from rlm.records.recorders._progress import LiveRun, Progress
-from rlm.records.recorders.console import cell_details, divergence, loss, one_line, summary
+from rlm.records.recorders.console import divergence, harmless, loss, one_line, summary
 
 __all__ = ["LiveRecorder"]
 
@@ -81,11 +82,22 @@ class Drawing:
         self._glyphs = glyphs
 
     def lines(self, rows: int, since: float, notes: list[str]) -> list[Line]:
-        """Return at most `rows` lines: the head, the runs, and the last notes."""
+        """Return at most `rows` lines: the head, the runs and the last notes; at the end, notes."""
+        if self._progress.is_over:
+            return [Line(self._cut(note)) for note in notes[: max(0, rows)]]
         notes = notes[: max(0, rows - 2)]
         body = self._runs(max(0, rows - 1 - len(notes)))
         cut = [Line(self._cut(note)) for note in notes]
         return [self._head(since), *body, *cut]
+
+    def streamed(self, answer: str, rows: int) -> list[Line]:
+        """Return the end of an answer that is being written, in at most `rows` lines."""
+        lines = [
+            line[at : at + self._columns]
+            for line in harmless(answer).split("\n")
+            for at in range(0, len(line), self._columns)
+        ]
+        return [Line(self._cut(line)) for line in lines[-rows:]] if rows > 0 else []
 
     # -- the head ----------------------------------------------------------------------------
 
@@ -321,10 +333,11 @@ def _styled(line: Line) -> str:
     return f"{text}{FAINT}{line.faint}{USUAL}" if line.faint else text
 
 
-SAID = frozenset({CellOutput, CellStarted, Diverged, RunEnded, SessionLost})
+SAID = frozenset({*DETAILED, Diverged, RunEnded, SessionLost})
 """Events that may add a line above the tree."""
 
 SHOWN_NOTES = 3
+STREAMED_CHARS = 8_000
 WAITING_LINES = 10_000
 """Lines that wait for a stopped terminal (Ctrl-S) before the oldest are dropped."""
 
@@ -332,13 +345,17 @@ WAITING_LINES = 10_000
 class LiveRecorder:
     """Use it as a context manager around runs; `verbose` prints what cells do above the tree.
 
+    The end of an answer that arrives in pieces is shown below the tree.
     Recording only counts: a separate thread draws, so that a slow terminal delays no run.
     """
+
+    wants_pieces = True
 
     def __init__(self, stream: TextIO, *, verbose: bool = False) -> None:
         self._screen = Screen(stream)
         self._glyphs = PRETTY if self._screen.is_unicode else PLAIN
-        self._verbose = verbose
+        self._details = Details(stream) if verbose else None
+        self._answer = ""
         self._lock = threading.Lock()
         self._progress = Progress()
         self._above: deque[str] = deque(maxlen=WAITING_LINES)
@@ -366,6 +383,10 @@ class LiveRecorder:
         with self._lock:
             if type(event) in SAID:
                 self._above.extend(self._said(event))
+            elif isinstance(event, OutputStreamed):
+                self._answer = (self._answer + event.text)[-STREAMED_CHARS:]
+            if isinstance(event, RunEnded) and event.parent_id is None:
+                self._answer = ""
             self._progress.add(event)
 
     def note(self, text: str) -> None:
@@ -376,12 +397,13 @@ class LiveRecorder:
         """Return the tree as it is now, for a terminal of that size."""
         with self._lock:
             drawing = Drawing(self._progress, time.monotonic(), columns - 1, self._glyphs)
-            return drawing.lines(rows - 1, self._since, list(self._notes))
+            answer = drawing.streamed(self._answer, (rows - 1) // 3)
+            return drawing.lines(rows - 1 - len(answer), self._since, list(self._notes)) + answer
 
     def _said(self, event: Event) -> list[str]:
         """Return the lines that an event adds above the tree; ends of children are only counted."""
-        if isinstance(event, CellStarted | CellOutput):
-            details = cell_details(event) if self._verbose else []
+        if type(event) in DETAILED:
+            details = [] if self._details is None else self._details.of(event)
             return ["  " * event.depth + line for line in details]
         if isinstance(event, RunEnded):
             root = self._progress.roots.get(event.run_id)

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import importlib.util
 import os
-import resource
 import signal
 from pathlib import Path
 
@@ -159,6 +158,8 @@ async def victims_limits_changed(world: World, outcome: Outcome) -> str | None:
     if os.getpriority(os.PRIO_PROCESS, pid) != os.getpriority(os.PRIO_PROCESS, 0):
         world.victim.end()  # We may not be allowed to raise it again.
         return "the victim's priority was changed"
+    import resource
+
     ours, theirs = (resource.prlimit(each, resource.RLIMIT_CORE) for each in (0, pid))
     if ours != theirs:
         world.victim.end()

@@ -108,15 +108,33 @@ def sockets_out():
         except OSError: pass
     return found
 
-def send(data):
-    """Write bytes to the host, past the worker."""
-    for number in lines_out():
+webassembly = sys.modules.get('_eryx')
+
+def send(data, lines=None):
+    """Write bytes to the host, past the worker; `lines` are those of `lines_out`."""
+    if webassembly is not None:  # There is no line out, only a function of the runtime.
+        webassembly._eryx_report_output(0, data)
+    for number in lines_out() if lines is None else lines:
         rest = memoryview(data)
         try:
             while rest:
                 rest = rest[os.write(number, rest):]
         except OSError as error:
             denied(error)
+
+def discard_answers(lines):
+    """Read what the host has sent so far, past the worker, and drop it."""
+    import select
+    if webassembly is not None:
+        for number in range(3, 256):
+            try:
+                if stat.S_ISREG(os.fstat(number).st_mode): break
+            except OSError: continue
+        parcel, _, _, again = struct.unpack('<QQQQ', os.pread(number, 32, 0))
+        if parcel == again: webassembly._eryx_report_output(1, struct.pack('<Q', parcel))
+    while ready := select.select(lines, [], [], 0)[0] if lines else []:
+        for number in ready:
+            if not os.read(number, 1 << 20): os._exit(1)
 
 def frame(kind, number, *parts):
     """A frame as the worker would send it."""

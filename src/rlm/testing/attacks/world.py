@@ -7,7 +7,6 @@ where things are; they have to find the secrets by themselves.
 import asyncio
 import contextlib
 import os
-import resource
 import secrets
 import signal
 import sys
@@ -284,4 +283,6 @@ class _Datagrams(asyncio.DatagramProtocol):
 
 
 def _peak_bytes() -> int:
+    import resource  # Windows has none; there, only the conformance suite can run.
+
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1024 if machine.IS_LINUX else 1)

@@ -5,6 +5,7 @@ import contextlib
 import logging
 import os
 import signal
+import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any
 
@@ -113,10 +114,10 @@ async def _end(
     assert process.stdin is not None
     process.stdin.close()
     if not await _has_ended(process):
-        _signal(process, signal.SIGTERM)
+        _end_group(process)
         await _has_ended(process)
     words.status = process.returncode
-    _signal(process, signal.SIGKILL)
+    _end_group(process, now=True)
     await _has_ended(process)
     await asyncio.wait(tasks[-1:], timeout=POLL_SECONDS)
     for task in tasks:
@@ -136,10 +137,13 @@ async def _has_ended(process: asyncio.subprocess.Process) -> bool:
     return process.returncode is not None
 
 
-def _signal(process: asyncio.subprocess.Process, number: int) -> None:
-    """Send a signal to its whole group, which may outlive it."""
+def _end_group(process: asyncio.subprocess.Process, *, now: bool = False) -> None:
+    """Terminate or kill its whole group, which may outlive it; Windows knows no such groups."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, number)
+        if sys.platform == "win32":
+            process.kill()
+        else:
+            os.killpg(process.pid, signal.SIGKILL if now else signal.SIGTERM)
 
 
 CONNECT_SECONDS = 30.0

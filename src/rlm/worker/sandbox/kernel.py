@@ -8,6 +8,8 @@ import os
 import sys
 from ctypes import c_long
 
+from .orders import MACHINES
+
 __all__ = ["MACHINE", "SYSCALLS", "answer", "call", "number", "prctl"]
 
 TYPE_CHECKING = False
@@ -206,7 +208,7 @@ SYSCALLS: dict[str, tuple[int | None, int | None]] = {
 }
 """Name to number on x86_64 and on aarch64; None where a machine never had the call."""
 
-_COLUMNS = {"x86_64": 0, "aarch64": 1}
+_COLUMNS = {name: column for column, name in enumerate(MACHINES)}
 
 # PyDLL keeps the GIL: nothing here waits, and a fork needs it.
 _syscall = ctypes.PyDLL(None, use_errno=True).syscall

@@ -8,6 +8,7 @@ __all__ = [
     "GROW",
     "GROWTH_BYTES",
     "INTERRUPT",
+    "MACHINES",
     "NOW",
     "PERMIT_FORK",
     "RETIRE",
@@ -21,6 +22,9 @@ __all__ = [
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+MACHINES = ("x86_64", "aarch64")
+"""The machines whose system calls the filter knows, as `os.uname` names them."""
 
 # On the control socket, with two descriptors: a session for a run that waits, or one to keep ready,
 # which may wait for the preloading. The memory limit of its cells may follow, in 8 bytes.

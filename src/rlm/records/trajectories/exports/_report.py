@@ -132,7 +132,8 @@ def _outcome(trajectory: Trajectory, root: RunOutline) -> Iterator[Block]:
             if event.answer is None:
                 yield Note(f"No answer: {event.detail or event.error or event.stop_reason}", True)
             else:
-                yield Passage("Answer", event.answer)
+                is_answer = event.stop_reason != "passages"
+                yield Passage("Answer" if is_answer else "Passages, not an answer", event.answer)
     if not ended:
         yield Note(f"No answer: this run is {root.status}", is_trouble=True)
 

@@ -1,7 +1,6 @@
-"""Documents that are made to take all memory or all time, through the real converter."""
+"""Documents that are made to take all memory or all time, in the real processes."""
 
 import asyncio
-import importlib.util
 import resource
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,26 +8,22 @@ from pathlib import Path
 import pytest
 
 from rlm._util.limited import in_thread
-from rlm.context import documents, store_context
+from rlm.context import store_context
+from rlm.context.documents import converter
 from rlm.errors import ConfigError
-from tests.context.bombs import BOMBS
+from tests.context.documents.bombs import BOMBS, far_cell
+from tests.context.documents.helpers import NEEDS_EXTRA
 from tests.context.helpers import seen_by_worker
 
-pytestmark = [
-    pytest.mark.heavy,
-    pytest.mark.skipif(
-        importlib.util.find_spec("markitdown") is None,
-        reason="the extra `documents` is not installed",
-    ),
-]
+pytestmark = NEEDS_EXTRA
 MAX_HOST_KIB = 300 << 10
 
 
 @pytest.fixture(autouse=True)
 def shorter(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(documents, "_MIN_SECONDS", 20.0)
+    monkeypatch.setattr(converter, "_MIN_SECONDS", 20.0)
     yield
-    documents._JOBS.close()
+    converter._JOBS.close()
 
 
 @pytest.mark.parametrize("name", BOMBS)
@@ -44,10 +39,15 @@ def test_a_bomb_is_refused_and_takes_nothing_of_this_process(tmp_path: Path, nam
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MAX_HOST_KIB
 
 
+def test_two_cells_that_are_far_apart_are_a_small_table(tmp_path: Path) -> None:
+    text = store_context(far_cell(tmp_path)).text()
+    assert text == "## Staff\n| a |  |\n| --- | --- |\n|  | z |"
+
+
 def test_in_a_folder_the_others_are_read(tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
-    bomb = BOMBS["far_cell"](folder)
+    bomb = BOMBS["diagonal"](folder)
     (folder / "notes.txt").write_text("notes", "utf-8")
     stored = store_context(folder)
     assert seen_by_worker(stored) == {"notes.txt": "notes"}
@@ -55,7 +55,7 @@ def test_in_a_folder_the_others_are_read(tmp_path: Path) -> None:
 
 
 async def test_cancelling_ends_a_conversion(tmp_path: Path) -> None:
-    path = BOMBS["far_cell"](tmp_path)
+    path = BOMBS["forms_in_forms"](tmp_path)
     task = asyncio.create_task(in_thread(store_context, path))
     await asyncio.sleep(2.0)
     task.cancel()

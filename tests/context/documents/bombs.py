@@ -5,9 +5,17 @@ import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tests.context.office import OFFICE, VENDOR, _package, _relation
+from tests.context.documents.office import (
+    OFFICE,
+    VENDOR,
+    _package,
+    _relation,
+    write_epub,
+    write_pdf_objects,
+    write_pptx,
+)
 
-__all__ = ["BOMBS"]
+__all__ = ["BOMBS", "far_cell"]
 
 WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 SHEET = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
@@ -51,6 +59,23 @@ def far_cell(folder: Path) -> Path:
         '<row r="1048576"><c r="XFD1048576" t="inlineStr"><is><t>z</t></is></c></row>'
     )
     return _xlsx(folder / "far.xlsx", f"<sheetData>{cells}</sheetData>")
+
+
+def diagonal(folder: Path) -> Path:
+    """A sheet with sixteen thousand cells, no two of which share a row or a column."""
+    cells = "".join(
+        f'<row r="{number}"><c r="{_column(number)}{number}"><v>1</v></c></row>'
+        for number in range(1, 16_001)
+    )
+    return _xlsx(folder / "diagonal.xlsx", f"<sheetData>{cells}</sheetData>")
+
+
+def _column(number: int) -> str:
+    letters = ""
+    while number:
+        number, rest = divmod(number - 1, 26)
+        letters = chr(65 + rest) + letters
+    return letters
 
 
 def long_string(folder: Path) -> Path:
@@ -116,16 +141,28 @@ def large_stream(folder: Path) -> Path:
         b"<< /Length %d /Filter /FlateDecode >>\nstream\n%s\nendstream" % (len(squeezed), squeezed),
         b"<< >>",
     ]
-    data, places = b"%PDF-1.4\n", []
-    for number, each in enumerate(objects, 1):
-        places.append(len(data))
-        data += b"%d 0 obj\n%s\nendobj\n" % (number, each)
-    table = "".join(f"{place:010} 00000 n \n" for place in places)
-    count = len(objects) + 1
-    trailer = f"trailer << /Size {count} /Root 1 0 R >>\nstartxref\n{len(data)}\n%%EOF\n"
-    path = folder / "large.pdf"
-    path.write_bytes(data + f"xref\n0 {count}\n0000000000 65535 f \n{table}{trailer}".encode())
-    return path
+    return write_pdf_objects(folder / "large.pdf", objects)
+
+
+def forms_in_forms(folder: Path) -> Path:
+    """A page whose drawing calls the next one ten times, which does the same, twelve deep."""
+    levels = 12
+    head = (
+        b"/Type /XObject /Subtype /Form /BBox [0 0 9 9] /Resources << /XObject << /X %d 0 R >> >>"
+    )
+    call = b"/X Do " * 10
+    objects: list[bytes] = [
+        b"<< /Type /Catalog /Pages 2 0 R >>",
+        b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
+        b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 9 9] /Contents 4 0 R /Resources 17 0 R >>",
+        b"<< /Length %d >>\nstream\n%s\nendstream" % (len(call), call),
+    ]
+    objects += [
+        b"<< %s /Length %d >>\nstream\n%s\nendstream" % (head % (6 + level), len(call), call)
+        for level in range(levels)
+    ]
+    objects.append(b"<< /XObject << /X 5 0 R >> >>")
+    return write_pdf_objects(folder / "forms.pdf", objects)
 
 
 def _squeezed_stream(block: bytes, times: int) -> Iterator[bytes]:
@@ -159,10 +196,45 @@ def long_chapter(folder: Path) -> Path:
     return path
 
 
+def deep_groups(folder: Path) -> Path:
+    """Groups of shapes in groups, thirty thousand deep."""
+    levels = 30_000
+    path = write_pptx(folder / "deep.pptx", ["<p:grpSp>" * levels + "</p:grpSp>" * levels])
+    return _squeezed(path)
+
+
+def entities_in_slides(folder: Path) -> Path:
+    path = write_pptx(folder / "entities.pptx", ["<p:sp/>"])
+    with zipfile.ZipFile(path) as archive:
+        parts = {name: archive.read(name).decode() for name in archive.namelist()}
+    name = "ppt/slides/slide1.xml"
+    parts[name] = _entities("p:sld") + parts[name].replace("<p:sp/>", "<p:sp>&l9;</p:sp>")
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, text in parts.items():
+            archive.writestr(name, text)
+    return path
+
+
+def repeated_chapter(folder: Path) -> Path:
+    """An e-book that shows one chapter a hundred thousand times."""
+    path = write_epub(folder / "repeated.epub", "word " * 2_000)
+    with zipfile.ZipFile(path) as archive:
+        parts = {name: archive.read(name).decode() for name in archive.namelist()}
+    item = '<itemref idref="c"/>'
+    parts["book.opf"] = parts["book.opf"].replace(item, item * 100_000)
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, text in parts.items():
+            archive.writestr(name, text)
+    return _squeezed(path)
+
+
 BOMBS: dict[str, Callable[[Path], Path]] = {
     each.__name__: each
     for each in (
-        far_cell,
+        deep_groups,
+        diagonal,
+        entities_in_slides,
+        forms_in_forms,
         long_string,
         entities_in_words,
         entities_in_cells,
@@ -170,5 +242,6 @@ BOMBS: dict[str, Callable[[Path], Path]] = {
         deep_tables,
         large_stream,
         long_chapter,
+        repeated_chapter,
     )
 }

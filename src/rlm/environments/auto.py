@@ -1,0 +1,196 @@
+"""`environment="auto"`, the default: the first environment that can isolate code here.
+
+That is `local` where its layers hold, which needs Linux; else `wasm`; else `docker`, if an engine
+answers. `inprocess`, which isolates nothing, is never chosen.
+"""
+
+import asyncio
+import logging
+import sys
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rlm._util.distribution import install_command, own_name
+from rlm.errors import ConfigError, SessionError
+from rlm.protocols import BaseEnvironment, BaseSession, ContextSource, Host
+
+__all__ = [
+    "CANDIDATES",
+    "AutoEnvironment",
+    "known_problem",
+    "meant_by_local",
+    "nothing_isolates",
+    "trial",
+]
+
+CANDIDATES = ("local", "wasm", "docker")
+"""In the order of preference: the first that works is chosen."""
+
+_log = logging.getLogger(__name__)
+
+_ENGINE_SECONDS = 10.0
+
+
+class AutoEnvironment(BaseEnvironment):
+    """Opens sessions in the environment that it chooses; has the name of that once it is known.
+
+    What this system says about itself is looked at here; what has to be tried, in `decide`.
+    """
+
+    name = "auto"
+    is_sandbox = True
+
+    def __init__(self, make: Callable[[str], BaseEnvironment]) -> None:
+        """`make` returns the environment of a name, with the options that the user gave."""
+        self._make = make
+        self._made: dict[str, BaseEnvironment] = {}
+        self._chosen: BaseEnvironment | None = None
+        self._is_decided = False
+        refusals: dict[str, str] = {}
+        for name in CANDIDATES[:-1]:  # The last one has to be asked.
+            if (problem := known_problem(name)) is None:
+                self._adopt(self._of(name, refusals))
+                break
+            refusals[name] = problem
+
+    @classmethod
+    def problem(cls) -> str | None:
+        """Return why nothing can be chosen here, as far as that is known."""
+        found = {name: known_problem(name) for name in CANDIDATES}
+        refusals = {name: each for name, each in found.items() if each is not None}
+        return nothing_isolates(refusals) if len(refusals) == len(found) else None
+
+    async def decide(self) -> BaseEnvironment:
+        """Return the environment; ConfigError if none can isolate code here.
+
+        `local` is tried by starting the process that its first session needs, so on Linux this
+        costs nothing that a session would not cost.
+        """
+        if self._chosen is not None and self._is_decided:
+            return self._chosen
+        refusals: dict[str, str] = {}
+        for name in CANDIDATES:
+            problem = known_problem(name)
+            if problem is None:
+                made = self._of(name, refusals)
+                problem = await trial(made)
+            if problem is not None and name == self.name:  # It seemed to work.
+                _log.warning("environment='auto' passes over %r: %s", name, problem)
+            if problem is None:
+                self._adopt(made)
+                self._is_decided = True
+                return made
+            refusals[name] = problem
+        raise ConfigError(nothing_isolates(refusals))
+
+    async def open(self, host: Host, options: dict[str, Any]) -> BaseSession:
+        """Start a session in the environment that works here."""
+        return await (await self.decide()).open(host, options)
+
+    async def not_ready(self) -> str | None:
+        """Return what the first session would have to wait for."""
+        return await (await self.decide()).not_ready()
+
+    async def describe(self) -> dict[str, Any]:
+        """Return which environment was chosen, and what isolates cells there."""
+        chosen = await self.decide()
+        return {"chosen": chosen.name, **await chosen.describe()}
+
+    async def prepare(self, context: ContextSource) -> None:
+        """Do what `load` would spend time on."""
+        await (await self.decide()).prepare(context)
+
+    async def close(self) -> None:
+        """Close the sessions that are still open."""
+        for each in list(self._made.values()):
+            await each.close()
+
+    def _of(self, name: str, refusals: Mapping[str, str]) -> BaseEnvironment:
+        if name not in self._made:
+            try:
+                self._made[name] = self._make(name)
+            except ConfigError as error:
+                if name == CANDIDATES[0]:
+                    raise
+                why = "".join(f"{each}: {problem}; " for each, problem in refusals.items())
+                raise ConfigError(
+                    f"environment='auto' chose {name!r} here ({why}{error}): name the environment "
+                    "that you want, or leave the option out"
+                ) from error
+        return self._made[name]
+
+    def _adopt(self, chosen: BaseEnvironment) -> None:
+        self._chosen = chosen
+        self.name = chosen.name
+        self.lacks, self.patience = chosen.lacks, chosen.patience
+
+
+def known_problem(name: str) -> str | None:
+    """Return why a candidate can't be used here, as far as that is known without a trial."""
+    # Imported one by one: the first that works is usually the only one that is needed.
+    if name == "local":
+        from rlm.environments.local import LocalEnvironment
+
+        return LocalEnvironment.problem()
+    if name == "wasm":
+        from rlm.environments.wasm import WasmEnvironment
+
+        return WasmEnvironment.problem()
+    from rlm.environments.docker import DockerEnvironment
+
+    return DockerEnvironment.problem()
+
+
+async def trial(environment: BaseEnvironment) -> str | None:
+    """Return why a candidate that may work does not."""
+    try:
+        if environment.name == "local":
+            await environment.describe()
+        elif environment.name == "docker":
+            async with asyncio.timeout(_ENGINE_SECONDS):
+                await environment.not_ready()  # An image that has to be fetched is no problem.
+    except TimeoutError:
+        return f"no engine answered within {_ENGINE_SECONDS:.0f} s"
+    except (ConfigError, SessionError, OSError) as error:
+        return str(error)
+    return None
+
+
+def nothing_isolates(refusals: Mapping[str, str]) -> str:
+    """Return what to do where no candidate works, and why none does."""
+    import platform
+
+    if sys.platform == "win32" and platform.machine() == "ARM64":  # It has no wheel of pyeryx.
+        advice = "start Docker, or use WSL 2"
+    elif sys.version_info >= (3, 12):
+        advice = f"run: {install_command('wasm')}"
+    elif sys.platform == "linux":
+        advice = (
+            "use Python 3.12 or newer (uv venv --python 3.13) and run "
+            f"{install_command('wasm')}, or start Docker"
+        )
+    else:
+        advice = (
+            f"use Python 3.12 or newer, where {own_name()} brings WebAssembly "
+            "(uv venv --python 3.13), or start Docker"
+        )
+    first = {name: problem.partition(". ")[0] for name, problem in refusals.items()}
+    reasons = "; ".join(f"{name}: {problem}" for name, problem in first.items())
+    return f"no environment here can isolate model-written code; {advice}. ({reasons})"
+
+
+def meant_by_local() -> str:
+    """Return what `local` means in a program for the reference engine: off Linux, `auto`.
+
+    There it names the machine of the program, not a kind of isolation. Warns once.
+    """
+    if sys.platform == "linux":
+        return "local"
+    warnings.warn(
+        "environment='local' can't isolate code on this system, so 'auto' is used in its place; "
+        "pass environment='auto' to say so yourself",
+        UserWarning,
+        stacklevel=4,
+    )
+    return "auto"

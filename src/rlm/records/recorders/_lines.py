@@ -1,0 +1,42 @@
+"""Text from models and files as lines that a terminal shows and never obeys."""
+
+import re
+
+from rlm.events import CellOutput, CellStarted
+
+__all__ = ["CONTROL", "SHOWN_CHARS", "SHOWN_LINES", "cell_details", "harmless", "one_line"]
+
+CONTROL = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+SHOWN_LINES = 30
+SHOWN_CHARS = 2_000
+LINE_CHARS = 300
+
+
+def harmless(text: str) -> str:
+    """Return text with everything visible that a terminal could obey."""
+    return CONTROL.sub(_visible, text.replace("\r\n", "\n"))
+
+
+def _visible(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def one_line(text: str, limit: int = LINE_CHARS) -> str:
+    """Return harmless text on a single line, so that it cannot pass for our own lines."""
+    shown = harmless(" ".join(text.split()))
+    return shown if len(shown) <= limit else shown[: limit - 1] + "…"
+
+
+def cell_details(event: CellStarted | CellOutput) -> list[str]:
+    """Return a cell's code or output, cut, each line behind a mark."""
+    is_code = isinstance(event, CellStarted)
+    text, mark = (event.code, "> ") if isinstance(event, CellStarted) else (event.text, "| ")
+    lines = harmless(text[:SHOWN_CHARS]).splitlines()
+    cut = len(text) > SHOWN_CHARS or len(lines) > SHOWN_LINES
+    end = [f"{mark}… ({len(text):,} characters in all)"] if cut else []
+    what = "runs" if is_code else "wrote"
+    head = one_line(f"cell {event.cell} of step {event.step}, run {event.run_id[-6:]}, {what}:")
+    return [head, *(mark + line for line in lines[:SHOWN_LINES]), *end]

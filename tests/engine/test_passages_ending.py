@@ -1,0 +1,99 @@
+"""A run without a language model: it ends with passages, and nothing shows them as an answer."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlm import RLM, Limits, NoAnswerError, completion
+from rlm.clients.offline import MODEL, NO_PASSAGES, PASSAGES
+from rlm.events import RunEnded
+from rlm.records.journal import Archive, Places
+from rlm.results import RunResult
+
+TEXT = "The storm was long.\n\nMira mended the sail.\n"
+QUESTION = "Who mended the sail?"
+FOUND = f"{PASSAGES}\n\n1. line 3\n   Mira mended the sail."
+
+
+def asked(question: str = QUESTION, context: Any = TEXT, **options: Any) -> RunResult:
+    with RLM(MODEL, **options) as engine:
+        return engine.ask(question, context)
+
+
+def test_the_result_and_the_last_event_say_passages() -> None:
+    result = asked()
+    assert (result.answer, result.stop_reason, result.limit) == (FOUND, "passages", None)
+    assert result.detail.startswith("no language model is configured")
+    last = result.events[-1]
+    assert isinstance(last, RunEnded)
+    assert (last.answer, last.stop_reason, last.detail) == (FOUND, "passages", result.detail)
+    assert [(each.label, each.text) for each in result.citations] == [
+        ("line 3", "Mira mended the sail.")
+    ]
+
+
+def test_no_match_is_said_and_nothing_is_cited() -> None:
+    result = asked("What does a zebra eat?")
+    assert (result.answer, result.stop_reason) == (NO_PASSAGES, "passages")
+    assert result.citations == ()
+    assert asked(context=None).answer == NO_PASSAGES
+
+
+@pytest.mark.parametrize("strategy", ["direct", "mapreduce"])
+def test_other_strategies_end_the_same(strategy: Any) -> None:
+    result = asked(strategy=strategy)
+    assert (result.answer, result.stop_reason) == ("Mira mended the sail.", "passages")
+
+
+def test_a_limit_is_still_a_limit() -> None:
+    result = asked(limits=Limits(max_steps=1))
+    assert (result.stop_reason, result.limit) == ("steps", "steps")
+    assert result.answer == FOUND
+
+
+def test_strict_wants_an_answer() -> None:
+    with RLM(MODEL) as engine, pytest.raises(NoAnswerError, match="no language model"):
+        engine.ask(QUESTION, TEXT, strict=True)
+
+
+def test_a_typed_answer_is_not_made_of_passages() -> None:
+    with RLM(MODEL) as engine:
+        result = engine.ask(QUESTION, TEXT, response_model=int)
+    assert (result.answer, result.stop_reason, result.limit) == (None, "passages", None)
+    assert result.rejected_answer == FOUND
+    assert str(result).startswith("(no answer: no language model is configured")
+
+
+def test_no_display_calls_it_an_answer() -> None:
+    result = asked()
+    assert repr(result).endswith("s>")
+    assert ", passages, 2 steps, " in repr(result)
+    card = result._repr_html_()
+    assert "no language model is configured: these are passages found by search" in card
+    assert "✓" not in card
+
+
+def test_the_journal_has_the_status_and_the_run_is_over(tmp_path: Path) -> None:
+    with RLM(MODEL, journal=tmp_path) as engine:
+        first = engine.ask(QUESTION, TEXT, run_id="one")
+        again = engine.ask(QUESTION, TEXT, run_id="one")
+    assert (again.answer, again.stop_reason) == (first.answer, "passages")
+    archive = Archive(Places(tmp_path))
+    (run,) = archive.places.listed()
+    assert archive.summary(run).status == "passages"
+
+
+def test_samples_agree_on_passages() -> None:
+    with RLM(MODEL) as engine:
+        result = engine.ask(QUESTION, TEXT, samples=2)
+    assert (result.answer, result.stop_reason) == (FOUND, "passages")
+    assert [each.votes for each in result.samples] == [2, 2]
+
+
+def test_the_references_spelling_returns_the_same_text() -> None:
+    done = completion(TEXT, MODEL, root_prompt=QUESTION)
+    assert done.response == FOUND
+    assert done.error is None
+    assert json.loads(json.dumps(done.to_dict()))["response"] == FOUND
