@@ -122,6 +122,7 @@ WITHOUT_TURNS = {
     "operators": "every operator is a run of its own",
     "plugin-rlm": "every message is a run of its own; the runtime keeps the conversation",
     "replay": "it repeats what was recorded",
+    "settings": "it holds what the faces read",
     "viewer": "it shows what was recorded",
     "wiring": "it is no face: the faces above use it",
 }

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlm.clients.offline import search_query
-from rlm.worker import passages
+from rlm.worker import passage_bounds, passages
 from rlm.worker.ctx import ContextView
 from rlm.worker.passages import PASSAGE_CHARS, best_passages, stem
+from rlm.worker.query_words import Query
 from tests.worker.graded_questions import HELD_OUT, TUNED, Graded
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -163,11 +164,11 @@ def test_passages_without_number_are_bounded(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_quotations_and_headings_without_number_are_bounded() -> None:
     words = [f"w{number}x" for number in range(40)]
-    search = passages._Search(" ".join(f'"{each}"' for each in words))
+    search = Query(" ".join(f'"{each}"' for each in words))
     assert search.required == 8
     assert len(search.patterns) == 16
     assert search.stems == words[8:], "the words of other quotations count as usual"
-    long = passages._Search('"' + " ".join(words) + '"')
+    long = Query('"' + " ".join(words) + '"')
     assert [each.pattern.count("x") for each in long.patterns] == [12, 12]
     found = best_passages([(None, " ".join(words[:13]) + ".")], '"' + " ".join(words) + '"')
     assert len(found) == 1
@@ -178,7 +179,7 @@ def test_quotations_and_headings_without_number_are_bounded() -> None:
 
 def test_lines_near_a_quotation_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     looked = 0
-    between = passages._between
+    between = passage_bounds.between
 
     def counted(hits: list[Any], start: int, end: int) -> list[Any]:
         nonlocal looked
@@ -186,7 +187,8 @@ def test_lines_near_a_quotation_are_read_once(monkeypatch: pytest.MonkeyPatch) -
         looked += len(found)
         return found
 
-    monkeypatch.setattr(passages, "_between", counted)
+    for module in (passages, passage_bounds):
+        monkeypatch.setattr(module, "between", counted)
     lines = 2_000
     best_passages([(None, "cat dog\n" * lines)], '"cat" dog')
     assert looked <= 40 * lines, "a few terms for each line, not all within 800 characters"

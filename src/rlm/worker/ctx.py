@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import re
 
-__all__ = ["METHODS", "ContextView", "Hits", "count_lines"]
+from .hits import Hits, counted
+
+__all__ = ["METHODS", "ContextView", "count_lines"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
     from typing import Any
 
-    from .passages import Passages
+    from .hits import Passages
 
 _MAX_KEYS_SHOWN = 20
-_HIT_CHARS = 500
 _SPECIAL = frozenset("\\.^$*+?{}[]|()\n")
 
 METHODS = (
@@ -30,28 +31,6 @@ METHODS = (
     ("documents()", "list of the items, of (name, value) pairs of a dict, or [text]"),
 )
 """The methods of `ctx` that prompts list: how they are called, and what they return."""
-
-
-class Hits(list["Any"]):
-    """The first hits of a search; `total` is how many there are in all.
-
-    Printed, it shows one hit a line, each cut to a readable length, below the two numbers.
-    """
-
-    def __init__(self, hits: Iterable[Any] = (), total: int = 0) -> None:
-        super().__init__(hits)
-        self.total = max(total, len(self))
-
-    def __repr__(self) -> str:
-        shown = [hit if isinstance(hit, str) else repr(hit) for hit in self]
-        lines = [hit if len(hit) <= _HIT_CHARS else f"{hit[:_HIT_CHARS]}…" for hit in shown]
-        count = _counted(self.total, "hit")
-        head = count if len(self) == self.total else f"{len(self):,} of {count}"
-        return "\n".join([f"{head}:" if lines else head, *lines])
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Saved chats hold a plain list, which any Python can load."""
-        return list, (list(self),)
 
 
 class ContextView:
@@ -240,14 +219,14 @@ class ContextView:
         if isinstance(payload, dict):
             keys = ", ".join(str(key)[:40] for key in list(payload)[:_MAX_KEYS_SHOWN])
             more = ", ..." if len(payload) > _MAX_KEYS_SHOWN else ""
-            return f"dict with {_counted(len(payload), 'key')} ({keys}{more})"
+            return f"dict with {counted(len(payload), 'key')} ({keys}{more})"
         if isinstance(payload, (list, tuple)):
             kinds = ", ".join(sorted({type(item).__name__ for item in payload}))
-            items = _counted(len(payload), "item")
+            items = counted(len(payload), "item")
             return f"{type(payload).__name__} of {items} ({kinds or 'empty'})"
         if isinstance(payload, str):
-            lines = _counted(count_lines(payload), "line")
-            return f"str of {_counted(len(payload), 'character')}, {lines}"
+            lines = counted(count_lines(payload), "line")
+            return f"str of {counted(len(payload), 'character')}, {lines}"
         return type(payload).__name__
 
     def __len__(self) -> int:
@@ -296,10 +275,6 @@ class ContextView:
 def count_lines(text: str) -> int:
     """The number of lines: a line feed ends one, and the last need not have it."""
     return text.count("\n") + (text[-1:] not in ("", "\n"))
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
 def _text_of(payload: Any) -> str:

@@ -1,0 +1,69 @@
+"""What searches return: lists that print themselves for a reader."""
+
+from __future__ import annotations
+
+__all__ = ["Hits", "Passages", "counted"]
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+_HIT_CHARS = 500
+
+
+class Hits(list["Any"]):
+    """The first hits of a search; `total` is how many there are in all.
+
+    Printed, it shows one hit a line, each cut to a readable length, below the two numbers.
+    """
+
+    def __init__(self, hits: Iterable[Any] = (), total: int = 0) -> None:
+        super().__init__(hits)
+        self.total = max(total, len(self))
+
+    def __repr__(self) -> str:
+        shown = [hit if isinstance(hit, str) else repr(hit) for hit in self]
+        lines = [hit if len(hit) <= _HIT_CHARS else f"{hit[:_HIT_CHARS]}…" for hit in shown]
+        count = counted(self.total, "hit")
+        head = count if len(self) == self.total else f"{len(self):,} of {count}"
+        return "\n".join([f"{head}:" if lines else head, *lines])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Saved chats hold a plain list, which any Python can load."""
+        return list, (list(self),)
+
+
+class Passages(list["Any"]):
+    """Passages, the best first: dicts with source, line, last_line, start, end, text and score.
+
+    `source` is the name of the text, its index in a list, or None. Printed, each passage is below
+    its place, such as `2. notes/april.md:12–14`.
+    """
+
+    def __str__(self) -> str:
+        return "\n\n".join(
+            "\n".join([f"{number}. {_label(each)}", *map(_indented, each["text"].splitlines())])
+            for number, each in enumerate(self, 1)
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Saved chats hold a plain list, which any Python can load."""
+        return list, (list(self),)
+
+
+def _indented(line: str) -> str:
+    return f"   {line}".rstrip()
+
+
+def _label(passage: dict[str, Any]) -> str:
+    source, first, last = passage["source"], passage["line"], passage["last_line"]
+    lines = f"{first}" if first == last else f"{first}–{last}"
+    if source is None:
+        return f"line {lines}"
+    return f"[{source}]:{lines}" if isinstance(source, int) else f"{source}:{lines}"
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun: `1 hit`, `2,000 hits`."""
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
