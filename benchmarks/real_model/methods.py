@@ -83,6 +83,8 @@ def _outcome(result: RunResult, *others: RunResult) -> Answered:
     status = {"answer": "answered", "limit": "limit", "steps": "limit"}.get(
         result.stop_reason, "failed"
     )
+    if result.stop_reason == "error" and result.limit:
+        status = "limit"  # The model went on failing until a guard ended the run: no hit.
     if not any(total.requests for total in totals):
         status = "failed"  # The endpoint never replied: waiting for it reached a limit.
     return Answered(

@@ -4,7 +4,7 @@ import io
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rlm.events import CellEnded, CellOutput, CellStarted, Event, ModelReplied, RunEnded
@@ -88,6 +88,8 @@ def test_colours_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @given(st.text(max_size=200))
+@example("\t0")
+@example("if x:\n\ty = 1\ta\n")
 def test_colours_change_nothing_but_colours(text: str) -> None:
     plain = Details(io.StringIO())
     with pytest.MonkeyPatch.context() as changed:

@@ -23,6 +23,9 @@ DETAILED = frozenset({CellEnded, CellOutput, CellStarted, ModelReplied})
 FAILURE_LINES = 12
 """Of a traceback, its end is shown: the last line says what went wrong."""
 
+TAB = 4
+"""A tab is shown as spaces: rich would do so in colour only."""
+
 FAINT, FAILED, REASON = "dim", "bright_red", "bold bright_red"
 
 
@@ -37,7 +40,8 @@ class Details:
         if isinstance(event, ModelReplied):
             return self._said(event)
         if isinstance(event, CellStarted):
-            return self._marked(cell_details(event), is_code=True)
+            lines = [f"{line[:2]}{line[2:].expandtabs(TAB)}" for line in cell_details(event)]
+            return self._marked(lines, is_code=True)
         if isinstance(event, CellOutput):
             return self._marked(cell_details(event))
         return self._failed(event) if isinstance(event, CellEnded) else []
@@ -61,6 +65,7 @@ class Details:
             return []
         head = one_line(f"cell {event.cell} of step {event.step}, run {event.run_id[-6:]}, failed:")
         lines = harmless((event.traceback or "")[-SHOWN_CHARS:]).splitlines()[-FAILURE_LINES:]
+        lines = [line.expandtabs(TAB) for line in lines]
         if not lines or reason[:40] not in lines[-1]:
             lines.append(reason)
         shown = [self._painted(f"! {line}", FAILED) for line in lines[:-1]]
