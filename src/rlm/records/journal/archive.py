@@ -192,8 +192,16 @@ class Archive:
             )
         try:
             run.remove()
+            self._forget(run.run_id)
         finally:
             lock.release()
+
+    def _forget(self, run_id: str) -> None:
+        """Remove what people said about a run: a new one may get the same name."""
+        from rlm.records.judging.judgments import Judgments
+
+        with suppress(ConfigError):  # The run is gone, whatever is wrong with that file.
+            Judgments(self.places.root).forget([run_id])
 
     def prune(self) -> list[str]:
         """Remove expired runs and unused contexts, and return the ids of those runs."""
