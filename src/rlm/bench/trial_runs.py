@@ -55,6 +55,13 @@ class TrialRuns(Struct, frozen=True):
         outcomes = read_outcomes(self.folder)
         return {each.run_id: each.score for each in outcomes if each.score is not None}
 
+    def groups(self) -> dict[str, tuple[str, str]]:
+        """Return the task, size and method of each run as its group, by its id."""
+        return {
+            each.run_id: ("bench", f"{each.task} {show_size(each.size)} {each.method}")
+            for each in read_outcomes(self.folder)
+        }
+
 
 def _note(outcome: Outcome) -> str:
     trial = f"{outcome.task} {show_size(outcome.size)} {outcome.method} #{outcome.seed}"

@@ -34,6 +34,8 @@ from rlm.context import StoredContext, store_context
 from rlm.errors import ConfigError
 from rlm.events import Event, RunStarted
 from rlm.records.journal import Archive, RunFacts
+from rlm.records.judging import Judgments
+from rlm.records.searching import index_path
 from rlm.viewer import DEFAULT_PORT
 from rlm.viewer.contexts import Contexts
 from rlm.viewer.library import Folder, Journals, Library, OneFile, RunSource
@@ -137,7 +139,18 @@ def server_for(
         token=token,
         needs_token=needs_token,
         version=rlm.__version__,
+        judgments=Judgments(kept.places.root),
+        index=index_path(kept.places.root, _name_of(shelf)),
     )
+
+
+def _name_of(shelf: RunSource) -> str:
+    """Return the name of the search index for some records: each folder has its own."""
+    if isinstance(shelf, Journals):
+        return "runs"
+    if isinstance(shelf, OneFile | Folder):
+        return f"{type(shelf).__name__} {shelf.path.resolve()}"
+    return f"{type(shelf).__name__} {shelf!r} {Path.cwd()}"
 
 
 def serve(recorded: str | None, options: Options) -> None:

@@ -35,10 +35,11 @@ def judge(
     uncomment: str | None,
     as_json: bool,
 ) -> None:
-    """Tag, score and comment a run, and print what is noted about it.
+    """Tag, score and comment a run.
 
-    RUN is the id of a run, the first or last part of it, or the word last. LOG is a file with one
-    root run. The viewer shows the same; `rlm rm` removes it with the run.
+    Prints what is noted about the run. RUN is the id of a run, the first or last part of it, or the
+    word last. LOG is a file with one root run. The viewer shows the same; `rlm rm` removes it with
+    the run.
     """
     from rlm.cli import _judging
 

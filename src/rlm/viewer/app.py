@@ -13,13 +13,16 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rlm.errors import ConfigError
+from rlm.records.judging import Judgments
 from rlm.viewer.access import HEADERS, Access, error_response
 from rlm.viewer.assets import STATIC, load_assets, page_with
 from rlm.viewer.contexts import Contexts
 from rlm.viewer.forking import MAX_EDIT_CHARS, Engines, Forks
 from rlm.viewer.library import Library, Threads
+from rlm.viewer.list_routes import ListRoutes
 from rlm.viewer.opened import MAX_FILE_BYTES, OpenedFiles
 from rlm.viewer.routes import LibraryView, RunRoutes
+from rlm.viewer.run_list import RunList
 from rlm.web.border import Border
 from rlm.web.events import while_connected
 from rlm.web.responses import json_response
@@ -51,6 +54,8 @@ class ViewerApp:
         *,
         static: Path = STATIC,
         version: str = "",
+        judgments: Judgments | None = None,
+        index: Path | None = None,
     ) -> None:
         self.access = access
         self._version = version
@@ -58,6 +63,7 @@ class ViewerApp:
         self._assets = load_assets(static)
         self._threads = Threads()
         self._view = LibraryView(library, contexts, self._threads)
+        self._list = RunList(library, judgments, index)
         self._opened = OpenedFiles(contexts, self._threads)
         self._forks = Forks(library.archive, engines, self._threads)
         self._closing = asyncio.Event()
@@ -68,11 +74,13 @@ class ViewerApp:
 
     async def start(self) -> None:
         await self._threads.run(self._library.start)
+        self._list.start()
 
     def stop(self) -> None:
         """End streams and requests."""
         self._closing.set()
         self._library.end()
+        self._list.close()
 
     async def close(self) -> None:
         self.stop()
@@ -82,9 +90,13 @@ class ViewerApp:
 
     def _routed(self) -> ASGIApp:
         runs = RunRoutes(self._view_of, self._threads, self._closing)
+        lists = ListRoutes(self._list_of, self._threads, self._closing)
         router = Router(
             [
                 Route("/api/viewer", self._viewer),
+                *lists.below("/api"),
+                *lists.judging("/api"),
+                *lists.below(OPENED),
                 *runs.below("/api"),
                 Route("/api/opened", self._open_limits),
                 Route("/api/opened", self._open, methods=["POST"]),
@@ -108,6 +120,10 @@ class ViewerApp:
         """Return what a request is about: an opened file, or the library of the viewer."""
         opened_id = request.path_params.get("opened_id")
         return self._view if opened_id is None else self._opened.find(opened_id)
+
+    def _list_of(self, request: Request) -> RunList:
+        opened_id = request.path_params.get("opened_id")
+        return self._list if opened_id is None else RunList(self._opened.find(opened_id).library)
 
     # -- the page ----------------------------------------------------------------------------
 
@@ -138,6 +154,8 @@ class ViewerApp:
                 "can_fork": why_not_fork is None,
                 "why_not_fork": why_not_fork,
                 "live": live,
+                "can_judge": live and self._list.can_judge,
+                "can_search": live and self._list.can_search,
             }
         )
 

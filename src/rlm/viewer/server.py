@@ -3,6 +3,7 @@
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+from rlm.records.judging import Judgments
 from rlm.viewer import DEFAULT_PORT
 from rlm.viewer.access import Access
 from rlm.viewer.app import ViewerApp
@@ -32,11 +33,20 @@ class ViewerServer:
         needs_token: bool = True,
         static: Path = STATIC,
         version: str = "",
+        judgments: Judgments | None = None,
+        index: Path | None = None,
     ) -> None:
         self._host = host
         self.access = Access(host, port, token=token, needs_token=needs_token)
         self._app = ViewerApp(
-            library, contexts, engines, self.access, static=static, version=version
+            library,
+            contexts,
+            engines,
+            self.access,
+            static=static,
+            version=version,
+            judgments=judgments,
+            index=index,
         )
         self._running = AsyncExitStack()
 
