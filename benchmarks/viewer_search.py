@@ -13,7 +13,11 @@ import random
 import statistics
 import tempfile
 import time
+from collections.abc import Awaitable, Callable, Iterator
+from itertools import accumulate, islice
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
 
 import aiohttp
 
@@ -26,6 +30,7 @@ from rlm.viewer.contexts import Contexts
 from rlm.viewer.library import Folder, Library
 from rlm.viewer.server import ViewerServer
 
+Get = Callable[[str], Awaitable[Any]]
 SEED = 7
 VOCABULARY = 30_000
 QUERIES = {
@@ -43,27 +48,26 @@ def made_up(folder: Path, runs: int, cells: int) -> int:
     """Write one log per run; word n is about n times rarer than the first."""
     chance = random.Random(SEED)
     words = [f"word{number}" for number in range(VOCABULARY)]
-    weights = [1 / (number + 1) for number in range(VOCABULARY)]
+    weights = list(accumulate(1 / (number + 1) for number in range(VOCABULARY)))
     size = 0
     for number in range(runs):
-        text = iter(chance.choices(words, weights, k=80 * (2 * cells + 2)))
-
-        def some(count: int, text: "object" = text) -> str:
-            return "the " + " ".join(next(text) for _ in range(count))  # type: ignore[call-overload]
-
-        lines = b"".join(encoded(each) + b"\n" for each in events(number, cells, some))
+        text = iter(chance.choices(words, cum_weights=weights, k=80 * (2 * cells + 2)))
+        lines = b"".join(encoded(each) + b"\n" for each in events(number, cells, text))
         (folder / f"run-{number:06}.jsonl").write_bytes(lines)
         size += len(lines)
     return size
 
 
-def events(number: int, cells: int, some: "object") -> list[Event]:
+def events(number: int, cells: int, text: Iterator[str]) -> list[Event]:
     run_id, at = f"run-{number:06}", 1_700_000_000.0 + 60 * number
-    words = some  # a function that returns that many words
+
+    def words(count: int) -> str:
+        return "the " + " ".join(islice(text, count))
+
     found: list[Event] = [
         RunStarted(
             run_id=run_id,
-            query=words(12),  # type: ignore[operator]
+            query=words(12),
             model=f"provider/model-{number % 5}",
             sub_model="provider/small",
             strategy="rlm",
@@ -76,11 +80,16 @@ def events(number: int, cells: int, some: "object") -> list[Event]:
         )
     ]
     for cell in range(cells):
-        about = {"run_id": run_id, "step": cell + 1, "cell": 1, "wall_time": at + cell}
-        code = f"def main():\n    return {words(20)!r}"  # type: ignore[operator]
-        found.append(CellStarted(code=code, **about))  # type: ignore[arg-type]
-        found.append(CellOutput(stream="stdout", text=words(60), written_chars=400, **about))  # type: ignore[operator,arg-type]
-        found.append(CellEnded(seconds=0.1, calls=0, **about))  # type: ignore[arg-type]
+        about: dict[str, Any] = {
+            "run_id": run_id,
+            "step": cell + 1,
+            "cell": 1,
+            "wall_time": at + cell,
+        }
+        code = f"def main():\n    return {words(20)!r}"
+        found.append(CellStarted(code=code, **about))
+        found.append(CellOutput(stream="stdout", text=words(60), written_chars=400, **about))
+        found.append(CellEnded(seconds=0.1, calls=0, **about))
     usage = Usage(1_000, 100, requests=1, cost_usd=0.01)
     ended = RunEnded(
         run_id=run_id,
@@ -88,7 +97,7 @@ def events(number: int, cells: int, some: "object") -> list[Event]:
         steps=cells,
         stop_reason="answer",
         answer_source="submitted",
-        answer=words(30),  # type: ignore[operator]
+        answer=words(30),
         usage=usage,
         seconds=float(cells),
         wall_time=at + cells,
@@ -96,7 +105,7 @@ def events(number: int, cells: int, some: "object") -> list[Event]:
     return [*found, ended]
 
 
-async def measured(folder: Path, state: Path, runs: int, repeats: int) -> dict[str, object]:
+async def measured(folder: Path, state: Path, runs: int, repeats: int) -> dict[str, Any]:
     library = Library(Folder(folder, "runs"))
     server = ViewerServer(
         library,
@@ -106,15 +115,15 @@ async def measured(folder: Path, state: Path, runs: int, repeats: int) -> dict[s
         index=state / "search" / "index.sqlite",
     )
     headers = {"Authorization": f"Bearer {server.access.token.value}"}
-    figures: dict[str, object] = {}
+    figures: dict[str, Any] = {}
     began = time.monotonic()
     async with server, aiohttp.ClientSession(headers=headers) as session:
         base = f"http://127.0.0.1:{server.port}/api"
 
-        async def get(path: str) -> dict[str, object]:
+        async def get(path: str) -> Any:
             async with session.get(f"{base}{path}") as response:
                 assert response.status == 200, await response.text()
-                return json.loads(await response.read())  # type: ignore[no-any-return]
+                return json.loads(await response.read())
 
         while "reading" in await get("/runs"):  # It answers after a second at the latest.
             pass
@@ -126,7 +135,7 @@ async def measured(folder: Path, state: Path, runs: int, repeats: int) -> dict[s
         once = time.monotonic()
         listed = await get("/runs")
         figures["list again, ms"] = round(1_000 * (time.monotonic() - once))
-        assert len(listed["runs"]) == runs  # type: ignore[arg-type]
+        assert len(listed["runs"]) == runs
         for name, query in QUERIES.items():
             figures[name] = await _times(get, query, "", repeats)
         figures["with a condition"] = await _times(
@@ -135,14 +144,12 @@ async def measured(folder: Path, state: Path, runs: int, repeats: int) -> dict[s
     return figures
 
 
-async def _times(get: "object", query: str, where: str, repeats: int) -> dict[str, float]:
-    from urllib.parse import urlencode
-
+async def _times(get: Get, query: str, where: str, repeats: int) -> dict[str, float]:
     path = f"/search?{urlencode({'q': query, 'where': where, 'limit': 50})}"
     times, found = [], 0
     for _ in range(repeats):
         began = time.monotonic()
-        answer = await get(path)  # type: ignore[operator]
+        answer = await get(path)
         times.append(1_000 * (time.monotonic() - began))
         found = len(answer["runs"])
     ordered = sorted(times)

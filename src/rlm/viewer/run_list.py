@@ -24,8 +24,8 @@ ANSWER_CHARS = 300
 MAX_MODELS = 8
 MAX_REASONS = 10
 FIRST_ANSWER_SECONDS = 1.0
-FRESH_SECONDS = 5.0
-"""How old the list may be that a search looks runs up in."""
+FRESH_SECONDS = 2.0
+"""How old the list may be in which a search does not find a run."""
 
 NOTHING = Judgment()
 
@@ -95,8 +95,10 @@ class RunList:
         return answer if found.reading is None else {**answer, "reading": found.reading}
 
     def _listed(self, wait_seconds: float) -> Listing:
-        found = self._library.listing(wait_seconds)
-        self._nodes = time.monotonic(), {node.outline.run_id: node for node in found.runs}
+        is_whole = self._library.wait_until_read(wait_seconds)
+        found = self._library.listing(0.0)
+        made = time.monotonic() if is_whole else 0.0
+        self._nodes = made, {node.outline.run_id: node for node in found.runs}
         return found
 
     def _about(self, skipped: Skipped) -> "_About":
@@ -126,19 +128,22 @@ class RunList:
         if self._search is None:
             raise ConfigError("texts of an opened file are searched run by run")
         about = self._about(Skipped())
-        rows = _Rows(self._known(), about, condition)
-        return self._search.search(query, rows, limit, stop)
+        rows = _Rows(self._known(0.0), about, condition)
+        answer = self._search.search(query, rows, limit, stop)
+        if rows.missed:  # A run is newer than the list.
+            rows = _Rows(self._known(FRESH_SECONDS), about, condition)
+            answer = self._search.search(query, rows, limit, stop)
+        return answer
 
-    def _known(self) -> dict[str, Node]:
-        """Return the root runs by id; the list is made again if it is old."""
+    def _known(self, max_age: float) -> dict[str, Node]:
+        """Return the root runs by id; the list is made again if it is older, or there is none.
+
+        0 stands for any age: to make the list of thousands of runs takes longer than a search.
+        """
         with self._listing:
-            made, nodes = self._nodes
-            if not made:
+            made = self._nodes[0]
+            if not made or (max_age and time.monotonic() - made > max_age):
                 self._listed(0.0)
-            elif time.monotonic() - made > FRESH_SECONDS:
-                # Counted from now, so that a slow list is not made for every search.
-                self._nodes = time.monotonic(), nodes
-                threading.Thread(target=self._listed, args=(0.0,), daemon=True).start()
             return self._nodes[1]
 
     # -- judging -----------------------------------------------------------------------------
@@ -201,9 +206,11 @@ class _Rows:
         self._nodes = nodes
         self._about = about
         self._condition = condition
+        self.missed = False
 
     def __contains__(self, run_id: object) -> bool:
         node = self._nodes.get(run_id) if isinstance(run_id, str) else None
+        self.missed = self.missed or node is None
         return node is not None and self._about.fits(node, self._condition)
 
     def __getitem__(self, run_id: str) -> dict[str, Any]:
