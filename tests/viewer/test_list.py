@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from rlm.events import CellEnded, CellOutput, CellStarted, Event
 from rlm.records.judging import JudgmentChange, Judgments
-from rlm.records.searching import SearchIndex
+from rlm.records.searching import ReadFile, SearchIndex
 from rlm.viewer import searching
 from tests.records.trajectories.samples import ended, one_run, started, tree, written
 from tests.viewer.serving import Answer, Client, log_shelf, serving
@@ -163,13 +164,17 @@ async def test_what_is_added_changed_and_removed_is_noticed(
     logs = tmp_path / "logs"
     logs.mkdir()
     reads: list[str] = []
-    put = SearchIndex.put
+    put_all = SearchIndex.put_all
 
-    def noting(self: SearchIndex, path: str, *rest: Any, **more: Any) -> None:
-        reads.append(f"{Path(path).name}{' +' if more['adds'] else ''}")
-        put(self, path, *rest, **more)
+    def noting(self: SearchIndex, files: Iterable[ReadFile]) -> None:
+        def noted() -> Iterator[ReadFile]:
+            for file in files:
+                reads.append(f"{Path(file.path).name}{' +' if file.adds else ''}")
+                yield file
 
-    monkeypatch.setattr(SearchIndex, "put", noting)
+        put_all(self, noted())
+
+    monkeypatch.setattr(SearchIndex, "put_all", noting)
     written(logs / "a.jsonl", with_cells("a", "x = 1", "first"))
     written(logs / "b.jsonl", with_cells("b", "x = 1", "first"))
 
@@ -266,7 +271,8 @@ def test_any_bytes_in_a_search_get_an_answer(tmp_path: Path, query: bytes, where
     async def ask() -> int:
         async with shown(tmp_path) as client:
             address = f"/api/search?q={encoded(query)}&where={encoded(where)}"
-            return (await client.ask(address)).status
+            status: int = (await client.ask(address)).status
+            return status
 
     assert asyncio.run(ask()) in {200, 400}
 
@@ -296,7 +302,7 @@ async def test_tags_scores_and_comments(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     written(tmp_path / "logs" / "a.jsonl", tree())
     async with shown(tmp_path) as client:
-        empty = {"tags": [], "score": None, "comments": []}
+        empty: dict[str, Any] = {"tags": [], "score": None, "comments": []}
         assert await client.get("/api/runs/r/judgment") == empty
         answer = await judge(client, "r", {"add_tags": ["a", "b"], "score": 1, "comment": "Hm."})
         assert (answer.status, answer.json["tags"], answer.json["score"]) == (200, ["a", "b"], 1.0)

@@ -37,6 +37,9 @@ MAX_LISTED = 10_000
 MAX_KEPT_EVENTS = 8_000_000
 """Beyond this, indexes are dropped and rebuilt when they are needed."""
 
+COUNTED_TIMES = 50
+"""How often the indexes are counted before they may be too many."""
+
 T = TypeVar("T")
 
 
@@ -161,6 +164,7 @@ class Library:
         """Files beside the records whose changes count as changes of the list."""
         self._files: dict[Path, RecordFile] = {}
         self._used: dict[Path, float] = {}
+        self._new_events = 0
         self._lock = threading.Lock()
         self._is_read = threading.Event()
         self._ended = threading.Event()
@@ -208,7 +212,14 @@ class Library:
         return RecordFile(path, hides_settings=self._hides_settings)
 
     def _make_room(self, busy: RecordFile) -> None:
-        """Drop the indexes that were not used for the longest time."""
+        """Drop the indexes that were not used for the longest time.
+
+        All of them are counted only now and then: there may be ten thousand.
+        """
+        self._new_events += busy.events + 1
+        if self._new_events < self._max_kept_events // COUNTED_TIMES:
+            return
+        self._new_events = 0
         with self._lock:
             files = sorted(self._files.values(), key=lambda each: self._used.get(each.path, 0.0))
         total = sum(file.events for file in files)

@@ -4,14 +4,14 @@ Only files whose stamp has changed are read again; of one that has only grown, o
 """
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
 from rlm.errors import ConfigError
 from rlm.events import CellEnded, CellOutput, CellStarted, Event, RunEnded, RunStarted
-from rlm.records.searching import FileTexts, IndexedText, SearchIndex
+from rlm.records.searching import FileTexts, IndexedText, ReadFile, SearchIndex
 from rlm.viewer.index import CODES
 from rlm.viewer.library import Library
 from rlm.viewer.record_files import RecordFile, stamp_of
@@ -132,15 +132,22 @@ class RunSearch:
             file for file in files if _is_other(known.get(str(file.path)), stamps[str(file.path)])
         ]
         self._total, self._left = len(files), len(changed)
-        for file in reversed(changed):  # The newest last: it gets the highest number.
+        # The newest last: it gets the highest number.
+        self._index.put_all(self._read(reversed(changed), stamps, known))
+        self._left = 0
+        self._seen = {} if self._ended.is_set() else stamps
+
+    def _read(
+        self, files: Iterable[RecordFile], stamps: dict[str, str], known: dict[str, FileTexts]
+    ) -> Iterator[ReadFile]:
+        for file in files:
             if self._ended.is_set():
                 return
-            self._put(file, stamps[str(file.path)], known.get(str(file.path)))
+            path = str(file.path)
+            yield self._texts(file, stamps[path], known.get(path))
             self._left -= 1
-        self._left = 0
-        self._seen = stamps
 
-    def _put(self, file: RecordFile, stamp: str, before: FileTexts | None) -> None:
+    def _texts(self, file: RecordFile, stamp: str, before: FileTexts | None) -> ReadFile:
         self._library.wake(file)
         forest = file.forest()
         run_ids = list(forest.nodes)
@@ -153,7 +160,7 @@ class RunSearch:
             for _, number, event in file.tree_events(run_ids, codes=TEXT_CODES, after=after)
             for text in texts_of(event)
         )
-        self._index.put(str(file.path), facts, texts, adds=grew)
+        return ReadFile(str(file.path), facts, texts, grew)
 
 
 def _stamp(path: Path) -> str:

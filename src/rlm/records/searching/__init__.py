@@ -4,9 +4,18 @@ from rlm.records.searching.index import (
     FileTexts,
     FoundRun,
     IndexedText,
+    ReadFile,
     SearchIndex,
     SearchResult,
     index_path,
 )
 
-__all__ = ["FileTexts", "FoundRun", "IndexedText", "SearchIndex", "SearchResult", "index_path"]
+__all__ = [
+    "FileTexts",
+    "FoundRun",
+    "IndexedText",
+    "ReadFile",
+    "SearchIndex",
+    "SearchResult",
+    "index_path",
+]

@@ -19,7 +19,16 @@ from rlm.errors import ConfigError
 from rlm.records.searching import database
 from rlm.records.searching.words import excerpt, fts_query, indexable
 
-__all__ = ["FileTexts", "FoundRun", "IndexedText", "SearchIndex", "SearchResult", "index_path"]
+__all__ = [
+    "FileTexts",
+    "FoundRun",
+    "IndexedText",
+    "ReadFile",
+    "SearchIndex",
+    "SearchResult",
+    "forget_everywhere",
+    "index_path",
+]
 
 FOLDER = "search"
 MAX_INDEXES = 50
@@ -30,6 +39,7 @@ MAX_FILE_CHARS = 20_000_000
 MAX_ID_CHARS = 500
 ROW_BITS = 20
 MAX_FILE_ROWS = (1 << ROW_BITS) - 1
+FILES_AT_ONCE = 50
 HITS_PER_RUN = 3
 SEARCH_SECONDS = 5.0
 PROGRESS_STEPS = 20_000
@@ -64,6 +74,15 @@ class FileTexts(NamedTuple):
     stamp: str
     end: int
     identity: str
+
+
+class ReadFile(NamedTuple):
+    """The texts of a file; `adds`: to those that are there."""
+
+    path: str
+    facts: FileTexts
+    texts: Iterable[IndexedText]
+    adds: bool = False
 
 
 class FoundRun(NamedTuple):
@@ -113,20 +132,18 @@ class SearchIndex:
         self, path: str, facts: FileTexts, texts: Iterable[IndexedText], *, adds: bool = False
     ) -> None:
         """Replace the texts of a file, or add some to those that are there."""
+        self.put_all([ReadFile(path, facts, texts, adds)])
+
+    def put_all(self, files: Iterable[ReadFile]) -> None:
+        """Put many files; some of them are one transaction, which is much faster."""
         with self._writer() as connection:
-            connection.execute("begin immediate")
             try:
-                number, rows, chars = _file(connection, path) if adds else (None, 0, 0)
-                if number is None:
-                    _remove(connection, path)
-                    number, rows, chars = _new_number(connection), 0, 0
-                rows, chars = _insert(connection, number << ROW_BITS, rows, chars, texts)
-                roots = _roots_in(connection, number)
-                connection.execute(
-                    "insert or replace into files values (?, ?, ?, ?, ?, ?, ?, ?)",
-                    (number, path, facts.stamp, facts.end, facts.identity, rows, chars, roots),
-                )
-                connection.execute("commit")
+                for number, file in enumerate(files):
+                    if number % FILES_AT_ONCE == 0:
+                        _commit(connection)
+                        connection.execute("begin immediate")
+                    _put(connection, file)
+                _commit(connection)
             finally:
                 if connection.in_transaction:
                     connection.execute("rollback")
@@ -257,7 +274,25 @@ def forget_everywhere(root: Path, path: Path) -> None:
                 index.remove([str(path)])
 
 
+def _commit(connection: sqlite3.Connection) -> None:
+    if connection.in_transaction:
+        connection.execute("commit")
+
+
 # -- rows -----------------------------------------------------------------------------------------
+
+
+def _put(connection: sqlite3.Connection, file: ReadFile) -> None:
+    number, rows, chars = _file(connection, file.path) if file.adds else (None, 0, 0)
+    if number is None:
+        _remove(connection, file.path)
+        number, rows, chars = _new_number(connection), 0, 0
+    rows, chars = _insert(connection, number << ROW_BITS, rows, chars, file.texts)
+    about = (rows, chars, _roots_in(connection, number))
+    connection.execute(
+        "insert or replace into files values (?, ?, ?, ?, ?, ?, ?, ?)",
+        (number, file.path, *file.facts, *about),
+    )
 
 
 def _file(connection: sqlite3.Connection, path: str) -> tuple[int | None, int, int]:
