@@ -13,6 +13,8 @@ from typing import Any, NamedTuple, TypeVar
 from rlm.cli._viewing import RecordedEngines
 from rlm.context import store_context
 from rlm.records.journal import Archive, ContextFolder, Places
+from rlm.records.judging import Judgments
+from rlm.records.searching import index_path
 from rlm.viewer.contexts import Contexts
 from rlm.viewer.library import Folder, Journals, Library, OneFile, RunSource
 from rlm.viewer.server import ViewerServer
@@ -45,6 +47,7 @@ def viewing(place: Path, *, context: Path | None = None) -> Generator[str, None,
     """The address of a viewer of whatever lies there."""
     shelf = _shelf(place)
     nothing = ContextFolder(place.parent / "no-contexts")
+    state = place.parent / f"state of {place.name}"
     server = ViewerServer(
         Library(shelf),
         Contexts(
@@ -54,6 +57,9 @@ def viewing(place: Path, *, context: Path | None = None) -> Generator[str, None,
         None if shelf.archive is None else RecordedEngines(shelf.archive),
         port=0,
         version="0",
+        judgments=Judgments(state),
+        index=index_path(state, place.name),
+        empty="No logs here yet.",
     )
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)

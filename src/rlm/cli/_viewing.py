@@ -36,6 +36,7 @@ from rlm.events import Event, RunStarted
 from rlm.records.journal import Archive, RunFacts
 from rlm.records.judging import Judgments
 from rlm.records.searching import index_path
+from rlm.settings.recording import recording_lock, records_python
 from rlm.viewer import DEFAULT_PORT
 from rlm.viewer.contexts import Contexts
 from rlm.viewer.library import Folder, Journals, Library, OneFile, RunSource
@@ -69,6 +70,7 @@ class Options(Struct, frozen=True, kw_only=True):
     context: str | None
     token: str | None = None
     no_token: bool = False
+    record: bool = False
 
 
 class RecordedEngines:
@@ -140,7 +142,21 @@ def server_for(
         needs_token=needs_token,
         version=rlm.__version__,
         judgments=Judgments(kept.places.root),
+        empty=_empty_words(shelf),
         index=index_path(kept.places.root, _name_of(shelf)),
+    )
+
+
+def _empty_words(shelf: RunSource) -> str:
+    """Return what the page says where there are no runs yet: which ones would appear."""
+    if not isinstance(shelf, Journals):
+        return "No logs here yet. Those that are written here will appear."
+    words = "No runs yet. Runs of `rlm ask` and `rlm chat` appear here as soon as they start. "
+    if records_python(os.environ):
+        return f"{words}So do those of Python programs, because you have turned that on."
+    return (
+        f"{words}Those of Python programs appear only with RLM(journal=True), or, for all programs, "
+        "after `rlm config set journal_python true`, or while `rlm view --record` is open."
     )
 
 
@@ -164,9 +180,23 @@ def serve(recorded: str | None, options: Options) -> None:
         token=options.token,
         needs_token=not options.no_token,
     )
-    with suppress(KeyboardInterrupt):
+    with suppress(KeyboardInterrupt), recording() if options.record else nullcontext():
         asyncio.run(_serve(server, page, opens=options.opens))
     say("The viewer has stopped.")
+
+
+@contextmanager
+def recording() -> Generator[None, None, None]:
+    """Let Python programs of this user record their runs until the block ends."""
+    places = archive().places
+    places.prepare()
+    lock = recording_lock(places.root)
+    if lock.take():
+        say("Python programs that start now record their runs, until this ends.")
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 async def _serve(server: ViewerServer, page: str, *, opens: bool) -> None:

@@ -27,9 +27,10 @@ from rlm.web.border import Border
 from rlm.web.events import while_connected
 from rlm.web.responses import json_response
 
-__all__ = ["ViewerApp"]
+__all__ = ["NOTHING_YET", "ViewerApp"]
 
 MAX_BODY_BYTES = 8 * MAX_EDIT_CHARS
+NOTHING_YET = "No runs yet. They will appear here as soon as they start."
 OPENED = "/api/opened/{opened_id}"
 WHY_NOT_FORK_OPENED = "an opened file can't be forked; `rlm view` lists the runs that can"
 
@@ -56,8 +57,10 @@ class ViewerApp:
         version: str = "",
         judgments: Judgments | None = None,
         index: Path | None = None,
+        empty: str = NOTHING_YET,
     ) -> None:
         self.access = access
+        self._empty = empty
         self._version = version
         self._library = library
         self._assets = load_assets(static)
@@ -154,6 +157,7 @@ class ViewerApp:
                 "can_fork": why_not_fork is None,
                 "why_not_fork": why_not_fork,
                 "live": live,
+                "empty": self._empty if live else "",
                 "can_judge": live and self._list.can_judge,
                 "can_search": live and self._list.can_search,
             }

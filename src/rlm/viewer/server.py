@@ -6,7 +6,7 @@ from pathlib import Path
 from rlm.records.judging import Judgments
 from rlm.viewer import DEFAULT_PORT
 from rlm.viewer.access import Access
-from rlm.viewer.app import ViewerApp
+from rlm.viewer.app import NOTHING_YET, ViewerApp
 from rlm.viewer.assets import STATIC
 from rlm.viewer.contexts import Contexts
 from rlm.viewer.forking import Engines
@@ -35,6 +35,7 @@ class ViewerServer:
         version: str = "",
         judgments: Judgments | None = None,
         index: Path | None = None,
+        empty: str = NOTHING_YET,
     ) -> None:
         self._host = host
         self.access = Access(host, port, token=token, needs_token=needs_token)
@@ -47,6 +48,7 @@ class ViewerServer:
             version=version,
             judgments=judgments,
             index=index,
+            empty=empty,
         )
         self._running = AsyncExitStack()
 

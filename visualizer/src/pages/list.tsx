@@ -52,6 +52,7 @@ export function ListPage({ options }: { options: string }): JSX.Element {
   const { value, error } = useRuns()
   const filter = useMemo(() => filterIn(options), [options])
   const { column, descending } = useMemo(() => orderIn(options), [options])
+  // No row looks selected before a key moves to it.
   const [active, setActive] = useState(-1)
   const [picked, setPicked] = useState<readonly string[]>([])
   const [open, setOpen] = useState<ReadonlySet<string>>(new Set())
@@ -76,7 +77,7 @@ export function ListPage({ options }: { options: string }): JSX.Element {
     })
   const move = (by: number) => (): void => setActive(Math.max(0, Math.min(items.length - 1, at + by)))
   const activate = (): void => {
-    const item = items[at]
+    const item = items[Math.max(0, at)]
     if (!item) return
     if ('run' in item) go(to.run(item.run.run_id))
     else unfold(item.group.key)
@@ -92,7 +93,7 @@ export function ListPage({ options }: { options: string }): JSX.Element {
     o: activate,
     Enter: activate,
     x: () => {
-      const item = items[at]
+      const item = items[Math.max(0, at)]
       if (item && 'run' in item) toggle(item.run.run_id)
     },
     c: compare,
