@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +22,11 @@ with RLM(ScriptedClient(["```repl\\nFINAL('x')\\n```"]), environment="inprocess"
 
 
 @pytest.fixture(autouse=True)
-def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("RLM_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setenv("RLM_CONFIG_DIR", str(tmp_path / "config"))
     monkeypatch.delenv("RLM_JOURNAL", raising=False)
-    yield tmp_path / "state"
+    return tmp_path / "state"
 
 
 def chosen(**given: Any) -> Any:

@@ -155,7 +155,7 @@ def _empty_words(shelf: RunSource) -> str:
     if records_python(os.environ):
         return f"{words}So do those of Python programs, because you have turned that on."
     return (
-        f"{words}Those of Python programs appear only with RLM(journal=True), or, for all programs, "
+        f"{words}Those of Python programs appear with RLM(journal=True); those of all programs "
         "after `rlm config set journal_python true`, or while `rlm view --record` is open."
     )
 

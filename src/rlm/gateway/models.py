@@ -28,7 +28,9 @@ class Models:
         self.model = model
         self._limits = limits or DEFAULT_LIMITS
         self._options: dict[str, Any] = {
-            **{"strategy": "rlm", "preview_chars": 0, "journal": False},
+            "strategy": "rlm",
+            "preview_chars": 0,
+            "journal": False,
             **options,
         }
 

@@ -1,6 +1,7 @@
 """All runs that a viewer shows: those of a log, of a folder, of one journal or of all journals."""
 
 import asyncio
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -97,10 +98,11 @@ class Folder(Struct, frozen=True):
 
     def paths(self) -> list[Path]:
         try:
-            found = [each for each in self.path.iterdir() if each.name.endswith(ENDINGS)]
+            with os.scandir(self.path) as entries:
+                found = [(_changed(each), each.path) for each in entries if _is_record(each)]
         except OSError as error:
             raise ConfigError(f"the folder can't be read: {error.strerror or error}") from error
-        return sorted((each for each in found if each.is_file()), key=_changed, reverse=True)
+        return [Path(path) for _, path in sorted(found, reverse=True)]
 
 
 class Journals(Struct, frozen=True):
@@ -346,8 +348,12 @@ class Library:
         return None
 
 
-def _changed(path: Path) -> float:
+def _is_record(entry: "os.DirEntry[str]") -> bool:
+    return entry.name.endswith(ENDINGS) and entry.is_file()
+
+
+def _changed(entry: "os.DirEntry[str]") -> float:
     try:
-        return path.stat().st_mtime
+        return entry.stat().st_mtime
     except OSError:
         return 0.0

@@ -264,9 +264,11 @@ class RecordFile:
     @property
     def progress(self) -> float:
         """How much of the file has been read, from 0 to 1."""
+        if self.is_read:
+            return 1.0
         seen = _stat(self.path)
-        if self.is_read or seen is None or self._file is None:
-            return 1.0 if self.is_read else 0.0
+        if seen is None or self._file is None:
+            return 0.0
         return min(1.0, self._index.end / max(1, seen[1]))
 
     @property

@@ -24,6 +24,9 @@ ANSWER_CHARS = 300
 MAX_MODELS = 8
 MAX_REASONS = 10
 FIRST_ANSWER_SECONDS = 1.0
+OLD_SECONDS = 10.0
+"""How old the list may be that a condition is applied to."""
+
 FRESH_SECONDS = 2.0
 """How old the list may be in which a search does not find a run."""
 
@@ -128,7 +131,7 @@ class RunList:
         if self._search is None:
             raise ConfigError("texts of an opened file are searched run by run")
         about = self._about(Skipped())
-        rows = _Rows(self._known(0.0), about, condition)
+        rows = _Rows(self._known(0.0 if condition is None else OLD_SECONDS), about, condition)
         answer = self._search.search(query, rows, limit, stop)
         if rows.missed:  # A run is newer than the list.
             rows = _Rows(self._known(FRESH_SECONDS), about, condition)
@@ -207,11 +210,19 @@ class _Rows:
         self._about = about
         self._condition = condition
         self.missed = False
+        """Whether a run was asked for that is not in the list."""
 
     def __contains__(self, run_id: object) -> bool:
         node = self._nodes.get(run_id) if isinstance(run_id, str) else None
-        self.missed = self.missed or node is None
+        if node is None:
+            self.missed = True
         return node is not None and self._about.fits(node, self._condition)
+
+    def fitting(self) -> set[str] | None:
+        if self._condition is None:
+            return None
+        fits, condition = self._about.fits, self._condition
+        return {run_id for run_id, node in self._nodes.items() if fits(node, condition)}
 
     def __getitem__(self, run_id: str) -> dict[str, Any]:
         return self._about.row(self._nodes[run_id])

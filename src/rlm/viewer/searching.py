@@ -4,7 +4,7 @@ Only files whose stamp has changed are read again; of one that has only grown, o
 """
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
@@ -51,6 +51,9 @@ class Rows(Protocol):
 
     def __getitem__(self, run_id: str) -> dict[str, Any]: ...
 
+    def fitting(self) -> Collection[str] | None:
+        """Return the ids of all that fit a condition; None without one."""
+
 
 class RunSearch:
     """The search of one library. `start` begins to index; searches answer from what is there."""
@@ -85,7 +88,9 @@ class RunSearch:
         """Return the newest of these root runs with the words, and the first places in each."""
         self.start()
         self._wanted.set()
-        found = self._index.search(query, most=limit, fits=roots.__contains__, stop=stop)
+        found = self._index.search(
+            query, most=limit, fits=roots.__contains__, only=roots.fitting(), stop=stop
+        )
         answer: dict[str, Any] = {
             "runs": [
                 {

@@ -6,7 +6,7 @@ from pathlib import Path
 from rlm.records.judging import Judgments
 from rlm.viewer import DEFAULT_PORT
 from rlm.viewer.access import Access
-from rlm.viewer.app import NOTHING_YET, ViewerApp
+from rlm.viewer.application import NOTHING_YET, ViewerApp
 from rlm.viewer.assets import STATIC
 from rlm.viewer.contexts import Contexts
 from rlm.viewer.forking import Engines

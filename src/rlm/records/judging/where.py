@@ -6,14 +6,22 @@ Nothing is executed: a condition is read into a small tree of comparisons.
 import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 from msgspec import Struct
 
 from rlm._util.text import closest
 from rlm.errors import ConfigError
 
-__all__ = ["FIELDS", "STATUSES", "Condition", "RunValues", "parse_condition", "status_words"]
+__all__ = [
+    "FIELDS",
+    "STATUSES",
+    "Condition",
+    "RunValues",
+    "Values",
+    "parse_condition",
+    "status_words",
+]
 
 MAX_CHARS = 2_000
 MAX_COMPARISONS = 100
@@ -58,8 +66,37 @@ _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _PLAIN = re.compile(r"[^\s()=<>!~\"'\\]+")
 
 
-class RunValues(Struct, frozen=True, kw_only=True):
+class Values(Protocol):
     """What conditions compare: figures of one root run, and what people noted about it."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def query(self) -> str: ...
+    @property
+    def answer(self) -> str: ...
+    @property
+    def model(self) -> str: ...
+    @property
+    def status(self) -> frozenset[str]: ...
+    @property
+    def tag(self) -> tuple[str, ...]: ...
+    @property
+    def score(self) -> float | None: ...
+    @property
+    def comment(self) -> tuple[str, ...]: ...
+    @property
+    def cost(self) -> float | None: ...
+    @property
+    def tokens(self) -> float: ...
+    @property
+    def steps(self) -> float: ...
+    @property
+    def seconds(self) -> float | None: ...
+
+
+class RunValues(Struct, frozen=True, kw_only=True):
+    """`Values` that are all known."""
 
     id: str = ""
     query: str = ""
@@ -119,7 +156,7 @@ class Comparison(Struct, frozen=True, tag=True):
     operator: Operator
     value: str | float
 
-    def holds(self, run: RunValues) -> bool:
+    def holds(self, run: Values) -> bool:
         if self.operator == "!=":
             return not _is(run, self.field, self.value)
         if self.operator == "=":
@@ -141,7 +178,7 @@ class Negation(Struct, frozen=True, tag=True):
 
     part: "Part"
 
-    def holds(self, run: RunValues) -> bool:
+    def holds(self, run: Values) -> bool:
         return not self.part.holds(run)
 
     def __str__(self) -> str:
@@ -154,7 +191,7 @@ class Joined(Struct, frozen=True, tag=True):
     word: Literal["and", "or"]
     parts: tuple["Part", ...]
 
-    def holds(self, run: RunValues) -> bool:
+    def holds(self, run: Values) -> bool:
         combine = all if self.word == "and" else any
         return combine(part.holds(run) for part in self.parts)
 
@@ -174,7 +211,7 @@ class Condition(Struct, frozen=True):
 
     tree: Part
 
-    def holds(self, run: RunValues) -> bool:
+    def holds(self, run: Values) -> bool:
         """Return whether it is true of a run; a missing figure is neither more nor less."""
         return self.tree.holds(run)
 
@@ -182,12 +219,12 @@ class Condition(Struct, frozen=True):
         return str(self.tree)
 
 
-def _texts(run: RunValues, field: str) -> Collection[str]:
+def _texts(run: Values, field: str) -> Collection[str]:
     found = getattr(run, field)
     return (found,) if isinstance(found, str) else found
 
 
-def _is(run: RunValues, field: str, value: str | float) -> bool:
+def _is(run: Values, field: str, value: str | float) -> bool:
     if isinstance(value, float):
         return bool(getattr(run, field) == value)
     texts = _texts(run, field)

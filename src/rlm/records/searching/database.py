@@ -20,7 +20,7 @@ begin immediate;
 create table files (
     number integer primary key, path text not null unique, stamp text not null,
     end integer not null, identity text not null, rows integer not null, chars integer not null,
-    roots integer not null
+    root text
 );
 create table texts (
     number integer primary key, run_id text not null, root text not null, step integer not null,

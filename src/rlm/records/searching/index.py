@@ -9,7 +9,7 @@ import hashlib
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -115,6 +115,7 @@ class SearchIndex:
         self._writing = threading.Lock()
         self._searching = threading.Lock()
         self._reader: tuple[sqlite3.Connection, int] | None = None
+        self._root_of: tuple[tuple[int, int], dict[int, str | None]] | None = None
 
     def close(self) -> None:
         with self._searching:
@@ -191,16 +192,35 @@ class SearchIndex:
         *,
         most: int = 50,
         fits: Callable[[str], bool] = lambda root: True,
+        only: Collection[str] | None = None,
         stop: threading.Event | None = None,
     ) -> SearchResult:
         """Return the newest root runs that have all words of the query in one text and `fits`.
 
-        It ends early after `SEARCH_SECONDS`, or when `stop` is set.
+        If there are few, the last word of the query may also be the beginning of a word.
+        `only` are the runs to look at, if they are known before. It ends early after
+        `SEARCH_SECONDS`, or when `stop` is set.
         """
-        began = time.monotonic()
         wanted = fts_query(query)
         if wanted is None:
             raise ConfigError("search for at least one word of letters or digits")
+        chosen = _Chosen(fits if only is None else only.__contains__, only)
+        found = self._found(wanted, query, most, chosen, stop)
+        longer = fts_query(query, prefix=True)
+        if len(found.runs) < most and not found.more and longer not in {wanted, None}:
+            # Only where there is room: the words that begin like a short one may be thousands.
+            found = self._found(str(longer), query, most, chosen, stop)
+        return found
+
+    def _found(
+        self,
+        wanted: str,
+        query: str,
+        most: int,
+        chosen: "_Chosen",
+        stop: threading.Event | None,
+    ) -> SearchResult:
+        began = time.monotonic()
         found: list[FoundRun] = []
         more = False
         with self._searching:
@@ -214,7 +234,7 @@ class SearchIndex:
 
             connection.set_progress_handler(is_over, PROGRESS_STEPS)
             try:
-                for run in _runs(connection, wanted, query, fits):
+                for run in _runs(connection, wanted, query, chosen, self._roots(connection)):
                     if len(found) >= most or is_over():
                         more = True
                         break
@@ -226,6 +246,14 @@ class SearchIndex:
             except FAILURES as error:
                 raise self._unreadable(error) from error
         return SearchResult(found, more, time.monotonic() - began)
+
+    def _roots(self, connection: sqlite3.Connection) -> dict[int, str | None]:
+        """Return the only root of each file by its number; kept until the index changes."""
+        (version,) = connection.execute("pragma data_version").fetchone()
+        if self._root_of is None or self._root_of[0] != (id(connection), version):
+            rows = connection.execute("select number, root from files").fetchall()
+            self._root_of = (id(connection), version), dict(rows)
+        return self._root_of[1]
 
     def _unreadable(self, error: Exception) -> ConfigError:
         """Return what to say about an index that can't be read; a damaged one is deleted."""
@@ -248,6 +276,7 @@ class SearchIndex:
         return None if self._reader is None else self._reader[0]
 
     def _drop_reader(self) -> None:
+        self._root_of = None
         if self._reader is not None:
             with suppress(sqlite3.Error):
                 self._reader[0].close()
@@ -288,7 +317,7 @@ def _put(connection: sqlite3.Connection, file: ReadFile) -> None:
         _remove(connection, file.path)
         number, rows, chars = _new_number(connection), 0, 0
     rows, chars = _insert(connection, number << ROW_BITS, rows, chars, file.texts)
-    about = (rows, chars, _roots_in(connection, number))
+    about = (rows, chars, _only_root(connection, number))
     connection.execute(
         "insert or replace into files values (?, ?, ?, ?, ?, ?, ?, ?)",
         (number, file.path, *file.facts, *about),
@@ -307,13 +336,13 @@ def _new_number(connection: sqlite3.Connection) -> int:
     return int(last) + 1
 
 
-def _roots_in(connection: sqlite3.Connection, number: int) -> int:
-    """Return the number of root runs of a file; 2 stands for several."""
+def _only_root(connection: sqlite3.Connection, number: int) -> str | None:
+    """Return the root run of a file; None if it has several, or none."""
     rows = connection.execute(
         "select distinct root from texts where number >= ? and number < ? limit 2",
         (number << ROW_BITS, (number + 1) << ROW_BITS),
-    )
-    return len(rows.fetchall())
+    ).fetchall()
+    return str(rows[0][0]) if len(rows) == 1 else None
 
 
 def _insert(
@@ -364,28 +393,58 @@ def _remove(connection: sqlite3.Connection, path: str) -> None:
 
 
 _MATCHES = "select rowid from words where words match ? order by rowid desc"
+_WITHIN = (
+    "select rowid from words where words match ? and rowid >= ? and rowid < ? order by rowid desc"
+)
 _TEXT = "select run_id, root, step, event, kind, cell, text from texts where number = ?"
-_ROOT = "select root from texts where number = ? and (select roots from files where number = ?) = 1"
-PORTION = 500
+PORTION = 1_000
+FEW_FILES = 300
+"""Up to this many, files are searched one by one; else all matches are gone through."""
+
+
+class _Chosen(NamedTuple):
+    """Which root runs are wanted: those that fit, or those of a known set."""
+
+    fits: Callable[[str], bool]
+    only: Collection[str] | None
 
 
 def _runs(
-    connection: sqlite3.Connection, wanted: str, query: str, fits: Callable[[str], bool]
+    connection: sqlite3.Connection,
+    wanted: str,
+    query: str,
+    chosen: _Chosen,
+    roots: Mapping[int, str | None],
 ) -> Iterator[FoundRun]:
-    """Yield runs with matches, file by file, from the newest file on.
-
-    All matches come from one query: for some words, to begin one takes longer than to go through.
-    """
-    for numbers in _files(connection, wanted):
-        only = connection.execute(_ROOT, (numbers[0], numbers[0] >> ROW_BITS)).fetchone()
-        if only is not None and not fits(only[0]):  # Most files hold one root run.
+    """Yield runs with matches, file by file, from the newest file on."""
+    if chosen.only is not None and len(chosen.only) <= FEW_FILES:
+        files = [n for n, root in roots.items() if root is None or root in chosen.only]
+        found = _in_each(connection, wanted, files)
+    else:
+        found = _in_all(connection, wanted)
+    for numbers in found:
+        root = roots.get(numbers[0] >> ROW_BITS)
+        if root is not None and not chosen.fits(root):
             continue
-        first = numbers[::-1] if only is None else numbers[: -HITS_PER_RUN - 2 : -1]
-        yield from _runs_in(connection, first, query, fits)
+        first = numbers[: -HITS_PER_RUN - 2 : -1] if root is not None else numbers[::-1]
+        yield from _runs_in(connection, first, query, chosen.fits)
 
 
-def _files(connection: sqlite3.Connection, wanted: str) -> Iterator[list[int]]:
-    """Yield the matches of each file, the last ones first."""
+def _in_each(
+    connection: sqlite3.Connection, wanted: str, files: Collection[int]
+) -> Iterator[list[int]]:
+    """Yield the matches of each file, the last ones first, with a query for each."""
+    for number in sorted(files, reverse=True):
+        within = (number << ROW_BITS, (number + 1) << ROW_BITS)
+        if rows := connection.execute(_WITHIN, (wanted, *within)).fetchall():
+            yield [row for (row,) in rows]
+
+
+def _in_all(connection: sqlite3.Connection, wanted: str) -> Iterator[list[int]]:
+    """Yield the matches of each file, the last ones first, from one query.
+
+    For some words, to begin a query takes longer than to go through its matches.
+    """
     cursor = connection.execute(_MATCHES, (wanted,))
     numbers: list[int] = []
     while rows := cursor.fetchmany(PORTION):

@@ -38,17 +38,23 @@ def _parts(query: str) -> list[tuple[str, bool]]:
     return found[:MAX_WORDS]
 
 
-def fts_query(query: str) -> str | None:
+def fts_query(query: str, *, prefix: bool = False) -> str | None:
     """Return a query of FTS5 that finds texts with all words; None if there is no word.
 
-    Everything is quoted, so nothing in it is an operator.
+    Everything is quoted, so nothing in it is an operator. With `prefix`, the last word may go on,
+    unless it is quoted or a space follows it.
     """
     parts = _parts(query)
     if not parts:
         return None
     phrases = [f'"{indexable(text)}"' for text, _ in parts]
     last, quoted = parts[-1]
-    if not quoted and not query[-1:].isspace() and len(_WORD.findall(last)[-1]) >= PREFIX_CHARS:
+    if (
+        prefix
+        and not quoted
+        and not query[-1:].isspace()
+        and len(_WORD.findall(last)[-1]) >= PREFIX_CHARS
+    ):
         phrases[-1] += "*"
     return " ".join(phrases)
 
