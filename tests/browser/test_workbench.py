@@ -172,7 +172,7 @@ def test_filters_narrow_the_search(visit: Visits, url: str) -> None:
     page.goto(f"{url.partition('?')[0]}#/find?q=answer&model=p%2Fother")
     expect(page.locator(".found-runs li")).to_have_count(1)
     expect(page.get_by_text('Only runs with model="p/other"')).to_be_visible()
-    page.get_by_role("link", name="List of runs").click()
+    page.get_by_role("link", name="List of runs", exact=True).click()
     expect(page.get_by_role("combobox", name="Model")).to_have_value("p/other")
 
 

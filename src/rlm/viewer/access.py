@@ -118,16 +118,14 @@ class Access:
         """Return whether a header, or the address of the page, contains the token."""
         if self.token.matches(bearer_token(request.headers.getlist("authorization"))):
             return True
-        return path_of(request.scope) == "/" and self.token.matches(
+        return path_of(request.scope) in {"", "/"} and self.token.matches(
             request.query_params.get("token")
         )
 
     def set_cookie(self, request: Request, response: Response) -> None:
         """Store the token of a link, which the page removes from its address, in a cookie."""
         if self.needs_token and self.shows_token(request):
-            cookie = (
-                f"{self.cookie}={self.token.value}; HttpOnly; Path={self._prefix}/; SameSite=Strict"
-            )
+            cookie = f"{self.cookie}={self.token.value}; HttpOnly; Path={self._prefix or '/'}; SameSite=Strict"
             response.headers.append("Set-Cookie", cookie)
 
 

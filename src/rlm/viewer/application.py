@@ -119,7 +119,8 @@ class ViewerApp:
             if not sent:
                 await _to_slash(scope)(scope, receive, send)
             else:
-                await router({**scope, "path": sent, "root_path": ""}, receive, send)
+                below = {"path": sent, "root_path": "", "rlm.prefix": scope.get("root_path", "")}
+                await router({**scope, **below}, receive, send)
 
         return routed
 

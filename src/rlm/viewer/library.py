@@ -245,14 +245,14 @@ class Library:
         file.wake()
         self._make_room(file)
 
-    def state(self) -> Mapping[Path, tuple[Stamp, bool]]:
+    def state(self) -> Mapping[Path, tuple[Stamp, int]]:
         """Return a value that changes when a run is added or removed, continues, or is killed."""
         files = self._scan()
         for file in files:
             if self._is_read.is_set() and not file.is_read:
                 file.refresh()
         state = {
-            file.path: (stamp_of(file.path), file.is_read and file.may_run()) for file in files
+            file.path: (stamp_of(file.path), file.is_read and 1 + file.may_run()) for file in files
         }
         state |= {path: (stamp_of(path), False) for path in self.also_watched}
         if isinstance(self.source, NotedSource):

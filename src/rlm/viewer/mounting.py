@@ -71,7 +71,7 @@ class MountedAccess:
         """Store the token of the address, which the page removes from it, in a cookie."""
         if self._link is None or not self._shows_token(request):
             return
-        root = request.scope.get("root_path", "")
+        root = request.scope.get("rlm.prefix", "")
         secure = "; Secure" if request.url.scheme == "https" else ""
         path = f"Path={_cookie_path(root)}; SameSite=Strict; HttpOnly{secure}"
         response.headers.append("Set-Cookie", f"{COOKIE}={self._link.value}; {path}")
