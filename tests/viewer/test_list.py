@@ -393,3 +393,26 @@ async def test_a_judgment_reaches_other_pages(tmp_path: Path, monkeypatch: Any) 
         await judge(client, "r", {"score": 1})
         async with asyncio.timeout(SECONDS):
             assert (await anext(messages))["event"] == "runs"
+
+
+async def test_turns_of_a_chat_and_rows_of_a_batch_belong_together(tmp_path: Path) -> None:
+    from rlm import RLM, ScriptedClient
+    from rlm.records.journal import Archive, Places
+    from tests.viewer.serving import journal_shelf
+
+    state = tmp_path / "state"
+    client = ScriptedClient(rules=[("", "```repl\nFINAL('x')\n```")])
+    rlm = RLM(client, environment="inprocess", journal=state)
+    chat = rlm.chat("text")
+    await chat.aask("First?")
+    await chat.aask("Second?")
+    await chat.aclose()
+    rlm.runner.group = {"kind": "batch", "name": "questions.jsonl"}
+    await rlm.aask("A row?", "text")
+    await rlm.aclose()
+    async with serving(journal_shelf(Archive(Places(state))), tmp_path) as client_:
+        rows = (await client_.get("/api/runs"))["runs"]
+    groups = {row["query"]: row.get("group") for row in rows}
+    assert groups["First?"] == groups["Second?"]
+    assert groups["First?"]["kind"] == "chat"
+    assert groups["A row?"] == {"kind": "batch", "name": "questions.jsonl"}

@@ -125,8 +125,8 @@ class Access:
     def set_cookie(self, request: Request, response: Response) -> None:
         """Store the token of a link, which the page removes from its address, in a cookie."""
         if self.needs_token and self.shows_token(request):
-            cookie = f"{self.cookie}={self.token.value}; HttpOnly; Path={self._prefix or '/'}; SameSite=Strict"
-            response.headers.append("Set-Cookie", cookie)
+            rules = f"HttpOnly; Path={self._prefix or '/'}; SameSite=Strict"
+            response.headers.append("Set-Cookie", f"{self.cookie}={self.token.value}; {rules}")
 
 
 def error_response(error: Exception) -> Response:
