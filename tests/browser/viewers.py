@@ -3,6 +3,7 @@
 import asyncio
 import re
 import subprocess
+import tempfile
 import threading
 from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import ThreadPoolExecutor
@@ -47,7 +48,8 @@ def viewing(place: Path, *, context: Path | None = None) -> Generator[str, None,
     """The address of a viewer of whatever lies there."""
     shelf = _shelf(place)
     nothing = ContextFolder(place.parent / "no-contexts")
-    state = place.parent / f"state of {place.name}"
+    beside = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+    state = Path(beside.name)
     server = ViewerServer(
         Library(shelf),
         Contexts(
@@ -76,6 +78,7 @@ def viewing(place: Path, *, context: Path | None = None) -> Generator[str, None,
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
+        beside.cleanup()
 
 
 class Process(NamedTuple):
