@@ -234,8 +234,8 @@ def _is(run: Values, field: str, value: str | float) -> bool:
 
 
 def _written(value: str | float) -> str:
-    if isinstance(value, float):
-        return repr(value)
+    if not isinstance(value, str):
+        return repr(float(value))
     if _PLAIN.fullmatch(value) and value.lower() not in KEYWORDS:
         return value
     escaped = value.replace("\\", "\\\\").replace('"', '\\"')

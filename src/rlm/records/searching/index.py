@@ -9,7 +9,7 @@ import hashlib
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -158,7 +158,7 @@ class SearchIndex:
                 connection.execute("commit")
 
     @contextmanager
-    def _writer(self) -> Iterator[sqlite3.Connection]:
+    def _writer(self) -> Generator[sqlite3.Connection, None, None]:
         """Open the index to write; a file that can't be used is made again."""
         with self._writing:
             try:
