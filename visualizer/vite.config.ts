@@ -88,6 +88,8 @@ export default defineConfig(async ({ command, mode }): Promise<ViteUserConfig> =
   return {
     plugins: viewer ? [printsLink(viewer)] : [],
     define: { __HAS_SERVER__: JSON.stringify(viewer !== null) },
+    // The page may be mounted below any path.
+    base: './',
     build: {
       outDir: '../src/rlm/viewer/static',
       emptyOutDir: true,

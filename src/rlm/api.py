@@ -24,6 +24,7 @@ from rlm.protocols import Client, Environment, Recorder
 from rlm.records.recorders.in_process import events_of
 from rlm.results import RunResult
 from rlm.settings.for_programs import named_models, with_stored_keys
+from rlm.settings.recording import journal_for
 from rlm.wiring.listeners import Listeners
 from rlm.wiring.registry import setup_code_of
 from rlm.wiring.resources import CallPolicy, Model, ModelSettings, Resources
@@ -444,7 +445,7 @@ def _resources(given: dict[str, Any]) -> Resources:
     """Return what the object keeps, of the arguments of its constructor."""
     variables = with_stored_keys(os.environ) if given["variables"] is None else given["variables"]
     concurrent = (given["limits"] or Limits()).max_concurrent_calls
-    given |= named_models(given, variables)
+    given |= named_models(given, variables) | {"journal": journal_for(given)}
     return Resources(
         model=given["model"],
         settings=ModelSettings.of(

@@ -143,7 +143,7 @@ def test_a_file_that_was_removed_meanwhile_says_so(visit: Visits, story_url: str
 def test_a_file_that_is_too_large_is_not_sent(
     visit: Visits, story_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rlm.viewer.app.MAX_FILE_BYTES", 1_000)
+    monkeypatch.setattr("rlm.viewer.application.MAX_FILE_BYTES", 1_000)
     monkeypatch.setattr(opened, "MAX_FILE_BYTES", 1_000)
     page = visit(story_url)
     expect(page.locator(".list-page")).to_be_visible()

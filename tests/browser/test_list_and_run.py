@@ -38,7 +38,11 @@ def test_the_list_tells_what_each_run_was(visit: Visits, story: Story, story_url
     cells = row.get_by_role("cell").all_inner_texts()
     usage = story.main.usage.total
     assert cells[1].split()[-1] == "answered"
-    assert cells[3] == "openai/gpt-5"
+    assert cells[2].splitlines()[0] == QUERY
+    assert story.main.answer.split()[0] in cells[2].splitlines()[1]
+    model, costs = cells[3].splitlines()
+    assert model == "openai/gpt-5"
+    assert [each.split()[0] for each in costs.split(" · ")] == ["gpt-5-mini", "gpt-5"]
     assert cells[5:8] == ["5", str(CALLS + 3), "3"]
     assert cells[8] == f"{(usage.input_tokens + usage.output_tokens) / 1000:.1f} k"
     assert cells[9].startswith("$0.02")
@@ -90,6 +94,9 @@ def test_a_run_is_opened_and_read_without_a_mouse(
     visit: Visits, story: Story, story_url: str
 ) -> None:
     page = visit(story_url)
+    expect(page.locator(".run-row", has_text=QUERY)).to_be_visible()
+    expect(page.locator(".run-row.active")).to_have_count(0)
+    page.keyboard.press("j")
     expect(page.locator(".run-row.active")).to_contain_text(QUERY)
     page.keyboard.press("j")
     expect(page.locator(".run-row.active")).to_contain_text("Which customers wrote twice?")
@@ -117,7 +124,7 @@ def test_a_run_is_opened_and_read_without_a_mouse(
 
 def test_help_is_one_key_away_and_keeps_other_keys_out(visit: Visits, story_url: str) -> None:
     page = visit(story_url)
-    expect(page.locator(".run-row.active")).to_be_visible()
+    expect(page.locator(".run-row", has_text=QUERY)).to_be_visible()
     page.keyboard.press("?")
     help_ = page.get_by_role("dialog", name="Keyboard shortcuts")
     expect(help_).to_be_visible()

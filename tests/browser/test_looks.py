@@ -16,6 +16,7 @@ SCHEMES = ["light", "dark"]
 
 VIEWS: dict[str, tuple[Callable[[Story], str], str]] = {
     "list": (lambda story: "", ".run-row, .run-card"),
+    "all texts": (lambda story: "#/find?q=tickets", ".found-runs .hit"),
     "overview": (lambda story: f"#/run/{story.main.run_id}", ".answer table"),
     "step": (lambda story: f"#/run/{story.main.run_id}/step/2", ".calls"),
     "failed step": (lambda story: f"#/run/{story.main.run_id}/step/3", ".failure"),

@@ -3,6 +3,7 @@
 import asyncio
 import re
 import subprocess
+import tempfile
 import threading
 from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,8 @@ from typing import Any, NamedTuple, TypeVar
 from rlm.cli._viewing import RecordedEngines
 from rlm.context import store_context
 from rlm.records.journal import Archive, ContextFolder, Places
+from rlm.records.judging import Judgments
+from rlm.records.searching import index_path
 from rlm.viewer.contexts import Contexts
 from rlm.viewer.library import Folder, Journals, Library, OneFile, RunSource
 from rlm.viewer.server import ViewerServer
@@ -45,6 +48,8 @@ def viewing(place: Path, *, context: Path | None = None) -> Generator[str, None,
     """The address of a viewer of whatever lies there."""
     shelf = _shelf(place)
     nothing = ContextFolder(place.parent / "no-contexts")
+    beside = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+    state = Path(beside.name)
     server = ViewerServer(
         Library(shelf),
         Contexts(
@@ -54,6 +59,9 @@ def viewing(place: Path, *, context: Path | None = None) -> Generator[str, None,
         None if shelf.archive is None else RecordedEngines(shelf.archive),
         port=0,
         version="0",
+        judgments=Judgments(state),
+        index=index_path(state, place.name),
+        empty="No logs here yet.",
     )
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
@@ -70,6 +78,7 @@ def viewing(place: Path, *, context: Path | None = None) -> Generator[str, None,
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
+        beside.cleanup()
 
 
 class Process(NamedTuple):

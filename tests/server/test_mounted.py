@@ -23,7 +23,7 @@ from rlm.server.settings import Settings
 from rlm.server.tokens import Tokens
 from rlm.testing.scripted import ScriptedClient
 from rlm.viewer.access import Access
-from rlm.viewer.app import ViewerApp
+from rlm.viewer.application import ViewerApp
 from rlm.viewer.contexts import Contexts
 from rlm.viewer.library import Journals, Library
 from rlm.web.hosts import HostPolicy
@@ -141,11 +141,12 @@ async def test_the_viewer_is_served_beside_it(tmp_path: Path) -> None:
         archive,
         HostPolicy("127.0.0.1", port),
     )
+    access = Access("127.0.0.1", port, prefix="/view")
     viewer = ViewerApp(
         Library(Journals(archive)),
         Contexts(archive.contexts),
         None,
-        Access("127.0.0.1", port),
+        access,
         static=static_folder(tmp_path),
     )
     async with (
@@ -156,14 +157,19 @@ async def test_the_viewer_is_served_beside_it(tmp_path: Path) -> None:
             assert got.status == 200
         async with session.get(f"{url}/v1") as got:
             assert (await got.json())["error"]["type"] == "not_found_error"
-        for path in ("/", "/api/runs"):
+        for path in ("/", "/api/runs", "/viewer", "/views/"):
+            async with session.get(url + path) as got:
+                assert got.status == 404
+        for path in ("/view/", "/view/api/runs", "/view"):
             async with session.get(url + path) as got:
                 assert got.status == 403
-        async with session.get(viewer.access.url) as got:
+        async with session.get(access.url) as got:
             assert re.sub('content="[^"]+">', 'content="" />', await got.text()) == PAGE
             assert "default-src 'none'" in got.headers["Content-Security-Policy"]
-        async with session.get(f"{url}/api/runs") as got:
+        async with session.get(f"{url}/view/api/runs") as got:
             assert (await got.json())["runs"] == []
-        stream = await session.get(f"{url}/api/live")
+        async with session.get(f"{url}/view", allow_redirects=False) as got:
+            assert (got.status, got.headers["Location"]) == (307, "view/")
+        stream = await session.get(f"{url}/view/api/live")
         assert stream.status == 200
     stream.close()

@@ -3,11 +3,13 @@
 import { Component, type ComponentChildren, type JSX } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'
 import { ComparePage } from './pages/compare'
+import { FindPage } from './pages/find'
 import { ListPage } from './pages/list'
 import { RunFrame } from './pages/runframe'
 import { ForkDialog } from './parts/fork'
+import { SignedIn, SignInPage } from './parts/signin'
 import { Help, helping } from './parts/help'
-import { canOpen, closeFile, connection, opening, openFile, problem, source, sourceNumber, viewer } from './state/app'
+import { canOpen, closeFile, connection, needsSignIn, opening, openFile, problem, source, sourceNumber, viewer } from './state/app'
 import { wordsOf } from './state/asked'
 import { useKeys } from './state/keys'
 import { go, route, to } from './state/route'
@@ -59,7 +61,8 @@ function Top(): JSX.Element {
           Close file
         </button>
       )}
-      {source.value && <FileButton>Open file</FileButton>}
+      <SignedIn />
+      {source.value && canOpen() && <FileButton>Open file</FileButton>}
       <button type="button" onClick={nextTheme} aria-label={`Change the theme, now ${THEME_WORDS[theme.value]}`}>
         {THEME_WORDS[theme.value]}
       </button>
@@ -105,8 +108,10 @@ function NotConnected(): JSX.Element {
 
 function View(): JSX.Element {
   const now = route.value
+  if (needsSignIn.value) return <SignInPage />
   if (!source.value) return canOpen() ? <Welcome /> : <NotConnected />
-  if (now.page === 'list') return <ListPage />
+  if (now.page === 'list') return <ListPage options={now.options} />
+  if (now.page === 'find') return <FindPage options={now.options} />
   if (now.page === 'compare') return <ComparePage one={now.one} other={now.other} />
   return <RunFrame route={now} />
 }

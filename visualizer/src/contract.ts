@@ -8,6 +8,15 @@ export interface ViewerFacts {
   readonly can_fork: boolean
   readonly why_not_fork: string | null
   readonly live: boolean
+  /** Whether runs can be tagged, scored and commented, and whether the texts of all of them can be searched. */
+  readonly can_judge?: boolean
+  readonly can_search?: boolean
+  /** Whether files may be opened here; absent where they may. */
+  readonly can_open?: boolean
+  /** What to say where there are no runs. */
+  readonly empty?: string
+  /** Who is signed in; absent where the link is the key. */
+  readonly signed_in?: string
 }
 
 export interface Outline {
@@ -36,6 +45,61 @@ export interface Outline {
   readonly all_calls: number
   /** What is known beside the record, such as the score of a trial. */
   readonly note?: string
+  /** Of the list only: what people say about a run, what it used of each model, and what it belongs to. */
+  readonly tags?: readonly string[]
+  readonly score?: number | null
+  readonly comments?: number
+  readonly models?: readonly ModelCost[]
+  readonly group?: RunGroup
+}
+
+export interface ModelCost {
+  readonly model: string
+  readonly tokens: number
+  readonly cost_usd: number | null
+}
+
+export interface RunGroup {
+  readonly kind: string
+  readonly name: string
+}
+
+/** A text of a run that has all words of a search. */
+export interface TextHit {
+  readonly run_id: string
+  readonly step: number
+  readonly index: number
+  readonly kind: 'query' | 'answer' | 'code' | 'output' | 'error'
+  readonly cell: number | null
+  readonly excerpt: string
+}
+
+export interface FoundTexts {
+  readonly runs: readonly { readonly run: Outline; readonly hits: readonly TextHit[]; readonly more: boolean }[]
+  readonly more: boolean
+  /** Present while not everything is indexed. */
+  readonly indexing?: { readonly files: number; readonly left: number }
+  readonly problem?: string
+}
+
+export interface Comment {
+  readonly id: string
+  readonly text: string
+  readonly at: number
+}
+
+export interface Judgment {
+  readonly tags: readonly string[]
+  readonly score: number | null
+  readonly comments: readonly Comment[]
+}
+
+export interface JudgmentChange {
+  readonly add_tags?: readonly string[]
+  readonly remove_tags?: readonly string[]
+  readonly score?: number | null
+  readonly comment?: string
+  readonly remove_comment?: string
 }
 
 export interface RunList {

@@ -5,7 +5,10 @@ import type {
   Connection,
   Coverage,
   EventPage,
+  FoundTexts,
   Hits,
+  Judgment,
+  JudgmentChange,
   Numbered,
   RunList,
   RunPage,
@@ -16,6 +19,8 @@ import type {
 } from './contract'
 import { bytes } from './text/format'
 
+/** Relative: the page may be served below any path. */
+const API = 'api'
 const MAX_CALLS = 20_000
 const FIRST_PAUSE_MS = 1_000
 const LONGEST_PAUSE_MS = 15_000
@@ -66,6 +71,17 @@ function token(): string {
   return document.querySelector<HTMLMetaElement>('meta[name="rlm-token"]')?.content ?? ''
 }
 
+/** Signs in where the page is part of a server with tokens; the page is loaded again then. */
+export async function signIn(given: string): Promise<void> {
+  await answer(`${API}/sign-in`, { method: 'POST', headers: { Authorization: `Bearer ${given}` } })
+  location.reload()
+}
+
+export async function signOut(): Promise<void> {
+  await answer(`${API}/sign-out`, { method: 'POST', headers: { 'X-RLM-Token': token() } })
+  location.reload()
+}
+
 interface Handlers {
   readonly named: Readonly<Record<string, (data: string) => void>>
   connection(state: Connection): void
@@ -108,13 +124,13 @@ function listen(address: string, handlers: Handlers): () => void {
 
 /** Sends a file and returns the id that the server gives it. A file that is too large is not sent at all. */
 export async function sendFile(file: File, progress: (share: number) => void, signal: AbortSignal): Promise<string> {
-  const { max_bytes } = await answer<{ max_bytes: number }>('/api/opened', { signal })
+  const { max_bytes } = await answer<{ max_bytes: number }>(`${API}/opened`, { signal })
   if (file.size > max_bytes) {
     throw new Refused(`The file has ${bytes(file.size)}, and at most ${bytes(max_bytes)} can be opened here. Open it with: rlm view FILE`, 413)
   }
   return new Promise((resolve, reject) => {
     const request = new XMLHttpRequest() // fetch does not report the progress of what it sends.
-    request.open('POST', `/api/opened?${new URLSearchParams({ name: file.name })}`)
+    request.open('POST', `${API}/opened?${new URLSearchParams({ name: file.name })}`)
     request.setRequestHeader('X-RLM-Token', token())
     request.responseType = 'json'
     request.upload.onprogress = ({ loaded, total }) => progress(total ? loaded / total : 0)
@@ -135,7 +151,7 @@ export class Source {
 
   private place(...parts: (string | number)[]): string {
     const opened = this.openedId === null ? [] : ['opened', this.openedId]
-    return `/api/${[...opened, ...parts].map((part) => encodeURIComponent(String(part))).join('/')}`
+    return `${API}/${[...opened, ...parts].map((part) => encodeURIComponent(String(part))).join('/')}`
   }
 
   /** Removes the server's copy of an opened file. */
@@ -186,10 +202,24 @@ export class Source {
     return answer(`${this.place('runs', runId, 'search')}?q=${encodeURIComponent(words)}&limit=200`)
   }
 
+  /** Search the texts of all runs; `where` is a condition that the runs must fit. */
+  find(words: string, where: string): Promise<FoundTexts> {
+    return answer(`${this.place('search')}?${new URLSearchParams({ q: words, where, limit: '50' })}`)
+  }
+
+  judgment(runId: string): Promise<Judgment> {
+    return answer(this.place('runs', runId, 'judgment'))
+  }
+
+  judge(runId: string, change: JudgmentChange): Promise<Judgment> {
+    const headers = { 'Content-Type': 'application/json', 'X-RLM-Token': token() }
+    return answer(this.place('runs', runId, 'judgment'), { method: 'POST', headers, body: JSON.stringify(change) })
+  }
+
   async fork(runId: string, step: number, edited: string | null): Promise<string> {
     const body = JSON.stringify({ run_id: runId, step, edited })
     const headers = { 'Content-Type': 'application/json', 'X-RLM-Token': token() }
-    return (await answer<{ run_id: string }>('/api/fork', { method: 'POST', headers, body })).run_id
+    return (await answer<{ run_id: string }>(`${API}/fork`, { method: 'POST', headers, body })).run_id
   }
 
   watchRuns(changed: () => void, connection: (state: Connection) => void): () => void {

@@ -4,7 +4,9 @@ import { fileURLToPath } from 'node:url'
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import type { Outline } from '../src/contract'
-import { arranged, COLUMNS, NO_FILTER } from '../src/pages/arranged'
+import { arranged } from '../src/pages/arranged'
+import { COLUMNS } from '../src/pages/columns'
+import { NO_FILTER } from '../src/pages/filter'
 import { opensByItself } from '../src/pages/compare'
 import { placeOf } from '../src/pages/search'
 import { excerptOf, labelOf, remarkOf } from '../src/parts/citations'
@@ -66,7 +68,7 @@ describe('places of hits', () => {
 
 describe('addresses', () => {
   it('lead where they say', () => {
-    expect(parse(to.list())).toEqual({ page: 'list' })
+    expect(parse(to.list())).toEqual({ page: 'list', options: '' })
     expect(parse(to.step('a/b ü', 3, 'x.1&2'))).toEqual({ page: 'run', runId: 'a/b ü', step: 3, call: 'x.1&2' })
     expect(parse(to.coverage('r'))).toEqual({ page: 'coverage', runId: 'r' })
     expect(parse(to.search('r', 'a b?'))).toEqual({ page: 'search', runId: 'r', words: 'a b?' })

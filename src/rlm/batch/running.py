@@ -68,6 +68,7 @@ class Batch:
         changed: Callable[[Tally], None] = lambda tally: None,
     ) -> None:
         self.tally = Tally()
+        engine.runner.group = {"kind": "batch", "name": source.path.name}
         self._engine, self._source, self._table = engine, source, table
         self._answers, self._budget, self._plan = answers, budget, plan
         self._journals, self._changed = journals, changed

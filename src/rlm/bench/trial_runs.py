@@ -50,6 +50,18 @@ class TrialRuns(Struct, frozen=True):
         """Return the trial and the score of each run, by its id; the last result counts."""
         return {each.run_id: _note(each) for each in read_outcomes(self.folder)}
 
+    def scores(self) -> dict[str, float]:
+        """Return the score of each run that has one, by its id."""
+        outcomes = read_outcomes(self.folder)
+        return {each.run_id: each.score for each in outcomes if each.score is not None}
+
+    def groups(self) -> dict[str, tuple[str, str]]:
+        """Return the task, size and method of each run as its group, by its id."""
+        return {
+            each.run_id: ("bench", f"{each.task} {show_size(each.size)} {each.method}")
+            for each in read_outcomes(self.folder)
+        }
+
 
 def _note(outcome: Outcome) -> str:
     trial = f"{outcome.task} {show_size(outcome.size)} {outcome.method} #{outcome.seed}"

@@ -1,6 +1,7 @@
 """Several runs over one session: variables, contexts and earlier turns stay."""
 
 import asyncio
+import secrets
 from collections.abc import (
     AsyncGenerator,
     Awaitable,
@@ -70,6 +71,7 @@ class Chat:
         self._closed = False
         self._spending = spending or Spending()
         self._storage = storage or ChatStorage()
+        self._group = {"kind": "chat", "name": secrets.token_hex(6)}
         self._keeps_messages = keeps_messages  # as `history_0` …, like the reference engine
         self.turns: list[dict[str, Any]] = []
         self.summaries: list[TurnSummary] = []
@@ -107,6 +109,7 @@ class Chat:
                 self._stored["context"],
                 description=self._description(),
                 prologue="\n".join(filter(None, parts)),
+                settings={"group": self._group},
             )
             meter = Meter()
             try:

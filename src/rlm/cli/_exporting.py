@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -10,20 +10,39 @@ import click
 from rlm._util.atomic import replacing
 from rlm._util.text import counted
 from rlm.cli._errors import say
-from rlm.cli._records import find_recorded
+from rlm.cli._records import Recorded, archive, find_recorded
 from rlm.errors import ConfigError
+from rlm.records.judging import Condition, Judgments, parse_condition
+from rlm.records.judging.values import values_of_outline
 from rlm.records.recorders.console import harmless
-from rlm.records.trajectories import open_trajectory
+from rlm.records.trajectories import (
+    RunOutline,
+    Trajectory,
+    open_trajectories,
+    open_trajectory,
+)
 from rlm.records.trajectories.exports import export
 
 __all__ = ["export_recorded", "write_new"]
 
 
-def export_recorded(name: str, form: str, output: Path | None, *, force: bool) -> None:
-    recorded = find_recorded(name)
+def export_recorded(
+    names: Sequence[str], form: str, output: Path | None, *, force: bool, where: str | None = None
+) -> None:
+    """Export runs and logs by name, or all recorded runs; `where` chooses among them."""
+    condition = None if where is None else parse_condition(where)
     target = None if output is None else _free(output, force=force)
-    trajectory = open_trajectory(recorded.path)
-    pieces = export(trajectory, form, run_id=recorded.run_id)
+    places = archive().places
+    found = [find_recorded(name) for name in names] or [Recorded(places.runs)]
+    if not names and not places.runs.is_dir():
+        raise ConfigError(f"there is no run yet in {places.root}; `rlm ask` makes one")
+    trajectory = open_trajectories(each.path for each in found)
+    trajectory.judgments = Judgments(places.root).all()
+    chosen = _named(found)
+    if condition is not None:
+        chosen = _fitting(trajectory, chosen, condition, _scores(found))
+    only = found[0].run_id if len(found) == 1 and condition is None else None
+    pieces = export(trajectory, form, run_id=only, run_ids=None if only else chosen)
     if target is None:
         _print(pieces)
     else:
@@ -31,6 +50,53 @@ def export_recorded(name: str, form: str, output: Path | None, *, force: bool) -
         say(f"Wrote {output} ({counted(size_bytes, 'byte')}).")
     if warning := str(trajectory.skipped):
         say(warning)
+
+
+def _named(found: Sequence[Recorded]) -> set[str] | None:
+    """Return the ids of the runs that were named; None stands for all of the files."""
+    if all(each.run_id is None for each in found):
+        return None
+    chosen = {each.run_id for each in found if each.run_id is not None}
+    for each in found:
+        if each.run_id is None:
+            chosen |= {run.run_id for run in _roots(open_trajectory(each.path).runs())}
+    return chosen
+
+
+def _fitting(
+    trajectory: Trajectory,
+    chosen: set[str] | None,
+    condition: Condition,
+    scores: Mapping[str, float],
+) -> set[str]:
+    """Return the runs that a condition is true of; ConfigError if there is none."""
+    runs = trajectory.runs()
+    candidates = _roots(runs) if chosen is None else [r for r in runs if r.run_id in chosen]
+    fitting = {
+        run.run_id
+        for run in candidates
+        if condition.holds(values_of_outline(run, trajectory.judgments, scores))
+    }
+    if not fitting:
+        raise ConfigError(f"none of {counted(len(candidates), 'run')} fits --where {condition}")
+    return fitting
+
+
+def _roots(runs: Sequence[RunOutline]) -> list[RunOutline]:
+    known = {run.run_id for run in runs}
+    return [run for run in runs if run.parent_id not in known]
+
+
+def _scores(found: Sequence[Recorded]) -> dict[str, float]:
+    """Return the scores that `rlm bench run` wrote beside the logs of its trials."""
+    from rlm.bench.trial_runs import TrialRuns
+
+    folders = {each.path.resolve().parent for each in found}  # Logs are in its folder `runs`.
+    scores: dict[str, float] = {}
+    for folder in folders:
+        if TrialRuns.are_in(folder):
+            scores |= TrialRuns(folder).scores()
+    return scores
 
 
 def _print(pieces: Iterable[str]) -> None:

@@ -5,8 +5,9 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 import click
 import msgspec
@@ -17,6 +18,8 @@ from rlm.cli._output import as_harmless_json
 from rlm.cli._records import archive, find_run, newest_first, short_id
 from rlm.errors import ConfigError
 from rlm.records.journal import Archive, RunFile, RunSummary
+from rlm.records.judging import Judgment, Judgments, parse_condition
+from rlm.records.judging.values import values_of_summary
 from rlm.records.recorders.console import one_line
 
 __all__ = ["age", "money", "remove_runs", "show_runs", "summary_of"]
@@ -29,9 +32,13 @@ NARROWEST_QUERY, WIDEST_QUERY = 20, 80
 AGES = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 
 
-def show_runs(*, as_json: bool, most: int | None, status: str | None) -> None:
-    """Print the newest runs of a status; runs that cannot be read are reported and skipped."""
+def show_runs(
+    *, as_json: bool, most: int | None, status: str | None, where: str | None = None
+) -> None:
+    """Print the newest runs that fit; runs that cannot be read are reported and skipped."""
+    condition = None if where is None else parse_condition(where)
     kept = archive()
+    judgments = Judgments(kept.places.root).all()
     files = newest_first(kept.places)
     found: list[RunSummary] = []
     left = len(files)
@@ -39,18 +46,31 @@ def show_runs(*, as_json: bool, most: int | None, status: str | None) -> None:
         if most is not None and len(found) == most:
             break
         left -= 1
-        if summary is not None and status in {None, summary.status}:
+        if summary is None or status not in {None, summary.status}:
+            continue
+        if condition is None or condition.holds(values_of_summary(summary, judgments)):
             found.append(summary)
     if as_json:
-        click.echo(as_harmless_json([msgspec.to_builtins(each) for each in found]))
+        click.echo(as_harmless_json([_plain(each, judgments) for each in found]))
     elif found:
         _show_table([HEAD, *(_cells(each, files) for each in found)])
     if not files:
         say(f"There is no run yet in {kept.places.root}; `rlm ask` makes one.")
     elif not found and not as_json:
-        say(f"None of {counted(len(files), 'run')} has the status {status}.")
+        wanted = " and ".join(
+            [
+                *([f"the status {status}"] if status else []),
+                *([str(condition)] if condition else []),
+            ]
+        )
+        say(f"None of {counted(len(files), 'run')} has {wanted}.")
     elif left and not as_json:
         say(f"{counted(left, 'older run')} not shown; --all lists them, -n N the newest N.")
+
+
+def _plain(summary: RunSummary, judgments: Mapping[str, Judgment]) -> dict[str, Any]:
+    judged = msgspec.to_builtins(judgments.get(summary.run_id, Judgment()))
+    return {**msgspec.to_builtins(summary), **judged}
 
 
 def _readable(kept: Archive, files: list[RunFile]) -> Iterator[RunSummary | None]:

@@ -24,14 +24,18 @@ from rlm.errors import ConfigError
 from rlm.limits import Limits
 from rlm.protocols import Environment
 from rlm.records.journal import Archive, Places
+from rlm.records.judging import Judgments
+from rlm.records.searching import index_path
 from rlm.server.engines import PREFIX, Engines
 from rlm.server.settings import MIB, Settings
 from rlm.server.tokens import read_tokens
-from rlm.web.hosts import HostPolicy
+from rlm.web.hosts import HostPolicy, bracketed
 from rlm.wiring.registry import make_environment, setup_code_of
 
 if TYPE_CHECKING:
-    from rlm.viewer.app import ViewerApp
+    from rlm.server.service import Service
+    from rlm.server.viewing import TenantViewers
+    from rlm.viewer.application import ViewerApp
 
 __all__ = ["Options", "run_server"]
 
@@ -148,29 +152,46 @@ async def _serve(
         archive,
         HostPolicy(options.host, bound.getsockname()[1]),
     )
-    viewer = _viewer(options.host, bound.getsockname()[1], archive) if options.view else None
+    viewer = (
+        _viewer(options.host, bound.getsockname()[1], archive, service) if options.view else None
+    )
     for line in _welcome(options, service.engines.models, bound.getsockname()[1]):
         print(line, file=sys.stderr, flush=True)
     if viewer is not None:
-        print(f"Viewer: {viewer.access.url}", file=sys.stderr, flush=True)
-    await serve(service, bound, viewer)
+        print(f"Viewer: {viewer[1]}", file=sys.stderr, flush=True)
+    await serve(service, bound, None if viewer is None else viewer[0])
 
 
-def _viewer(host: str, port: int, kept: Archive) -> "ViewerApp":
-    """A viewer of all runs, with a token of its own: the server's tokens do not open it."""
+def _viewer(
+    host: str, port: int, kept: Archive, service: "Service"
+) -> "tuple[ViewerApp | TenantViewers, str]":
+    """Return the viewer and its address: of each token's own runs, or without tokens of all runs.
+
+    Without tokens it has one of its own, because other users of this machine can reach it.
+    """
+    from rlm.server.viewing import PREFIX as VIEW
+    from rlm.server.viewing import TenantViewers
+
+    if service.tokens:
+        shown = f"http://{bracketed(host)}:{port}{VIEW}/ (sign in with a token of the server)"
+        return TenantViewers(service.tokens, kept, service.settings.folder), shown
     from rlm.cli._viewing import RecordedEngines
     from rlm.viewer.access import Access
-    from rlm.viewer.app import ViewerApp
+    from rlm.viewer.application import ViewerApp
     from rlm.viewer.contexts import Contexts
     from rlm.viewer.library import Journals, Library
 
-    return ViewerApp(
+    access = Access(host, port, token=os.environ.get("RLM_VIEW_TOKEN"), prefix=VIEW)
+    viewer = ViewerApp(
         Library(Journals(kept)),
         Contexts(kept.contexts),
         RecordedEngines(kept),
-        Access(host, port, token=os.environ.get("RLM_VIEW_TOKEN")),
+        access,
         version=rlm.__version__,
+        judgments=Judgments(kept.places.root),
+        index=index_path(kept.places.root, "runs"),
     )
+    return viewer, access.url
 
 
 def _choices(options: Options, settings: dotenv.Settings) -> list[Choice]:

@@ -34,6 +34,9 @@ from rlm.context import StoredContext, store_context
 from rlm.errors import ConfigError
 from rlm.events import Event, RunStarted
 from rlm.records.journal import Archive, RunFacts
+from rlm.records.judging import Judgments
+from rlm.records.searching import index_path
+from rlm.settings.recording import recording_lock, records_python
 from rlm.viewer import DEFAULT_PORT
 from rlm.viewer.contexts import Contexts
 from rlm.viewer.library import Folder, Journals, Library, OneFile, RunSource
@@ -67,6 +70,7 @@ class Options(Struct, frozen=True, kw_only=True):
     context: str | None
     token: str | None = None
     no_token: bool = False
+    record: bool = False
 
 
 class RecordedEngines:
@@ -137,7 +141,32 @@ def server_for(
         token=token,
         needs_token=needs_token,
         version=rlm.__version__,
+        judgments=Judgments(kept.places.root),
+        empty=_empty_words(shelf),
+        index=index_path(kept.places.root, _name_of(shelf)),
     )
+
+
+def _empty_words(shelf: RunSource) -> str:
+    """Return what the page says where there are no runs yet: which ones would appear."""
+    if not isinstance(shelf, Journals):
+        return "No logs here yet. Those that are written here will appear."
+    words = "No runs yet. Runs of `rlm ask` and `rlm chat` appear here as soon as they start. "
+    if records_python(os.environ):
+        return f"{words}So do those of Python programs, because you have turned that on."
+    return (
+        f"{words}Those of Python programs appear with RLM(journal=True); those of all programs "
+        "after `rlm config set journal_python true`, or while `rlm view --record` is open."
+    )
+
+
+def _name_of(shelf: RunSource) -> str:
+    """Return the name of the search index for some records: each folder has its own."""
+    if isinstance(shelf, Journals):
+        return "runs"
+    if isinstance(shelf, OneFile | Folder):
+        return f"{type(shelf).__name__} {shelf.path.resolve()}"
+    return f"{type(shelf).__name__} {shelf!r} {Path.cwd()}"
 
 
 def serve(recorded: str | None, options: Options) -> None:
@@ -151,9 +180,23 @@ def serve(recorded: str | None, options: Options) -> None:
         token=options.token,
         needs_token=not options.no_token,
     )
-    with suppress(KeyboardInterrupt):
+    with suppress(KeyboardInterrupt), recording() if options.record else nullcontext():
         asyncio.run(_serve(server, page, opens=options.opens))
     say("The viewer has stopped.")
+
+
+@contextmanager
+def recording() -> Generator[None, None, None]:
+    """Let Python programs of this user record their runs until the block ends."""
+    places = archive().places
+    places.prepare()
+    lock = recording_lock(places.root)
+    if lock.take():
+        say("Python programs that start now record their runs, until this ends.")
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 async def _serve(server: ViewerServer, page: str, *, opens: bool) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from rlm.cli._options import above_zero, complete_runs, recorded_argument, recorded_or_last_argument
+from rlm.cli._options import above_zero, complete_recorded, complete_runs, recorded_or_last_argument
 
 __all__ = ["export", "rm", "runs", "show"]
 
@@ -12,6 +12,7 @@ RUNS_EXAMPLES = """\b
 Examples:
   rlm runs
   rlm runs --status interrupted
+  rlm runs --where "tag=good and cost<0.01"
   rlm runs --all --json | jq '.[] | select(.cost_usd > 1) | .run_id'
 
 \b
@@ -20,6 +21,12 @@ cancelled or error, as the run ended. All but running and answer can be resumed.
 """
 
 STATUSES = ("running", "interrupted", "answer", "passages", "steps", "limit", "cancelled", "error")
+
+where_option = click.option(
+    "--where",
+    metavar="CONDITION",
+    help="Only runs that fit, such as 'score>0.8' or 'tag=good and not status=error'.",
+)
 
 
 @click.command(epilog=RUNS_EXAMPLES)
@@ -39,7 +46,8 @@ STATUSES = ("running", "interrupted", "answer", "passages", "steps", "limit", "c
     metavar="STATUS",
     help="Show only runs with this status, such as interrupted.",
 )
-def runs(as_json: bool, every: bool, number: int, status: str | None) -> None:
+@where_option
+def runs(as_json: bool, every: bool, number: int, status: str | None, where: str | None) -> None:
     """List the recorded runs, newest first.
 
     The first column is what `rlm show`, `rlm resume` and other commands accept as RUN. They also
@@ -47,7 +55,7 @@ def runs(as_json: bool, every: bool, number: int, status: str | None) -> None:
     """
     from rlm.cli import _listing
 
-    _listing.show_runs(as_json=as_json, most=None if every else number, status=status)
+    _listing.show_runs(as_json=as_json, most=None if every else number, status=status, where=where)
 
 
 SHOW_EXAMPLES = """\b
@@ -97,11 +105,16 @@ Formats:
 Examples:
   rlm export last --format html -o report.html
   rlm export logs/ --format sft > turns.jsonl
+  rlm export --format sft --where "score>0.8 and not tag=draft" > turns.jsonl
+
+\b
+Conditions compare score, tag, status, model, cost, tokens, steps, seconds, query,
+answer, comment and id with = != < <= > >= and ~ (contains); and, or, not, ( ).
 """
 
 
 @click.command(epilog=EXPORT_EXAMPLES)
-@recorded_argument
+@click.argument("recorded", nargs=-1, metavar="[RUN|LOG]...", shell_complete=complete_recorded)
 @click.option(
     "--format",
     "form",
@@ -118,16 +131,30 @@ Examples:
     help="Write to FILE, readable only by you, instead of standard output.",
 )
 @click.option("--force", is_flag=True, help="Overwrite FILE if it exists.")
-def export(recorded: str, form: str, output: Path | None, force: bool) -> None:
-    """Export a run, to share it or to train on it.
+@where_option
+@click.pass_context
+def export(
+    ctx: click.Context,
+    recorded: tuple[str, ...],
+    form: str,
+    output: Path | None,
+    force: bool,
+    where: str | None,
+) -> None:
+    """Export runs, to share them or to train on them.
 
     Child runs are included. RUN is the id of a run, the first or last part of it, or the word last.
     LOG is a file or folder written by --log-dir or RLMLogger. The context itself is not exported,
-    but what cells printed of it and the prompts of calls are: look before you share.
+    but what cells printed of it and the prompts of calls are: look before you share. With --where
+    and without a name, runs are chosen among all recorded ones. Tags, scores and comments of
+    `rlm judge` and the viewer are exported with their runs, except to openai-chat and
+    reference-jsonl, which have no place for them.
     """
     from rlm.cli import _exporting
 
-    _exporting.export_recorded(recorded, form, output, force=force)
+    if not recorded and where is None:
+        raise click.UsageError("name a run or a log, or choose recorded runs with --where", ctx)
+    _exporting.export_recorded(recorded, form, output, force=force, where=where)
 
 
 RM_EXAMPLES = """\b

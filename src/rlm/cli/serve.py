@@ -144,7 +144,9 @@ Then, with any client of OpenAI's interface:
     metavar="ORIGIN",
     help="An origin of web pages that may send requests; may be repeated.",
 )
-@click.option("--view", is_flag=True, help="Show the viewer of all runs at the same port.")
+@click.option(
+    "--view", is_flag=True, help="Show runs in a browser at /view, to each token its own."
+)
 @click.option("-q", "--quiet", is_flag=True, help="Do not print a line per request.")
 def serve(**given: Any) -> None:
     """Serve chat completions, responses, files and background runs over HTTP.

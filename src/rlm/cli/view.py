@@ -15,6 +15,7 @@ Examples:
   rlm view last --open
   rlm view logs/
   rlm view bench-results/
+  rlm view --record
   rlm view trace.jsonl --context report.txt
 
 \b
@@ -53,6 +54,11 @@ From elsewhere: ssh -L 3001:localhost:3001 HOST, then open that address here.
     metavar="TOKEN",
     help="The token of the address; else a new one. Better in RLM_VIEW_TOKEN, which others can't "
     "see.",
+)
+@click.option(
+    "--record",
+    is_flag=True,
+    help="While this is open, record the runs of Python programs that start, with their contexts.",
 )
 @click.option(
     "--no-token",

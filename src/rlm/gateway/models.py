@@ -27,7 +27,12 @@ class Models:
     ) -> None:
         self.model = model
         self._limits = limits or DEFAULT_LIMITS
-        self._options: dict[str, Any] = {"strategy": "rlm", "preview_chars": 0, **options}
+        self._options: dict[str, Any] = {
+            "strategy": "rlm",
+            "preview_chars": 0,
+            "journal": False,
+            **options,
+        }
 
     def for_run(
         self, sampler: SamplingClient | None, seconds_left: float, cost_usd: float | None

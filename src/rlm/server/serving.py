@@ -10,6 +10,7 @@ from typing import Any
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rlm.api import RLM
+from rlm.errors import ConfigError
 from rlm.limits import Limits
 from rlm.protocols import Environment
 from rlm.records.journal import Archive, Places
@@ -18,24 +19,26 @@ from rlm.server.routes import make_app
 from rlm.server.service import Service
 from rlm.server.settings import Settings
 from rlm.server.tokens import read_tokens
-from rlm.viewer.app import ViewerApp
+from rlm.server.viewing import PREFIX, TenantViewers, at_prefix
+from rlm.viewer.application import ViewerApp
+from rlm.web.border import path_of
 from rlm.web.hosts import HostPolicy
 from rlm.web.serving import WebServer, serve_until_signal, serving
 from rlm.wiring.registry import make_environment
 
 __all__ = ["ServerApp", "app", "listening", "serve"]
 
+Viewer = ViewerApp | TenantViewers
 LAST_SECONDS = 5.0
 """After the grace period, how long cancelled requests may take to end."""
 
-OWN_PATHS = frozenset({"/health", "/metrics", "/openapi.json"})
 NOT_STARTED = (
     "the rlm application is not started: enter it in the lifespan of your application, "
     "`async with app:`"
 )
 
 
-async def serve(service: Service, bound: socket.socket, viewer: ViewerApp | None = None) -> None:
+async def serve(service: Service, bound: socket.socket, viewer: Viewer | None = None) -> None:
     """Serve until a signal; a second one does not wait for current requests."""
     with bound:
         async with _started(service, viewer) as server:
@@ -44,7 +47,7 @@ async def serve(service: Service, bound: socket.socket, viewer: ViewerApp | None
 
 @asynccontextmanager
 async def listening(
-    service: Service, bound: socket.socket, viewer: ViewerApp | None = None
+    service: Service, bound: socket.socket, viewer: Viewer | None = None
 ) -> AsyncGenerator[str, None]:
     """Serve until the block ends; yield the base URL."""
     with bound:
@@ -53,7 +56,7 @@ async def listening(
 
 
 @asynccontextmanager
-async def _started(service: Service, viewer: ViewerApp | None) -> AsyncGenerator[WebServer, None]:
+async def _started(service: Service, viewer: Viewer | None) -> AsyncGenerator[WebServer, None]:
     app = make_app(service)
 
     def stop() -> None:
@@ -76,12 +79,12 @@ async def _started(service: Service, viewer: ViewerApp | None) -> AsyncGenerator
 
 
 def _beside(server: ASGIApp, viewer: ASGIApp) -> ASGIApp:
-    """Return one application for both: their paths do not overlap."""
+    """Return one application for both: the viewer has all paths below `/view`."""
+    mounted = at_prefix(viewer)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        path = scope["path"]
-        is_server = path in OWN_PATHS or f"{path}/".startswith("/v1/")
-        await (server if is_server else viewer)(scope, receive, send)
+        is_viewer = scope["type"] == "http" and f"{path_of(scope)}/".startswith(f"{PREFIX}/")
+        await (mounted if is_viewer else server)(scope, receive, send)
 
     return app
 
@@ -92,19 +95,31 @@ class ServerApp:
     A mounted application gets no lifespan events, so the outer one has to enter it in its own.
     """
 
-    def __init__(self, make_service: Callable[[], Service]) -> None:
+    def __init__(
+        self,
+        make_service: Callable[[], Service],
+        make_viewer: Callable[[Service], TenantViewers] | None = None,
+    ) -> None:
         self._make_service = make_service
+        self._make_viewer = make_viewer
         self._service: Service | None = None
+        self._viewer: TenantViewers | None = None
         self._app: ASGIApp | None = None
 
     async def __aenter__(self) -> "ServerApp":
         service = self._make_service()
         self._service = await service.__aenter__()
         self._app = make_app(service)
+        if self._make_viewer is not None:
+            self._viewer = self._make_viewer(service)
+            self._app = _beside(self._app, self._viewer)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         service, self._service, self._app = self._service, None, None
+        if self._viewer is not None:
+            await self._viewer.close()
+            self._viewer = None
         if service is not None:
             await service.__aexit__()
 
@@ -132,12 +147,14 @@ def app(
     tokens_file: str | Path | None = None,
     cors_origins: Sequence[str] = (),
     folder: str | Path | None = None,
+    view: bool = False,
     **options: Any,
 ) -> ServerApp:
     """Return an ASGI application that serves these models.
 
     `options` are passed to `RLM`. Runs are journaled in `folder` (default: the usual state folder).
     Without tokens it answers only to names of this machine, such as localhost, on any port.
+    `view=True` shows every token its own runs in a browser, at `/view` below the application.
     """
     accepted = read_tokens(None if tokens_file is None else Path(tokens_file), tokens)
     places = Places.usual(os.environ) if folder is None else Places(Path(folder))
@@ -156,4 +173,10 @@ def app(
         engines = Engines(models, {where.name: where}, make_engine)
         return Service(settings, engines, accepted, archive, HostPolicy("127.0.0.1", None))
 
-    return ServerApp(make_service)
+    if not view:
+        return ServerApp(make_service)
+    if not accepted:
+        raise ConfigError("view=True shows each token its own runs: pass tokens= or tokens_file=")
+    return ServerApp(
+        make_service, lambda service: TenantViewers(service.tokens, archive, settings.folder)
+    )

@@ -91,6 +91,7 @@ SETTINGS: dict[str, Setting] = {
     "environment": Setting(_environment, "where model-written code runs", option="environment"),
     "strategy": Setting(_strategy, "how queries are answered", option="strategy"),
     "journal": Setting(_flag, "whether rlm ask records its runs", option="journal"),
+    "journal_python": Setting(_flag, "whether Python programs record their runs too"),
     "limits.max_cost_usd": Setting(_amount, "US dollars for a run", True, "budget_usd"),
     "limits.max_seconds": Setting(_amount, "seconds for a run", True, "timeout"),
     "limits.max_tokens": Setting(_count, "tokens for a run", True, "max_tokens"),

@@ -6,6 +6,7 @@ this machine can send any header they like, so every request needs the token of 
 
 import logging
 from collections.abc import Mapping
+from typing import Protocol
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -13,12 +14,13 @@ from starlette.responses import Response
 
 from rlm.errors import ConfigError
 from rlm.viewer.library import Busy, TooLarge, Unknown
+from rlm.web.border import path_of
 from rlm.web.events import Stopping
 from rlm.web.hosts import HostPolicy, bracketed, is_loopback
 from rlm.web.responses import STATUS_MESSAGES, json_response, without_paths
 from rlm.web.tokens import LinkToken, bearer_token
 
-__all__ = ["HEADERS", "Access", "error_response"]
+__all__ = ["HEADERS", "Access", "Refused", "ViewerAccess", "error_response"]
 
 MAX_ERROR_CHARS = 1_000
 SAFE_METHODS = frozenset({"GET", "HEAD"})
@@ -42,6 +44,16 @@ class Refused(ConfigError):
     """The request is not allowed."""
 
 
+class ViewerAccess(Protocol):
+    """Who may use a viewer, and the token that its page needs to change something."""
+
+    def admit(self, request: Request) -> None: ...
+
+    def page_token(self, request: Request) -> str: ...
+
+    def set_cookie(self, request: Request, response: Response) -> None: ...
+
+
 class Access:
     """What one viewer accepts.
 
@@ -50,9 +62,16 @@ class Access:
     """
 
     def __init__(
-        self, host: str, port: int, *, token: str | None = None, needs_token: bool = True
+        self,
+        host: str,
+        port: int,
+        *,
+        token: str | None = None,
+        needs_token: bool = True,
+        prefix: str = "",
     ) -> None:
         self._host = host
+        self._prefix = prefix
         self.hosts = HostPolicy(host, port)
         self.token = LinkToken(token)
         self.needs_token = needs_token or not is_loopback(host)
@@ -61,7 +80,11 @@ class Access:
     def url(self) -> str:
         """The address to open, with the token if one is required."""
         query = f"?token={self.token.value}" if self.needs_token else ""
-        return f"http://{bracketed(self._host)}:{self.hosts.port}/{query}"
+        return f"http://{bracketed(self._host)}:{self.hosts.port}{self._prefix}/{query}"
+
+    def page_token(self, request: Request) -> str:
+        """Return the token that the page sends with what changes something."""
+        return self.token.value
 
     @property
     def cookie(self) -> str:
@@ -77,7 +100,7 @@ class Access:
                 f"forward a port under the same number ({self.hosts.port})"
             )
         site = request.headers.get("sec-fetch-site", "none")
-        if request.scope["path"].startswith("/api/") and site not in {"same-origin", "none"}:
+        if path_of(request.scope).startswith("/api/") and site not in {"same-origin", "none"}:
             raise Refused("pages of other sites may not use this viewer")
         if self.needs_token and not self._has_token(request):
             raise Refused("open the address that `rlm view` printed: its token is required here")
@@ -95,15 +118,15 @@ class Access:
         """Return whether a header, or the address of the page, contains the token."""
         if self.token.matches(bearer_token(request.headers.getlist("authorization"))):
             return True
-        return request.scope["path"] == "/" and self.token.matches(
+        return path_of(request.scope) in {"", "/"} and self.token.matches(
             request.query_params.get("token")
         )
 
     def set_cookie(self, request: Request, response: Response) -> None:
         """Store the token of a link, which the page removes from its address, in a cookie."""
         if self.needs_token and self.shows_token(request):
-            cookie = f"{self.cookie}={self.token.value}; HttpOnly; Path=/; SameSite=Strict"
-            response.headers.append("Set-Cookie", cookie)
+            rules = f"HttpOnly; Path={self._prefix or '/'}; SameSite=Strict"
+            response.headers.append("Set-Cookie", f"{self.cookie}={self.token.value}; {rules}")
 
 
 def error_response(error: Exception) -> Response:

@@ -1,6 +1,7 @@
 """All runs that a viewer shows: those of a log, of a folder, of one journal or of all journals."""
 
 import asyncio
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -33,9 +34,12 @@ __all__ = [
 
 MAX_THREADS = 4
 MAX_WAITING = 100
-MAX_LISTED = 5_000
+MAX_LISTED = 10_000
 MAX_KEPT_EVENTS = 8_000_000
 """Beyond this, indexes are dropped and rebuilt when they are needed."""
+
+COUNTED_TIMES = 50
+"""How often the indexes are counted before they may be too many."""
 
 T = TypeVar("T")
 
@@ -94,10 +98,11 @@ class Folder(Struct, frozen=True):
 
     def paths(self) -> list[Path]:
         try:
-            found = [each for each in self.path.iterdir() if each.name.endswith(ENDINGS)]
+            with os.scandir(self.path) as entries:
+                found = [(_changed(each), each.path) for each in entries if _is_record(each)]
         except OSError as error:
             raise ConfigError(f"the folder can't be read: {error.strerror or error}") from error
-        return sorted((each for each in found if each.is_file()), key=_changed, reverse=True)
+        return [Path(path) for _, path in sorted(found, reverse=True)]
 
 
 class Journals(Struct, frozen=True):
@@ -143,13 +148,25 @@ class Threads:
 class Library:
     """The record files of a source. It blocks, so it is called from threads.
 
-    `start` begins to read all of them in a thread of its own.
+    `start` begins to read all of them in a thread of its own. `hides_settings`: no event shows the
+    settings of its run, which are the operator's.
     """
 
-    def __init__(self, source: RunSource) -> None:
+    def __init__(
+        self,
+        source: RunSource,
+        *,
+        hides_settings: bool = False,
+        max_kept_events: int = MAX_KEPT_EVENTS,
+    ) -> None:
         self.source = source
+        self._hides_settings = hides_settings
+        self._max_kept_events = max_kept_events
+        self.also_watched: list[Path] = []
+        """Files beside the records whose changes count as changes of the list."""
         self._files: dict[Path, RecordFile] = {}
         self._used: dict[Path, float] = {}
+        self._new_events = 0
         self._lock = threading.Lock()
         self._is_read = threading.Event()
         self._ended = threading.Event()
@@ -190,30 +207,54 @@ class Library:
         paths = self.source.paths()[:MAX_FILES]
         with self._lock:
             known = self._files
-            self._files = {path: known.get(path) or RecordFile(path) for path in paths}
+            self._files = {path: known.get(path) or self._record_file(path) for path in paths}
             return list(self._files.values())
 
+    def _record_file(self, path: Path) -> RecordFile:
+        return RecordFile(path, hides_settings=self._hides_settings)
+
     def _make_room(self, busy: RecordFile) -> None:
-        """Drop the indexes that were not used for the longest time."""
+        """Drop the indexes that were not used for the longest time.
+
+        All of them are counted only now and then: there may be ten thousand.
+        """
+        self._new_events += busy.events + 1
+        if self._new_events < self._max_kept_events // COUNTED_TIMES:
+            return
+        self._new_events = 0
         with self._lock:
             files = sorted(self._files.values(), key=lambda each: self._used.get(each.path, 0.0))
         total = sum(file.events for file in files)
         for file in files:
-            if total <= MAX_KEPT_EVENTS:
+            if total <= self._max_kept_events:
                 return
             if file is not busy and file.is_read:
                 total -= file.events
                 file.sleep()
 
-    def state(self) -> Mapping[Path, tuple[Stamp, bool]]:
+    def wait_until_read(self, seconds: float) -> bool:
+        """Wait for the end of the first reading; return whether it has ended."""
+        return self._is_read.wait(seconds)
+
+    def files(self) -> list[RecordFile]:
+        """Return the files that exist now, newest first."""
+        return self._scan()
+
+    def wake(self, file: RecordFile) -> None:
+        """Bring the index of a file up to date, and drop others if there is no room."""
+        file.wake()
+        self._make_room(file)
+
+    def state(self) -> Mapping[Path, tuple[Stamp, int]]:
         """Return a value that changes when a run is added or removed, continues, or is killed."""
         files = self._scan()
         for file in files:
             if self._is_read.is_set() and not file.is_read:
                 file.refresh()
         state = {
-            file.path: (stamp_of(file.path), file.is_read and file.may_grow()) for file in files
+            file.path: (stamp_of(file.path), file.is_read and 1 + file.may_run()) for file in files
         }
+        state |= {path: (stamp_of(path), False) for path in self.also_watched}
         if isinstance(self.source, NotedSource):
             state[self.source.notes_path] = (stamp_of(self.source.notes_path), False)
         return state
@@ -307,8 +348,12 @@ class Library:
         return None
 
 
-def _changed(path: Path) -> float:
+def _is_record(entry: "os.DirEntry[str]") -> bool:
+    return entry.name.endswith(ENDINGS) and entry.is_file()
+
+
+def _changed(entry: "os.DirEntry[str]") -> float:
     try:
-        return path.stat().st_mtime
+        return entry.stat().st_mtime
     except OSError:
         return 0.0

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from rlm.records.trajectories import RunOutline
-from rlm.viewer.index import RunIndex, Sum
+from rlm.viewer.index import MAX_MODELS, RunIndex, Sum
 
 __all__ = ["Forest", "Node"]
 
@@ -19,7 +19,7 @@ MAX_IN_TREE = 5_000
 
 
 class Node(Struct, kw_only=True):
-    """A run with totals: its descendants, the greatest depth, and all their calls."""
+    """A run with totals: its descendants, the greatest depth, all their calls and models."""
 
     outline: RunOutline
     root: str
@@ -27,6 +27,8 @@ class Node(Struct, kw_only=True):
     descendants: int = 0
     deepest: int = 0
     all_calls: int = 0
+    models: dict[str, Sum] = field(default_factory=dict)
+    group: tuple[str, str] | None = None
 
     def plain(self, max_chars: int | None = None) -> dict[str, Any]:
         """Return it as the page expects it; in lists, long texts are cut."""
@@ -57,9 +59,12 @@ class Forest:
                 children=[],
                 deepest=outline.depth,
                 all_calls=outline.calls,
+                models={name: _copy(use.used) for name, use in run.models.items()},
+                group=run.group,
             )
             if parent is not None:
                 parent.children.append(run_id)
+        self.is_unfinished = any(run.ending is None for run in runs.values())
         self._add_up()
 
     def _add_up(self) -> None:
@@ -68,6 +73,9 @@ class Forest:
                 node.descendants += 1 + child.descendants
                 node.deepest = max(node.deepest, child.deepest)
                 node.all_calls += child.all_calls
+                for name, used in child.models.items():
+                    if name in node.models or len(node.models) < MAX_MODELS:
+                        node.models.setdefault(name, Sum()).include(used)
 
     @property
     def roots(self) -> list[Node]:
@@ -93,6 +101,12 @@ class Forest:
             if most is not None and len(found) >= most:
                 return found[:most]
         return found
+
+
+def _copy(used: Sum) -> Sum:
+    copy = Sum()
+    copy.include(used)
+    return copy
 
 
 def _is_running(

@@ -13,8 +13,10 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from rlm.errors import ConfigError
-from rlm.events import Event
+from rlm.events import Event, RunStarted
 from rlm.logger import encoded
 from rlm.records.journal import database
 from rlm.records.trajectories import Skipped, read
@@ -189,8 +191,9 @@ def _stat(path: Path) -> tuple[int, int, int] | None:
 class RecordFile:
     """A file and its index, opened when first needed. `is_read`: the first pass is done."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, hides_settings: bool = False) -> None:
         self.path = path
+        self._hides_settings = hides_settings
         self.is_read = False
         self.problem: str | None = None
         self._file: EventFile | None = None
@@ -250,6 +253,10 @@ class RecordFile:
         """Return whether the file may still be written to."""
         return self._file is not None and self._file.may_grow()
 
+    def may_run(self) -> bool:
+        """Return whether a run of the file may still be running."""
+        return self.forest().is_unfinished and self.may_grow()
+
     @property
     def events(self) -> int:
         return self._index.events
@@ -257,9 +264,11 @@ class RecordFile:
     @property
     def progress(self) -> float:
         """How much of the file has been read, from 0 to 1."""
+        if self.is_read:
+            return 1.0
         seen = _stat(self.path)
-        if self.is_read or seen is None or self._file is None:
-            return 1.0 if self.is_read else 0.0
+        if seen is None or self._file is None:
+            return 0.0
         return min(1.0, self._index.end / max(1, seen[1]))
 
     @property
@@ -277,6 +286,10 @@ class RecordFile:
             index = self._index
             if self._is_asleep and self._forest is not None:
                 return self._forest[1]
+            known = self._forest
+            is_same = known is not None and known[0][:2] == (id(index), index.end)
+            if is_same and known is not None and not known[1].is_unfinished:
+                return known[1]  # Nothing can change any more, so the file need not be looked at.
             may_run = self.may_grow()
             state = (id(index), index.end, may_run)
             if self._forest is None or self._forest[0] != state:
@@ -286,6 +299,17 @@ class RecordFile:
     def version(self) -> tuple[int, int]:
         """Return a value that changes whenever something was added."""
         return id(self._index), self._index.end
+
+    def identity(self) -> str:
+        """Return a value that stays the same as long as events are only added to the file."""
+        with self._indexing:
+            runs = self._index.runs
+            first = next(iter(runs.values()), None)
+            opening = None if first is None else (first.opening.run_id, first.opening.wall_time)
+            restarts = sum(run.attempts - 1 for run in runs.values())
+            adds = self._file is not None and self._file.one_event_per_place
+            seen = _stat(self.path)
+            return repr((seen and seen[0], opening, restarts, adds or self._index.end))
 
     def index_of(self, run_id: str) -> RunIndex:
         """Return the index of a run, which may grow at its end meanwhile."""
@@ -339,6 +363,8 @@ class RecordFile:
             event = event_of(Line(place, place, text), Skipped())
             if event is None or (run := runs.get(event.run_id)) is None:
                 continue
+            if self._hides_settings and isinstance(event, RunStarted):
+                event = replace(event, settings={})
             if place != last:
                 last, seen = place, Counter()
             number = bisect_left(run.places, place) + seen[event.run_id]

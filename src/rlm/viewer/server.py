@@ -3,9 +3,10 @@
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+from rlm.records.judging import Judgments
 from rlm.viewer import DEFAULT_PORT
 from rlm.viewer.access import Access
-from rlm.viewer.app import ViewerApp
+from rlm.viewer.application import NOTHING_YET, ViewerApp
 from rlm.viewer.assets import STATIC
 from rlm.viewer.contexts import Contexts
 from rlm.viewer.forking import Engines
@@ -32,11 +33,22 @@ class ViewerServer:
         needs_token: bool = True,
         static: Path = STATIC,
         version: str = "",
+        judgments: Judgments | None = None,
+        index: Path | None = None,
+        empty: str = NOTHING_YET,
     ) -> None:
         self._host = host
         self.access = Access(host, port, token=token, needs_token=needs_token)
         self._app = ViewerApp(
-            library, contexts, engines, self.access, static=static, version=version
+            library,
+            contexts,
+            engines,
+            self.access,
+            static=static,
+            version=version,
+            judgments=judgments,
+            index=index,
+            empty=empty,
         )
         self._running = AsyncExitStack()
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from urllib.parse import quote, unquote
 
 from starlette.datastructures import MutableHeaders
 from starlette.requests import ClientDisconnect, Request
@@ -10,7 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rlm.web.events import Disconnected
 
-__all__ = ["Border", "path_of"]
+__all__ = ["Border", "path_of", "sent_path"]
 
 HEADERS = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
 
@@ -19,6 +20,21 @@ def path_of(scope: Scope) -> str:
     """Return the path of a request below the prefix that the application is mounted at."""
     path: str = scope["path"]
     return path.removeprefix(scope.get("root_path", ""))
+
+
+def sent_path(scope: Scope) -> str:
+    """Return the path below the prefix as it was sent: an encoded slash is still encoded."""
+    raw = scope.get("raw_path")
+    sent = quote(scope["path"]) if raw is None else raw.decode("latin-1").partition("?")[0]
+    root = scope.get("root_path", "")
+    if not root:
+        return sent
+    # The prefix may be encoded in any way, so it is what decodes to it.
+    ends = [at for at, char in enumerate(sent) if char == "/"] + [len(sent)]
+    for end in ends:
+        if unquote(sent[:end]) == root:
+            return sent[end:]
+    return sent
 
 
 class Border:

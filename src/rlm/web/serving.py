@@ -39,7 +39,11 @@ def open_socket(host: str, port: int, server: str = "server") -> socket.socket:
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host.strip("[]"), port), family=family, backlog=BACKLOG)
+        bound = socket.create_server((host.strip("[]"), port), family=family, backlog=BACKLOG)
+        # Connections inherit it; asyncio sets it only for sockets that were made with a protocol.
+        # Without it, the second part of a response waits 40 ms for the first to be confirmed.
+        bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return bound
     except OSError as error:
         raise ConfigError(_reason(error, host, port, server)) from error
 

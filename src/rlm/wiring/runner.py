@@ -39,6 +39,8 @@ class Runner:
         self.config = config
         self.resources = resources
         self._listeners = listeners
+        self.group: Mapping[str, str] | None = None
+        """The kind and the name of what all runs belong to, such as a batch: lists show them so."""
         self._running: dict[str, tuple[RunState, asyncio.AbstractEventLoop]] = {}
 
     @property
@@ -165,6 +167,8 @@ class Runner:
         settings = self.resources.settings(config, kind.schema if kind else None)
         if in_chat:
             settings["in_chat"] = True
+        if (group := task.settings.get("group", self.group)) is not None:
+            settings["group"] = group
         if task.operator is not None:
             settings["operator"] = task.operator.settings
         task = replace(task, settings=settings)

@@ -1,185 +1,36 @@
-/** All runs: filter them, sort by any column, select two to compare. */
+/** All runs: filter them, sort by any column, select two to compare. The filter and the order stand in the address. */
 
 import type { JSX } from 'preact'
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks'
-import type { Outline } from '../contract'
-import { Badge, standing, Status, Waiting } from '../parts/small'
+import { Filters } from '../parts/filters'
+import { GroupRow, Head, NarrowRow, WideRow } from '../parts/listrows'
+import { standing, Waiting } from '../parts/small'
 import { useNarrow, Windowed } from '../parts/windowed'
-import { Line } from '../parts/words'
 import { connection, source, sourceNumber, theSource, viewer } from '../state/app'
 import { throttled, useAsked } from '../state/asked'
 import { useKeys } from '../state/keys'
 import { go, to } from '../state/route'
-import { count, dollars, moment, percent, plural, seconds, short } from '../text/format'
-import { oneLine, visible } from '../text/hostile'
-import { arranged, COLUMNS, type Column, NO_FILTER, type Filter } from './arranged'
+import { count, percent, plural } from '../text/format'
+import { visible } from '../text/hostile'
+import { arranged, grouped, type Item } from './arranged'
+import type { Column } from './columns'
+import { type Filter, filterIn, NEWEST_FIRST, optionsOf, orderIn } from './filter'
 
-const ROW_HEIGHT = 34
-const NARROW_ROW_HEIGHT = 66
-
-function Picked({ run, picked, toggle }: { run: Outline; picked: boolean; toggle: () => void }): JSX.Element {
-  return (
-    <input
-      type="checkbox"
-      checked={picked}
-      onChange={toggle}
-      aria-label={`Select for comparison: ${oneLine(run.query, 60) || oneLine(run.run_id, 60)}`}
-    />
-  )
-}
-
-interface RowProps {
-  readonly run: Outline
-  readonly isActive: boolean
-  readonly picked: boolean
-  readonly toggle: () => void
-}
-
-function WideRow({ run, isActive, picked, toggle }: RowProps): JSX.Element {
-  return (
-    <div class={`run-row ${isActive ? 'active' : ''}`} role="row" aria-selected={isActive} id={`row-${run.run_id}`}>
-      <span role="cell" class="pick">
-        <Picked run={run} picked={picked} toggle={toggle} />
-      </span>
-      <span role="cell">
-        <Status run={run} />
-      </span>
-      <span role="cell" class="query">
-        <a href={to.run(run.run_id)}>
-          <Line text={run.query} empty={run.run_id} />
-        </a>
-        {run.note !== undefined && <Badge kind="quiet">{oneLine(run.note, 80)}</Badge>}
-        {run.attempts > 1 && <Badge kind="quiet" title="How many times the run was started">{`attempt ${run.attempts}`}</Badge>}
-      </span>
-      <span role="cell" class="model">
-        <Line text={run.model} most={60} />
-      </span>
-      <span role="cell" class="number date">{moment(run.started)}</span>
-      <span role="cell" class="number">{count(run.steps)}</span>
-      <span role="cell" class="number">{short(run.all_calls)}</span>
-      <span role="cell" class="number">{run.deepest}</span>
-      <span role="cell" class="number">{short(run.tokens)}</span>
-      <span role="cell" class="number">{dollars(run.cost_usd)}</span>
-      <span role="cell" class="number">{seconds(run.seconds)}</span>
-    </div>
-  )
-}
-
-function NarrowRow({ run, isActive, picked, toggle }: RowProps): JSX.Element {
-  return (
-    <div class={`run-card ${isActive ? 'active' : ''}`} role="row" aria-selected={isActive} id={`row-${run.run_id}`}>
-      <span role="cell" class="pick">
-        <Picked run={run} picked={picked} toggle={toggle} />
-      </span>
-      <span role="cell" class="card">
-        <a href={to.run(run.run_id)}>
-          <Line text={run.query} empty={run.run_id} />
-        </a>
-        <span class="card-facts">
-          <Status run={run} />
-          {run.note !== undefined && <Badge kind="quiet">{oneLine(run.note, 80)}</Badge>}
-          <span>{plural(run.steps, 'step')}</span>
-          <span>{plural(run.all_calls, 'call')}</span>
-          <span>{dollars(run.cost_usd)}</span>
-          <span>{seconds(run.seconds)}</span>
-        </span>
-      </span>
-    </div>
-  )
-}
-
-function Head({ column, descending, sort }: { column: Column; descending: boolean; sort: (column: Column) => void }): JSX.Element {
-  return (
-    <div class="run-row head" role="row">
-      <span role="columnheader" class="pick">
-        <span class="hidden">selected</span>
-      </span>
-      {COLUMNS.map(({ name, words, isNumber }) => (
-        <span
-          key={name}
-          role="columnheader"
-          class={isNumber ? 'number' : ''}
-          aria-sort={column === name ? (descending ? 'descending' : 'ascending') : 'none'}
-        >
-          <button type="button" class="plain" onClick={() => sort(name)}>
-            {words}
-            <span aria-hidden="true" class="arrow">
-              {column === name ? (descending ? ' ↓' : ' ↑') : ''}
-            </span>
-          </button>
-        </span>
-      ))}
-    </div>
-  )
-}
-
-interface FiltersProps {
-  readonly filter: Filter
-  readonly change: (filter: Filter) => void
-  readonly models: readonly string[]
-  readonly field: { current: HTMLInputElement | null }
-  readonly sort: (column: Column) => void
-  readonly column: Column
-  readonly narrow: boolean
-}
-
-function Filters({ filter, change, models, field, sort, column, narrow }: FiltersProps): JSX.Element {
-  return (
-    <form class="filters" role="search" onSubmit={(event) => event.preventDefault()}>
-      <input
-        ref={field}
-        type="search"
-        placeholder="Filter runs  /"
-        aria-label="Filter runs by words in the query, answer, model or id"
-        value={filter.words}
-        onInput={(event) => change({ ...filter, words: event.currentTarget.value })}
-      />
-      <select aria-label="Status" value={filter.standing} onChange={(event) => change({ ...filter, standing: event.currentTarget.value })}>
-        <option value="">any status</option>
-        {['running', 'answered', 'passages', 'limit', 'failed', 'cancelled', 'killed'].map((word) => (
-          <option key={word} value={word}>
-            {word}
-          </option>
-        ))}
-      </select>
-      <select aria-label="Model" value={filter.model} onChange={(event) => change({ ...filter, model: event.currentTarget.value })}>
-        <option value="">any model</option>
-        {models.map((model) => (
-          <option key={model} value={model}>
-            {oneLine(model, 40)}
-          </option>
-        ))}
-      </select>
-      {narrow && (
-        <select aria-label="Sort by" value={column} onChange={(event) => sort(event.currentTarget.value as Column)}>
-          {COLUMNS.map(({ name, words }) => (
-            <option key={name} value={name}>
-              by {words}
-            </option>
-          ))}
-        </select>
-      )}
-    </form>
-  )
-}
+const ROW_HEIGHT = 48
+const NARROW_ROW_HEIGHT = 92
+const FILES_EMPTY = 'This file contains no runs.'
 
 function emptyWords(isReading: boolean): string {
   if (isReading) return ''
-  return viewer.value?.live ? 'No runs yet. They will appear here as soon as they start.' : 'This file contains no runs.'
+  return viewer.value?.live ? visible(viewer.value.empty ?? 'No runs yet.') : FILES_EMPTY
 }
 
-export function ListPage(): JSX.Element {
-  const { value, error, again } = useAsked(() => theSource().runs(), `runs ${sourceNumber.value}`)
-  const [filter, setFilter] = useState<Filter>(NO_FILTER)
-  const [column, setColumn] = useState<Column>('started')
-  const [descending, setDescending] = useState(true)
-  const [active, setActive] = useState(0)
-  const [picked, setPicked] = useState<readonly string[]>([])
-  const field = useRef<HTMLInputElement | null>(null)
-  const narrow = useNarrow()
+/** The runs, and again whenever they change. */
+function useRuns(): ReturnType<typeof useAsked<Awaited<ReturnType<ReturnType<typeof theSource>['runs']>>>> {
+  const asked = useAsked(() => theSource().runs(), `runs ${sourceNumber.value}`)
   useEffect(() => {
     if (!viewer.value?.live) return
-    const reload = throttled(again, 500)
+    const reload = throttled(asked.again, 500)
     const stop = source.value?.watchRuns(
       () => reload.want(),
       (state) => {
@@ -192,18 +43,44 @@ export function ListPage(): JSX.Element {
       connection.value = 'none'
     }
   }, [sourceNumber.value])
-  const models = useMemo(() => [...new Set(value?.runs.map((run) => run.model) ?? [])].sort().slice(0, 200), [value])
-  const runs = useMemo(() => arranged(value?.runs ?? [], filter, column, descending, standing), [value, filter, column, descending])
-  const at = Math.min(active, runs.length - 1)
+  return asked
+}
+
+const TEXT_COLUMNS: readonly Column[] = ['query', 'model', 'status']
+
+export function ListPage({ options }: { options: string }): JSX.Element {
+  const { value, error } = useRuns()
+  const filter = useMemo(() => filterIn(options), [options])
+  const { column, descending } = useMemo(() => orderIn(options), [options])
+  // No row looks selected before a key moves to it.
+  const [active, setActive] = useState(-1)
+  const [picked, setPicked] = useState<readonly string[]>([])
+  const [open, setOpen] = useState<ReadonlySet<string>>(new Set())
+  const field = useRef<HTMLInputElement | null>(null)
+  const narrow = useNarrow()
+  const all = value?.runs ?? []
+  const runs = useMemo(() => arranged(all, filter, column, descending, standing), [value, filter, column, descending])
+  const items = useMemo(() => grouped(runs, open), [runs, open])
+  const at = Math.min(active, items.length - 1)
+  const change = (next: Filter): void => go(to.list(optionsOf(next, { column, descending })), true)
   const sort = (next: Column): void => {
-    setDescending(next === column ? !descending : next !== 'query' && next !== 'model' && next !== 'status')
-    setColumn(next)
+    const order = { column: next, descending: next === column ? !descending : !TEXT_COLUMNS.includes(next) }
+    go(to.list(optionsOf(filter, narrow && next === NEWEST_FIRST.column ? NEWEST_FIRST : order)), true)
   }
   const toggle = (id: string): void =>
     setPicked((before) => (before.includes(id) ? before.filter((each) => each !== id) : [...before.slice(-1), id]))
-  const move = (by: number) => (): void => setActive(Math.max(0, Math.min(runs.length - 1, at + by)))
-  const open = (): void => {
-    if (runs[at]) go(to.run(runs[at].run_id))
+  const unfold = (key: string): void =>
+    setOpen((before) => {
+      const next = new Set(before)
+      if (!next.delete(key)) next.add(key)
+      return next
+    })
+  const move = (by: number) => (): void => setActive(Math.max(0, Math.min(items.length - 1, at + by)))
+  const activate = (): void => {
+    const item = items[Math.max(0, at)]
+    if (!item) return
+    if ('run' in item) go(to.run(item.run.run_id))
+    else unfold(item.group.key)
   }
   const compare = (): void => {
     if (picked.length === 2) go(to.compare(picked[0]!, picked[1]!))
@@ -213,27 +90,46 @@ export function ListPage(): JSX.Element {
     ArrowDown: move(1),
     k: move(-1),
     ArrowUp: move(-1),
-    o: open,
-    Enter: open,
-    x: () => runs[at] && toggle(runs[at].run_id),
+    o: activate,
+    Enter: activate,
+    x: () => {
+      const item = items[Math.max(0, at)]
+      if (item && 'run' in item) toggle(item.run.run_id)
+    },
     c: compare,
     '/': () => field.current?.focus(),
   })
   if (!value) return <Waiting error={error} what="Loading runs" />
-  const Row = narrow ? NarrowRow : WideRow
+  const row = (item: Item, number: number): JSX.Element => {
+    const isActive = number === at
+    if ('group' in item) return <GroupRow {...item} isActive={isActive} narrow={narrow} unfold={() => unfold(item.group.key)} />
+    const { run } = item
+    const Row = narrow ? NarrowRow : WideRow
+    return <Row run={run} isActive={isActive} inGroup={item.inGroup} picked={picked.includes(run.run_id)} toggle={() => toggle(run.run_id)} />
+  }
   return (
     <div class="list-page">
       <div class="bar">
         <h1>Runs</h1>
-        <span class="faint">{runs.length === value.runs.length ? plural(runs.length, 'run') : `${count(runs.length)} of ${plural(value.runs.length, 'run')}`}</span>
-        <Filters {...{ filter, models, field, sort, column, narrow }} change={setFilter} />
+        <span class="faint">{runs.length === all.length ? plural(runs.length, 'run') : `${count(runs.length)} of ${plural(all.length, 'run')}`}</span>
+        <Filters
+          {...{ filter, change, field, sort, column, narrow }}
+          runs={all}
+          find={() => filter.words.trim() && viewer.value?.can_search && go(to.find(optionsOf(filter)))}
+        />
         <button type="button" class="compare" disabled={picked.length !== 2} onClick={compare} title="Select two runs to compare them (c)">
           Compare{picked.length ? ` ${picked.length} of 2` : ''}
         </button>
       </div>
-      {value.skipped.count > 0 && (
+      {filter.words.trim() && viewer.value?.can_search && (
+        <p class="faint find-hint">
+          <a href={to.find(optionsOf(filter))}>Search queries, answers, code and output of all runs for these words</a>
+        </p>
+      )}
+      {value.skipped.reasons.length > 0 && (
         <p class="notice">
-          {plural(value.skipped.count, 'line')} could not be read: {visible(value.skipped.reasons.slice(0, 5).join('; '))}
+          {value.skipped.count > 0 && `${plural(value.skipped.count, 'line')} could not be read: `}
+          {visible(value.skipped.reasons.slice(0, 5).join('; '))}
         </p>
       )}
       {value.reading && (
@@ -242,23 +138,20 @@ export function ListPage(): JSX.Element {
         </p>
       )}
       {error && <p class="problem">{visible(error)}</p>}
-      {runs.length ? (
+      {items.length ? (
         <Windowed
           class="runs"
           role="table"
           label="Runs"
-          count={runs.length}
+          count={items.length}
           rowHeight={narrow ? NARROW_ROW_HEIGHT : ROW_HEIGHT}
           active={at}
           focusable={false}
           head={narrow ? undefined : <Head column={column} descending={descending} sort={sort} />}
-          row={(number) => {
-            const run = runs[number]!
-            return <Row run={run} isActive={number === at} picked={picked.includes(run.run_id)} toggle={() => toggle(run.run_id)} />
-          }}
+          row={(number) => row(items[number]!, number)}
         />
       ) : (
-        <p class="empty">{value.runs.length ? 'No runs match this filter.' : emptyWords(value.reading !== undefined)}</p>
+        <p class="empty">{all.length ? 'No runs match this filter.' : emptyWords(value.reading !== undefined)}</p>
       )}
     </div>
   )

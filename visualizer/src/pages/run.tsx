@@ -4,6 +4,7 @@ import type { JSX } from 'preact'
 import { useCallback, useEffect, useRef } from 'preact/hooks'
 import type { RunPage as Page } from '../contract'
 import { Citations } from '../parts/citations'
+import { JudgePanel } from '../parts/judge'
 import { LongText } from '../parts/longtext'
 import { Markdown } from '../parts/markdown'
 import { Facts, standing } from '../parts/small'
@@ -62,6 +63,7 @@ function Overview({ page }: { page: Page }): JSX.Element {
           </p>
         )}
       </section>
+      {run.parent_id === null && <JudgePanel key={run.run_id} runId={run.run_id} />}
       <section>
         <h2>Facts</h2>
         <Facts

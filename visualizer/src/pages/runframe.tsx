@@ -17,7 +17,7 @@ import { RunBody } from './run'
 import { SearchBody } from './search'
 import { UsageBody } from './usage'
 
-type RunRoute = Exclude<Route, { page: 'list' | 'compare' }>
+type RunRoute = Exclude<Route, { page: 'list' | 'find' | 'compare' }>
 
 function Path({ page }: { page: RunPage }): JSX.Element {
   const byId = new Map(page.tree.map((run) => [run.run_id, run]))

@@ -2,7 +2,7 @@
 
 import { signal } from '@preact/signals'
 import type { Connection, RunList, ViewerFacts } from '../contract'
-import { sendFile, Source, takeToken } from '../source'
+import { Refused, sendFile, Source, takeToken } from '../source'
 import { wordsOf } from './asked'
 import { go, to } from './route'
 
@@ -13,6 +13,8 @@ export interface Opening {
   readonly share: number
 }
 
+/** Whether a token has to be entered first. */
+export const needsSignIn = signal(false)
 export const source = signal<Source | null>(null)
 export const viewer = signal<ViewerFacts | null>(null)
 export const opening = signal<Opening | null>(null)
@@ -38,6 +40,7 @@ const OPENED = 'rlm-opened'
 
 /** Whether files can be opened: by the server of this page, or by the one behind the development server. */
 export function canOpen(): boolean {
+  if (viewer.value?.can_open === false) return false
   return import.meta.env.DEV ? __HAS_SERVER__ : source.value !== null
 }
 
@@ -66,7 +69,8 @@ export async function startSource(): Promise<void> {
   try {
     await useLibrary()
   } catch (error) {
-    problem.value = wordsOf(error)
+    if (error instanceof Refused && error.status === 401) needsSignIn.value = true
+    else problem.value = wordsOf(error)
   }
 }
 

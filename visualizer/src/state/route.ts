@@ -3,7 +3,8 @@
 import { signal } from '@preact/signals'
 
 export type Route =
-  | { readonly page: 'list' }
+  | { readonly page: 'list'; readonly options: string }
+  | { readonly page: 'find'; readonly options: string }
   | { readonly page: 'run'; readonly runId: string; readonly step: number | null; readonly call: string | null }
   | { readonly page: 'calls' | 'usage' | 'coverage'; readonly runId: string }
   | { readonly page: 'search'; readonly runId: string; readonly words: string }
@@ -23,7 +24,7 @@ export function parse(hash: string): Route {
   const [first, second, third] = rest.map(decoded)
   const options = new URLSearchParams(query)
   if (head === 'compare' && first && second) return { page: 'compare', one: first, other: second }
-  if (head !== 'run' || !first) return { page: 'list' }
+  if (head !== 'run' || !first) return { page: head === 'find' ? 'find' : 'list', options: query }
   if (second === 'calls' || second === 'usage' || second === 'coverage') return { page: second, runId: first }
   if (second === 'search') return { page: 'search', runId: first, words: options.get('q') ?? '' }
   const step = second === 'step' && /^\d{1,9}$/.test(third ?? '') ? Number(third) : null
@@ -35,7 +36,8 @@ export const route = signal<Route>(parse(typeof location === 'undefined' ? '' : 
 const encode = encodeURIComponent
 
 export const to = {
-  list: (): string => '#/',
+  list: (options = ''): string => `#/${options && `?${options}`}`,
+  find: (options: string): string => `#/find?${options}`,
   run: (runId: string): string => `#/run/${encode(runId)}`,
   step: (runId: string, step: number, call?: string | null): string =>
     `#/run/${encode(runId)}/step/${step}${call ? `?call=${encode(call)}` : ''}`,

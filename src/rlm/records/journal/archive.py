@@ -192,8 +192,18 @@ class Archive:
             )
         try:
             run.remove()
+            self._forget(run)
         finally:
             lock.release()
+
+    def _forget(self, run: RunFile) -> None:
+        """Remove a run's texts from search, and what people said about it."""
+        from rlm.records.judging.judgments import Judgments
+        from rlm.records.searching.index import forget_everywhere
+
+        forget_everywhere(self.places.root, run.path)
+        with suppress(ConfigError):  # The run is gone, whatever is wrong with that file.
+            Judgments(self.places.root).forget([run.run_id])
 
     def prune(self) -> list[str]:
         """Remove expired runs and unused contexts, and return the ids of those runs."""

@@ -5,6 +5,13 @@
 
 from rlm.records.trajectories.decoding import Skipped
 from rlm.records.trajectories.index import RunOutline, StepUsage
-from rlm.records.trajectories.read import Trajectory, open_trajectory
+from rlm.records.trajectories.read import Trajectory, open_trajectories, open_trajectory
 
-__all__ = ["RunOutline", "Skipped", "StepUsage", "Trajectory", "open_trajectory"]
+__all__ = [
+    "RunOutline",
+    "Skipped",
+    "StepUsage",
+    "Trajectory",
+    "open_trajectories",
+    "open_trajectory",
+]

@@ -2,8 +2,9 @@
 
 import re
 from codecs import BOM_UTF8
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
@@ -16,7 +17,10 @@ from rlm.records.trajectories.index import Index, RunOutline, StepUsage
 from rlm.records.trajectories.reference import REFERENCE_TYPES, ReferenceSource
 from rlm.records.trajectories.sources import JournalSource, LogSource, Source, opened
 
-__all__ = ["MAX_FILES", "Trajectory", "open_trajectory", "source_of"]
+if TYPE_CHECKING:
+    from rlm.records.judging.judgments import Judgment
+
+__all__ = ["MAX_FILES", "Trajectory", "open_trajectories", "open_trajectory", "source_of"]
 
 MAX_FILES = 10_000
 ENDINGS = (".jsonl", ".sqlite")
@@ -39,10 +43,16 @@ class Trajectory:
 
     def __init__(self, sources: list[Source]) -> None:
         self._parts = [_Part(source, is_alone=len(sources) == 1) for source in sources]
+        self.judgments: Mapping[str, Judgment] = {}
+        """What people said about root runs, by their ids; exports write it beside the runs."""
 
     @property
     def paths(self) -> list[Path]:
         return [part.source.path for part in self._parts]
+
+    @property
+    def sources(self) -> list[Source]:
+        return [part.source for part in self._parts]
 
     @property
     def skipped(self) -> Skipped:
@@ -153,6 +163,12 @@ def open_trajectory(path: str | Path) -> Trajectory:
     if not path.is_file():
         raise ConfigError(f"{path} is not a file: name a log, a journal, or a folder of them")
     return Trajectory([source_of(path)])
+
+
+def open_trajectories(paths: Iterable[str | Path]) -> Trajectory:
+    """Open several logs, journals and folders as one."""
+    opened_ones = [open_trajectory(path) for path in dict.fromkeys(map(Path, paths))]
+    return Trajectory([source for each in opened_ones for source in each.sources])
 
 
 def _files_in(folder: Path) -> list[Path]:

@@ -3,19 +3,19 @@
 Every format is written piece by piece, so a run of any size can be exported.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from msgspec import Struct
 
 from rlm.errors import ConfigError
 from rlm.records.trajectories.exports._reference import reference_jsonl
 from rlm.records.trajectories.exports._report import html, markdown
-from rlm.records.trajectories.exports._texts import in_tree_order
+from rlm.records.trajectories.exports._texts import clock_time, in_tree_order
 from rlm.records.trajectories.exports._training import openai_chat, sft
 from rlm.records.trajectories.index import RunOutline
 from rlm.records.trajectories.read import Trajectory
 
-__all__ = ["FORMATS", "Format", "export"]
+__all__ = ["FORMATS", "Format", "clock_time", "export"]
 
 
 class Format(Struct, frozen=True):
@@ -37,11 +37,18 @@ FORMATS: dict[str, Format] = {
 }
 
 
-def export(trajectory: Trajectory, format: str, *, run_id: str | None = None) -> Iterator[str]:  # noqa: A002
-    """Yield the text in pieces; `run_id` selects that run and those below it."""
+def export(
+    trajectory: Trajectory,
+    format: str,  # noqa: A002
+    *,
+    run_id: str | None = None,
+    run_ids: Collection[str] | None = None,
+) -> Iterator[str]:
+    """Yield the text in pieces; `run_id`, or several of them, select runs and those below them."""
     if format not in FORMATS:
         raise ConfigError(f"there is no format {format!r}; there are {', '.join(FORMATS)}")
-    runs = in_tree_order(trajectory.runs(), run_id)
+    only = run_ids if run_id is None else {run_id}
+    runs = in_tree_order(trajectory.runs(), only)
     if not runs:
         what = "no run" if run_id is None else f"no run {run_id!r}"
         why = f" ({trajectory.skipped})" if trajectory.skipped.total else ""

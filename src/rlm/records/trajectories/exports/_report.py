@@ -32,6 +32,7 @@ from rlm.events import (
     ToolCalled,
 )
 from rlm.messages import Usage
+from rlm.records.judging.judgments import Judgment
 from rlm.records.recorders.console import harmless, one_line, plan
 from rlm.records.trajectories.exports._texts import clock_time, json_of, text_of
 from rlm.records.trajectories.index import RunOutline, StepUsage
@@ -136,6 +137,17 @@ def _outcome(trajectory: Trajectory, root: RunOutline) -> Iterator[Block]:
                 yield Passage("Answer" if is_answer else "Passages, not an answer", event.answer)
     if not ended:
         yield Note(f"No answer: this run is {root.status}", is_trouble=True)
+    yield from _judgment(trajectory.judgments.get(root.run_id, Judgment()))
+
+
+def _judgment(judgment: Judgment) -> Iterator[Block]:
+    """Yield what people said about the run."""
+    if judgment.score is not None:
+        yield Note(f"Score: {judgment.score:g}")
+    if judgment.tags:
+        yield Note(f"Tags: {', '.join(judgment.tags)}")
+    for comment in judgment.comments:
+        yield Passage(f"Comment, {clock_time(comment.at)}", comment.text)
 
 
 def _table(runs: list[RunOutline], anchors: dict[str, str]) -> Iterator[Block]:

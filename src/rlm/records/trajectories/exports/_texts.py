@@ -1,14 +1,16 @@
 """Texts and the order of runs that all exports share."""
 
 import time
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
 
 from rlm.images import display_text
 from rlm.records.trajectories.index import RunOutline
+from rlm.records.trajectories.read import Trajectory
 
-__all__ = ["clock_time", "in_tree_order", "json_of", "text_of"]
+__all__ = ["clock_time", "in_tree_order", "json_of", "judgments_of", "text_of"]
 
 
 def text_of(content: str | list[dict[str, Any]]) -> str:
@@ -42,14 +44,14 @@ def clock_time(seconds: float) -> str:
         return ""
 
 
-def in_tree_order(runs: list[RunOutline], only: str | None = None) -> list[RunOutline]:
-    """Return all runs, or one with all below it, without recursion: the depth is untrusted."""
+def in_tree_order(runs: list[RunOutline], only: Collection[str] | None = None) -> list[RunOutline]:
+    """Return all runs, or some with all below them, without recursion: the depth is untrusted."""
     known = {run.run_id for run in runs}
     below: dict[str | None, list[RunOutline]] = {}
     for run in runs:
         parent = run.parent_id if run.parent_id in known else None
         below.setdefault(parent, []).append(run)
-    ahead = list(below.get(None, [])) if only is None else [r for r in runs if r.run_id == only]
+    ahead = list(below.get(None, [])) if only is None else [r for r in runs if r.run_id in only]
     ahead.reverse()
     ordered: dict[str, RunOutline] = {}
     while ahead:
@@ -58,3 +60,16 @@ def in_tree_order(runs: list[RunOutline], only: str | None = None) -> list[RunOu
             ordered[run.run_id] = run
             ahead += reversed(below.get(run.run_id, []))
     return list(ordered.values())
+
+
+def judgments_of(trajectory: Trajectory, runs: list[RunOutline]) -> dict[str, dict[str, Any]]:
+    """Return what people said about each run or its root, as plain values, by the run's id."""
+    if not trajectory.judgments:
+        return {}
+    roots: dict[str, str] = {}
+    found: dict[str, dict[str, Any]] = {}
+    for run in runs:  # parents first
+        root = roots[run.run_id] = roots.get(run.parent_id or "", run.run_id)
+        if judgment := trajectory.judgments.get(root):
+            found[run.run_id] = msgspec.to_builtins(judgment)
+    return found

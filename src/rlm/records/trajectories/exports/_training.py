@@ -8,7 +8,7 @@ import msgspec
 from rlm.events import ModelAsked, ModelReplied
 from rlm.messages import Message, ToolCall
 from rlm.prompts import NATIVE_TOOLS
-from rlm.records.trajectories.exports._texts import json_of, text_of
+from rlm.records.trajectories.exports._texts import json_of, judgments_of, text_of
 from rlm.records.trajectories.index import RunOutline
 from rlm.records.trajectories.read import Trajectory
 
@@ -51,8 +51,10 @@ def finished(messages: list[Message]) -> list[Message]:
 def sft(trajectory: Trajectory, runs: list[RunOutline]) -> Iterator[str]:
     """Yield rows of `prompt` and `completion`, lists of messages as trainers take them.
 
-    Child runs have rows of their own. Empty and failed replies have none.
+    Child runs have rows of their own, with the judgment of their root. Empty and failed replies
+    have none.
     """
+    judged = judgments_of(trajectory, runs)
     for run in runs:
         conversation = Conversation()
         for event in trajectory.run_events(run.run_id):
@@ -60,7 +62,8 @@ def sft(trajectory: Trajectory, runs: list[RunOutline]) -> Iterator[str]:
                 conversation.ask(event)
             elif isinstance(event, ModelReplied):
                 if event.error is None and (event.text.strip() or event.tool_calls):
-                    yield json_of(_row(run, event, conversation.messages)) + "\n"
+                    row = _row(run, event, conversation.messages)
+                    yield json_of({**row, **judged.get(run.run_id, {})}) + "\n"
                 conversation.reply(event)
 
 

@@ -1,8 +1,10 @@
 """The viewer as an ASGI application: its routes, and the page's files."""
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
-from urllib.parse import unquote
+from typing import Any
+from urllib.parse import quote, unquote
 
 import msgspec
 from msgspec import Struct
@@ -13,20 +15,24 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rlm.errors import ConfigError
-from rlm.viewer.access import HEADERS, Access, error_response
+from rlm.records.judging import Judgments
+from rlm.viewer.access import HEADERS, ViewerAccess, error_response
 from rlm.viewer.assets import STATIC, load_assets, page_with
 from rlm.viewer.contexts import Contexts
 from rlm.viewer.forking import MAX_EDIT_CHARS, Engines, Forks
 from rlm.viewer.library import Library, Threads
+from rlm.viewer.list_routes import ListRoutes
 from rlm.viewer.opened import MAX_FILE_BYTES, OpenedFiles
 from rlm.viewer.routes import LibraryView, RunRoutes
-from rlm.web.border import Border
+from rlm.viewer.run_list import RunList
+from rlm.web.border import Border, sent_path
 from rlm.web.events import while_connected
 from rlm.web.responses import json_response
 
-__all__ = ["ViewerApp"]
+__all__ = ["NOTHING_YET", "ViewerApp"]
 
 MAX_BODY_BYTES = 8 * MAX_EDIT_CHARS
+NOTHING_YET = "No runs yet. They will appear here as soon as they start."
 OPENED = "/api/opened/{opened_id}"
 WHY_NOT_FORK_OPENED = "an opened file can't be forked; `rlm view` lists the runs that can"
 
@@ -47,17 +53,26 @@ class ViewerApp:
         library: Library,
         contexts: Contexts,
         engines: Engines | None,
-        access: Access,
+        access: ViewerAccess,
         *,
         static: Path = STATIC,
         version: str = "",
+        judgments: Judgments | None = None,
+        index: Path | None = None,
+        empty: str = NOTHING_YET,
+        opens_files: bool = True,
+        more_facts: Mapping[str, Any] | None = None,
     ) -> None:
         self.access = access
+        self._opens_files = opens_files
+        self._more_facts = more_facts or {}
+        self._empty = empty
         self._version = version
         self._library = library
         self._assets = load_assets(static)
         self._threads = Threads()
         self._view = LibraryView(library, contexts, self._threads)
+        self._list = RunList(library, judgments, index)
         self._opened = OpenedFiles(contexts, self._threads)
         self._forks = Forks(library.archive, engines, self._threads)
         self._closing = asyncio.Event()
@@ -68,11 +83,13 @@ class ViewerApp:
 
     async def start(self) -> None:
         await self._threads.run(self._library.start)
+        self._list.start()
 
     def stop(self) -> None:
         """End streams and requests."""
         self._closing.set()
         self._library.end()
+        self._list.close()
 
     async def close(self) -> None:
         self.stop()
@@ -82,15 +99,14 @@ class ViewerApp:
 
     def _routed(self) -> ASGIApp:
         runs = RunRoutes(self._view_of, self._threads, self._closing)
+        lists = ListRoutes(self._list_of, self._threads, self._closing)
         router = Router(
             [
                 Route("/api/viewer", self._viewer),
+                *lists.below("/api"),
+                *lists.judging("/api"),
                 *runs.below("/api"),
-                Route("/api/opened", self._open_limits),
-                Route("/api/opened", self._open, methods=["POST"]),
-                Route(OPENED, self._close_opened, methods=["DELETE"]),
-                Route(f"{OPENED}/viewer", self._opened_viewer),
-                *runs.below(OPENED),
+                *(self._opened_routes(runs, lists) if self._opens_files else ()),
                 Route("/api/fork", self._fork, methods=["POST"]),
                 Route("/{path:path}", self._asset),
             ],
@@ -99,15 +115,33 @@ class ViewerApp:
 
         async def routed(scope: Scope, receive: Receive, send: Send) -> None:
             """Match the path as it was sent: the id of a run may contain an encoded slash."""
-            sent = scope["raw_path"].decode("latin-1")
-            await router({**scope, "path": sent}, receive, send)
+            sent = sent_path(scope)
+            if not sent:
+                await _to_slash(scope)(scope, receive, send)
+            else:
+                below = {"path": sent, "root_path": "", "rlm.prefix": scope.get("root_path", "")}
+                await router({**scope, **below}, receive, send)
 
         return routed
+
+    def _opened_routes(self, runs: RunRoutes, lists: ListRoutes) -> list[Route]:
+        return [
+            Route("/api/opened", self._open_limits),
+            Route("/api/opened", self._open, methods=["POST"]),
+            Route(OPENED, self._close_opened, methods=["DELETE"]),
+            Route(f"{OPENED}/viewer", self._opened_viewer),
+            *lists.below(OPENED),
+            *runs.below(OPENED),
+        ]
 
     def _view_of(self, request: Request) -> LibraryView:
         """Return what a request is about: an opened file, or the library of the viewer."""
         opened_id = request.path_params.get("opened_id")
         return self._view if opened_id is None else self._opened.find(opened_id)
+
+    def _list_of(self, request: Request) -> RunList:
+        opened_id = request.path_params.get("opened_id")
+        return self._list if opened_id is None else RunList(self._opened.find(opened_id).library)
 
     # -- the page ----------------------------------------------------------------------------
 
@@ -117,7 +151,7 @@ class ViewerApp:
         if asset is None:
             raise HTTPException(404)
         is_page = path == "/"
-        body = page_with(asset.data, self.access.token.value) if is_page else asset.data
+        body = page_with(asset.data, self.access.page_token(request)) if is_page else asset.data
         response = Response(body, media_type=asset.media_type)
         if asset.lasting:
             response.headers["Cache-Control"] = "private, max-age=31536000, immutable"
@@ -138,6 +172,11 @@ class ViewerApp:
                 "can_fork": why_not_fork is None,
                 "why_not_fork": why_not_fork,
                 "live": live,
+                "empty": self._empty if live else "",
+                "can_open": self._opens_files,
+                **self._more_facts,
+                "can_judge": live and self._list.can_judge,
+                "can_search": live and self._list.can_search,
             }
         )
 
@@ -172,6 +211,14 @@ class ViewerApp:
         return json_response(
             {"run_id": await while_connected(request.receive, start, self._closing)}
         )
+
+
+def _to_slash(scope: Scope) -> Response:
+    """Redirect to the address with a slash at its end, which the page's own addresses need."""
+    last = quote(scope["path"].rstrip("/").rpartition("/")[2])
+    query = scope.get("query_string", b"").decode("latin-1")
+    location = f"{last}/{f'?{query}' if query else ''}"
+    return Response(status_code=307, headers={"Location": location, "Cache-Control": "no-store"})
 
 
 async def _body(request: Request) -> bytes:

@@ -1,0 +1,490 @@
+"""A full-text index of texts of runs: SQLite's FTS5, in a file that only its owner can read.
+
+It can be made again at any time, so a damaged file, or one of another version, is replaced. A row
+is one text of an event. Its number begins with that of its file, so the texts of a file stand
+together, and a search goes from file to file, newest first, without reading all matches.
+"""
+
+import hashlib
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from rlm._util.text import sendable
+from rlm.errors import ConfigError
+from rlm.records.searching import database
+from rlm.records.searching.words import excerpt, fts_query, indexable
+
+__all__ = [
+    "FileTexts",
+    "FoundRun",
+    "IndexedText",
+    "ReadFile",
+    "SearchIndex",
+    "SearchResult",
+    "forget_everywhere",
+    "index_path",
+]
+
+FOLDER = "search"
+MAX_INDEXES = 50
+MAX_ROW_CHARS = 20_000
+"""Of a longer text, the beginning is indexed."""
+
+MAX_FILE_CHARS = 20_000_000
+MAX_ID_CHARS = 500
+ROW_BITS = 20
+MAX_FILE_ROWS = (1 << ROW_BITS) - 1
+FILES_AT_ONCE = 50
+HITS_PER_RUN = 3
+SEARCH_SECONDS = 5.0
+PROGRESS_STEPS = 20_000
+"""How often SQLite asks whether a search may go on, in its own instructions."""
+
+FULL = "the search index is full; newer runs are not in it"
+DAMAGED = "the search index was damaged, and is made again; search once more in a moment"
+ELSEWHERE = ("busy", "disk I/O", "locked", "readonly", "unable to open")
+"""What SQLite says if something other than the file is wrong."""
+
+FAILURES = (OSError, sqlite3.Error, UnicodeError)
+
+
+class IndexedText(NamedTuple):
+    """One text of an event: `event` is its number within its run."""
+
+    run_id: str
+    root: str
+    step: int
+    event: int
+    kind: str
+    cell: int | None
+    text: str
+
+
+class FileTexts(NamedTuple):
+    """What the index knows of a file: its stamp, where reading continues, and its identity.
+
+    Texts can be added to those of the same identity; else all of them are read again.
+    """
+
+    stamp: str
+    end: int
+    identity: str
+
+
+class ReadFile(NamedTuple):
+    """The texts of a file; `adds`: to those that are there."""
+
+    path: str
+    facts: FileTexts
+    texts: Iterable[IndexedText]
+    adds: bool = False
+
+
+class FoundRun(NamedTuple):
+    """A root run with the first texts that match, each with an excerpt in place of the text."""
+
+    root: str
+    hits: list[IndexedText]
+    more: bool
+
+
+class SearchResult(NamedTuple):
+    """Runs, newest first; `more`: there may be others. `seconds` is how long it took."""
+
+    runs: list[FoundRun]
+    more: bool
+    seconds: float
+
+
+def index_path(root: Path, name: str) -> Path:
+    """Return where the index with a name is; the name itself is in no file name."""
+    return root / FOLDER / f"{hashlib.sha256(sendable(name).encode()).hexdigest()[:32]}.sqlite"
+
+
+class SearchIndex:
+    """One index. One thread writes at a time; searches may run beside it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.problem: str | None = None
+        self._writing = threading.Lock()
+        self._searching = threading.Lock()
+        self._reader: tuple[sqlite3.Connection, int] | None = None
+        self._root_of: tuple[tuple[int, int], dict[int, str | None]] | None = None
+
+    def close(self) -> None:
+        with self._searching:
+            self._drop_reader()
+
+    # -- writing -----------------------------------------------------------------------------
+
+    def known(self) -> dict[str, FileTexts]:
+        """Return what is indexed, by path."""
+        with self._writer() as connection:
+            rows = connection.execute("select path, stamp, end, identity from files").fetchall()
+        return {path: FileTexts(*facts) for path, *facts in rows}
+
+    def put(
+        self, path: str, facts: FileTexts, texts: Iterable[IndexedText], *, adds: bool = False
+    ) -> None:
+        """Replace the texts of a file, or add some to those that are there."""
+        self.put_all([ReadFile(path, facts, texts, adds)])
+
+    def put_all(self, files: Iterable[ReadFile]) -> None:
+        """Put many files; some of them are one transaction, which is much faster."""
+        with self._writer() as connection:
+            try:
+                for number, file in enumerate(files):
+                    if number % FILES_AT_ONCE == 0:
+                        _commit(connection)
+                        connection.execute("begin immediate")
+                    _put(connection, file)
+                _commit(connection)
+            finally:
+                if connection.in_transaction:
+                    connection.execute("rollback")
+
+    def remove(self, paths: Iterable[str]) -> None:
+        """Remove the texts of files that are gone."""
+        with self._writer() as connection:
+            for path in paths:
+                connection.execute("begin immediate")
+                _remove(connection, path)
+                connection.execute("commit")
+
+    @contextmanager
+    def _writer(self) -> Generator[sqlite3.Connection, None, None]:
+        """Open the index to write; a file that can't be used is made again."""
+        with self._writing:
+            try:
+                _make_room(self.path)
+                connection = database.opened_or_new(self.path)
+            except FAILURES as error:
+                self.problem = f"there is no search: {error}"
+                raise ConfigError(self.problem) from error
+            try:
+                with closing(connection):
+                    yield connection
+                self.problem = None
+            except sqlite3.DatabaseError as error:
+                if "full" in str(error):
+                    self.problem = FULL
+                elif _is_damage(error):
+                    database.delete(self.path)  # Damaged: the next use makes it again.
+                    self.problem = DAMAGED
+                else:
+                    self.problem = f"the search index can't be written: {error}"
+                raise ConfigError(self.problem) from error
+            except FAILURES as error:
+                self.problem = f"the search index can't be written: {error}"
+                raise ConfigError(self.problem) from error
+
+    # -- searching ---------------------------------------------------------------------------
+
+    def search(
+        self,
+        query: str,
+        *,
+        most: int = 50,
+        fits: Callable[[str], bool] = lambda root: True,
+        only: Collection[str] | None = None,
+        stop: threading.Event | None = None,
+    ) -> SearchResult:
+        """Return the newest root runs that have all words of the query in one text and `fits`.
+
+        If there are few, the last word of the query may also be the beginning of a word.
+        `only` are the runs to look at, if they are known before. It ends early after
+        `SEARCH_SECONDS`, or when `stop` is set.
+        """
+        wanted = fts_query(query)
+        if wanted is None:
+            raise ConfigError("search for at least one word of letters or digits")
+        chosen = _Chosen(fits if only is None else only.__contains__, only)
+        found = self._found(wanted, query, most, chosen, stop)
+        longer = fts_query(query, prefix=True)
+        if len(found.runs) < most and not found.more and longer not in {wanted, None}:
+            # Only where there is room: the words that begin like a short one may be thousands.
+            found = self._found(str(longer), query, most, chosen, stop)
+        return found
+
+    def _found(
+        self,
+        wanted: str,
+        query: str,
+        most: int,
+        chosen: "_Chosen",
+        stop: threading.Event | None,
+    ) -> SearchResult:
+        began = time.monotonic()
+        found: list[FoundRun] = []
+        more = False
+        with self._searching:
+            connection = self._open_reader()
+            if connection is None:
+                return SearchResult([], False, 0.0)
+
+            def is_over() -> int:
+                late = time.monotonic() - began > SEARCH_SECONDS
+                return int(late or (stop is not None and stop.is_set()))
+
+            connection.set_progress_handler(is_over, PROGRESS_STEPS)
+            try:
+                for run in _runs(connection, wanted, query, chosen, self._roots(connection)):
+                    if len(found) >= most or is_over():
+                        more = True
+                        break
+                    found.append(run)
+            except sqlite3.OperationalError as error:
+                if "interrupted" not in str(error):
+                    raise self._unreadable(error) from error
+                more = True
+            except FAILURES as error:
+                raise self._unreadable(error) from error
+        return SearchResult(found, more, time.monotonic() - began)
+
+    def _roots(self, connection: sqlite3.Connection) -> dict[int, str | None]:
+        """Return the only root of each file by its number; kept until the index changes."""
+        (version,) = connection.execute("pragma data_version").fetchone()
+        if self._root_of is None or self._root_of[0] != (id(connection), version):
+            rows = connection.execute("select number, root from files").fetchall()
+            self._root_of = (id(connection), version), dict(rows)
+        return self._root_of[1]
+
+    def _unreadable(self, error: Exception) -> ConfigError:
+        """Return what to say about an index that can't be read; a damaged one is deleted."""
+        self._drop_reader()
+        if not _is_damage(error):
+            return ConfigError(f"the search index can't be read: {error}")
+        database.delete(self.path)
+        self.problem = DAMAGED
+        return ConfigError(self.problem)
+
+    def _open_reader(self) -> sqlite3.Connection | None:
+        """Return a connection to the file that is there now; None before the first writing."""
+        if self._reader is not None and self._reader[1] != database.inode_of(self.path):
+            self._drop_reader()
+        if self._reader is None:
+            try:
+                self._reader = database.opened_to_read(self.path)
+            except FAILURES as error:
+                raise ConfigError(f"the search index can't be read: {error}") from error
+        return None if self._reader is None else self._reader[0]
+
+    def _drop_reader(self) -> None:
+        self._root_of = None
+        if self._reader is not None:
+            with suppress(sqlite3.Error):
+                self._reader[0].close()
+            self._reader = None
+
+
+def _is_damage(error: Exception) -> bool:
+    """Return whether the file is to blame, not its folder, the disk or another process."""
+    if isinstance(error, sqlite3.OperationalError):
+        return not any(word in str(error) for word in ELSEWHERE)
+    return isinstance(error, sqlite3.DatabaseError | UnicodeError)
+
+
+def forget_everywhere(root: Path, path: Path) -> None:
+    """Remove the texts of a file from every index below a state folder: its run was removed."""
+    try:
+        indexes = list((root / FOLDER).glob("*.sqlite"))
+    except OSError:
+        return
+    for each in indexes[: 2 * MAX_INDEXES]:
+        with suppress(ConfigError):
+            index = SearchIndex(each)
+            if str(path) in index.known():
+                index.remove([str(path)])
+
+
+def _commit(connection: sqlite3.Connection) -> None:
+    if connection.in_transaction:
+        connection.execute("commit")
+
+
+# -- rows -----------------------------------------------------------------------------------------
+
+
+def _put(connection: sqlite3.Connection, file: ReadFile) -> None:
+    number, rows, chars = _file(connection, file.path) if file.adds else (None, 0, 0)
+    if number is None:
+        _remove(connection, file.path)
+        number, rows, chars = _new_number(connection), 0, 0
+    rows, chars = _insert(connection, number << ROW_BITS, rows, chars, file.texts)
+    about = (rows, chars, _only_root(connection, number))
+    connection.execute(
+        "insert or replace into files values (?, ?, ?, ?, ?, ?, ?, ?)",
+        (number, file.path, *file.facts, *about),
+    )
+
+
+def _file(connection: sqlite3.Connection, path: str) -> tuple[int | None, int, int]:
+    row = connection.execute(
+        "select number, rows, chars from files where path = ?", (path,)
+    ).fetchone()
+    return (None, 0, 0) if row is None else row
+
+
+def _new_number(connection: sqlite3.Connection) -> int:
+    (last,) = connection.execute("select coalesce(max(number), 0) from files").fetchone()
+    return int(last) + 1
+
+
+def _only_root(connection: sqlite3.Connection, number: int) -> str | None:
+    """Return the root run of a file; None if it has several, or none."""
+    rows = connection.execute(
+        "select distinct root from texts where number >= ? and number < ? limit 2",
+        (number << ROW_BITS, (number + 1) << ROW_BITS),
+    ).fetchall()
+    return str(rows[0][0]) if len(rows) == 1 else None
+
+
+def _insert(
+    connection: sqlite3.Connection,
+    base: int,
+    rows: int,
+    chars: int,
+    texts: Iterable[IndexedText],
+) -> tuple[int, int]:
+    for each in texts:
+        text = sendable(each.text[:MAX_ROW_CHARS])
+        if rows >= MAX_FILE_ROWS or chars + len(text) > MAX_FILE_CHARS:
+            break
+        if not text.strip():
+            continue
+        ids = (sendable(each.run_id)[:MAX_ID_CHARS], sendable(each.root)[:MAX_ID_CHARS])
+        cell = None if each.cell is None else _small(each.cell)
+        place = (_small(each.step), _small(each.event), each.kind, cell)
+        values = (base + rows, *ids, *place, text)
+        connection.execute("insert into texts values (?, ?, ?, ?, ?, ?, ?, ?)", values)
+        connection.execute(
+            "insert into words (rowid, text) values (?, ?)", (base + rows, indexable(text))
+        )
+        rows, chars = rows + 1, chars + len(text)
+    return rows, chars
+
+
+def _small(number: int) -> int:
+    """Return a number that SQLite can hold; a log may state any."""
+    return min(max(number, 0), 1 << 40)
+
+
+def _remove(connection: sqlite3.Connection, path: str) -> None:
+    number, _, _ = _file(connection, path)
+    if number is None:
+        return
+    first, last = number << ROW_BITS, (number + 1) << ROW_BITS
+    within = (first, last)
+    found = connection.execute(
+        "select number, text from texts where number >= ? and number < ?", within
+    )
+    for row, text in found:
+        connection.execute(
+            "insert into words (words, rowid, text) values ('delete', ?, ?)", (row, indexable(text))
+        )
+    connection.execute("delete from texts where number >= ? and number < ?", within)
+    connection.execute("delete from files where number = ?", (number,))
+
+
+_MATCHES = "select rowid from words where words match ? order by rowid desc"
+_WITHIN = (
+    "select rowid from words where words match ? and rowid >= ? and rowid < ? order by rowid desc"
+)
+_TEXT = "select run_id, root, step, event, kind, cell, text from texts where number = ?"
+PORTION = 1_000
+FEW_FILES = 300
+"""Up to this many, files are searched one by one; else all matches are gone through."""
+
+
+class _Chosen(NamedTuple):
+    """Which root runs are wanted: those that fit, or those of a known set."""
+
+    fits: Callable[[str], bool]
+    only: Collection[str] | None
+
+
+def _runs(
+    connection: sqlite3.Connection,
+    wanted: str,
+    query: str,
+    chosen: _Chosen,
+    roots: Mapping[int, str | None],
+) -> Iterator[FoundRun]:
+    """Yield runs with matches, file by file, from the newest file on."""
+    if chosen.only is not None and len(chosen.only) <= FEW_FILES:
+        files = [n for n, root in roots.items() if root is None or root in chosen.only]
+        found = _in_each(connection, wanted, files)
+    else:
+        found = _in_all(connection, wanted)
+    for numbers in found:
+        root = roots.get(numbers[0] >> ROW_BITS)
+        if root is not None and not chosen.fits(root):
+            continue
+        first = numbers[: -HITS_PER_RUN - 2 : -1] if root is not None else numbers[::-1]
+        yield from _runs_in(connection, first, query, chosen.fits)
+
+
+def _in_each(
+    connection: sqlite3.Connection, wanted: str, files: Collection[int]
+) -> Iterator[list[int]]:
+    """Yield the matches of each file, the last ones first, with a query for each."""
+    for number in sorted(files, reverse=True):
+        within = (number << ROW_BITS, (number + 1) << ROW_BITS)
+        if rows := connection.execute(_WITHIN, (wanted, *within)).fetchall():
+            yield [row for (row,) in rows]
+
+
+def _in_all(connection: sqlite3.Connection, wanted: str) -> Iterator[list[int]]:
+    """Yield the matches of each file, the last ones first, from one query.
+
+    For some words, to begin a query takes longer than to go through its matches.
+    """
+    cursor = connection.execute(_MATCHES, (wanted,))
+    numbers: list[int] = []
+    while rows := cursor.fetchmany(PORTION):
+        for (number,) in rows:
+            if numbers and number >> ROW_BITS != numbers[-1] >> ROW_BITS:
+                yield numbers
+                numbers = []
+            numbers.append(number)
+    if numbers:
+        yield numbers
+
+
+def _runs_in(
+    connection: sqlite3.Connection,
+    numbers: Iterable[int],
+    query: str,
+    fits: Callable[[str], bool],
+) -> Iterator[FoundRun]:
+    """Yield the runs of one file with their first matches."""
+    by_root: dict[str, list[IndexedText]] = {}
+    for number in numbers:
+        found = connection.execute(_TEXT, (number,)).fetchone()
+        if found is None:
+            continue
+        hits = by_root.setdefault(found[1], [])
+        if len(hits) <= HITS_PER_RUN:
+            text = IndexedText(*found)
+            hits.append(text._replace(text=excerpt(text.text, query)))
+    for root, hits in by_root.items():
+        if fits(root):
+            yield FoundRun(root, hits[:HITS_PER_RUN], len(hits) > HITS_PER_RUN)
+
+
+def _make_room(path: Path) -> None:
+    """Remove the indexes that were not used for the longest time, if there are too many."""
+    try:
+        if path.exists():
+            return
+        others = sorted(path.parent.glob("*.sqlite"), key=lambda each: each.stat().st_mtime)
+    except OSError:
+        return
+    for each in others[: max(0, len(others) - MAX_INDEXES + 1)]:
+        database.delete(each)

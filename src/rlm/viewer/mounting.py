@@ -1,0 +1,170 @@
+"""The viewer inside somebody else's web program, as an ASGI application below any path."""
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from rlm._util.distribution import own_version
+from rlm.errors import ConfigError
+from rlm.records.journal import Archive, Places
+from rlm.records.judging import Judgments
+from rlm.records.searching import index_path
+from rlm.viewer.access import SAFE_METHODS, Refused
+from rlm.viewer.application import ViewerApp
+from rlm.viewer.contexts import Contexts
+from rlm.viewer.library import Folder, Journals, Library, OneFile, RunSource
+from rlm.web.border import path_of
+from rlm.web.tokens import LinkToken, bearer_token
+
+__all__ = ["MountedAccess", "MountedViewer", "app", "is_own_page"]
+
+Allow = Callable[[Request], bool]
+COOKIE = "rlm-viewer-mounted"
+NOBODY = (
+    "say who may see the runs: app(token=…) for a secret in the address, or app(allow=…) with a "
+    "function of the request, such as lambda request: request.user.is_authenticated"
+)
+
+
+def is_own_page(request: Request) -> bool:
+    """Return whether a request says that it comes from a page of the address it is sent to."""
+    origins, hosts = request.headers.getlist("origin"), request.headers.getlist("host")
+    if len(origins) != 1 or len(hosts) != 1:
+        return False
+    return origins[0] in {f"http://{hosts[0]}", f"https://{hosts[0]}"}
+
+
+class MountedAccess:
+    """Admits those who have the token, or whom the program around it allows."""
+
+    def __init__(self, token: str | None, allow: Allow | None) -> None:
+        if token is None and allow is None:
+            raise ConfigError(NOBODY)
+        self._allow = allow
+        self._link = None if token is None else LinkToken(token)
+        self._page = LinkToken()
+
+    def admit(self, request: Request) -> None:
+        """Raise Refused unless the request may be answered."""
+        site = request.headers.get("sec-fetch-site", "none")
+        if path_of(request.scope).startswith("/api/") and site not in {"same-origin", "none"}:
+            raise Refused("pages of other sites may not use this viewer")
+        if self._allow is not None and not self._allow(request):
+            raise Refused("you may not see these runs")
+        if self._link is not None and not self._has_token(request):
+            raise Refused("open this page with its token: add ?token=… to the address")
+        if request.method not in SAFE_METHODS:
+            if not is_own_page(request):
+                raise Refused("only the viewer's own page may change something")
+            if not self._page.matches(request.headers.get("x-rlm-token")):
+                raise Refused("this page belongs to an earlier viewer: reload it")
+
+    def page_token(self, request: Request) -> str:
+        return self._page.value
+
+    def set_cookie(self, request: Request, response: Response) -> None:
+        """Store the token of the address, which the page removes from it, in a cookie."""
+        if self._link is None or not self._shows_token(request):
+            return
+        root = request.scope.get("rlm.prefix", "")
+        secure = "; Secure" if request.url.scheme == "https" else ""
+        path = f"Path={_cookie_path(root)}; SameSite=Strict; HttpOnly{secure}"
+        response.headers.append("Set-Cookie", f"{COOKIE}={self._link.value}; {path}")
+
+    def _has_token(self, request: Request) -> bool:
+        assert self._link is not None
+        return self._link.matches(request.cookies.get(COOKIE)) or self._shows_token(request)
+
+    def _shows_token(self, request: Request) -> bool:
+        assert self._link is not None
+        if self._link.matches(bearer_token(request.headers.getlist("authorization"))):
+            return True
+        below = path_of(request.scope)
+        return below in {"", "/"} and self._link.matches(request.query_params.get("token"))
+
+
+def _cookie_path(root: str) -> str:
+    """Return the prefix for a cookie; one with unusual characters gets the whole site."""
+    plain = root.isascii() and root.replace("/", "").replace("-", "").replace("_", "").isalnum()
+    return root if plain else "/"
+
+
+class MountedViewer:
+    """A viewer that starts with its first request.
+
+    `async with` ends it; without that it ends with the process. It answers a lifespan, too.
+    """
+
+    def __init__(self, viewer: ViewerApp) -> None:
+        self._viewer = viewer
+        self._starting: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> "MountedViewer":
+        await self._start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._viewer.close()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+        elif scope["type"] == "http":
+            await self._start()
+            await self._viewer(scope, receive, send)
+
+    async def _start(self) -> None:
+        if self._starting is None:
+            self._starting = asyncio.create_task(self._viewer.start())
+        await asyncio.shield(self._starting)
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        await receive()
+        async with self:
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+        await send({"type": "lifespan.shutdown.complete"})
+
+
+def app(
+    runs: str | Path | None = None,
+    *,
+    token: str | None = None,
+    allow: Allow | None = None,
+    judge: bool = True,
+) -> MountedViewer:
+    """Return the viewer as an ASGI application, to be mounted below any path.
+
+        Mount("/runs", rlm.viewer.app(allow=lambda request: request.user.is_staff))
+
+    runs: a log, a folder of logs, or a folder that was passed as `journal=`; else all recorded
+        runs of this user.
+    token, allow: who may see all of these runs: those who open the address with `?token=…`,
+        those for whom the function returns True, or with both, who passes both. One is required.
+    judge: whether tags, scores and comments can be changed.
+    """
+    places = Places.usual(os.environ)
+    source: RunSource = Journals(Archive(places))
+    path = None if runs is None else Path(runs).expanduser()
+    if path is not None and (path / "runs").is_dir():
+        places = Places(path)
+        source = Journals(Archive(places))
+    elif path is not None:
+        source = OneFile(path, path.name) if path.is_file() else Folder(path, path.resolve().name)
+    kept = Archive(places)
+    viewer = ViewerApp(
+        Library(source),
+        Contexts(kept.contexts),
+        None,
+        MountedAccess(token, allow),
+        version=own_version(),
+        judgments=Judgments(places.root) if judge else None,
+        index=index_path(places.root, "runs" if path is None else str(path.resolve())),
+        opens_files=False,
+    )
+    return MountedViewer(viewer)
