@@ -14,11 +14,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rlm.errors import ConfigError
 from rlm.viewer.access import HEADERS, Access, error_response
+from rlm.viewer.acting import ActionRoutes, Actions
 from rlm.viewer.assets import STATIC, load_assets, page_with
 from rlm.viewer.contexts import Contexts
 from rlm.viewer.forking import MAX_EDIT_CHARS, Engines, Forks
 from rlm.viewer.library import Library, Threads
 from rlm.viewer.opened import MAX_FILE_BYTES, OpenedFiles
+from rlm.viewer.reading_routes import ReadingRoutes
+from rlm.viewer.results import ResultRoutes, Results
 from rlm.viewer.routes import LibraryView, RunRoutes
 from rlm.web.border import Border
 from rlm.web.events import while_connected
@@ -60,6 +63,7 @@ class ViewerApp:
         self._view = LibraryView(library, contexts, self._threads)
         self._opened = OpenedFiles(contexts, self._threads)
         self._forks = Forks(library.archive, engines, self._threads)
+        self._results = Results(library)
         self._closing = asyncio.Event()
         self._app = Border(self._routed(), access.admit, error_response, HEADERS)
 
@@ -82,15 +86,25 @@ class ViewerApp:
 
     def _routed(self) -> ASGIApp:
         runs = RunRoutes(self._view_of, self._threads, self._closing)
+        reading = ReadingRoutes(self._view_of, self._threads, self._closing)
+        actions = Actions(self._forks, self._threads)
+        results = ResultRoutes(self._results, self._threads, self._closing)
+        acting = ActionRoutes(self._view_of, actions, self._threads, self._closing)
         router = Router(
             [
                 Route("/api/viewer", self._viewer),
                 *runs.below("/api"),
+                *reading.below("/api"),
+                *acting.below("/api"),
+                *acting.changing(),
+                *results.below("/api"),
                 Route("/api/opened", self._open_limits),
                 Route("/api/opened", self._open, methods=["POST"]),
                 Route(OPENED, self._close_opened, methods=["DELETE"]),
                 Route(f"{OPENED}/viewer", self._opened_viewer),
                 *runs.below(OPENED),
+                *reading.below(OPENED),
+                *acting.below(OPENED),
                 Route("/api/fork", self._fork, methods=["POST"]),
                 Route("/{path:path}", self._asset),
             ],
@@ -138,6 +152,7 @@ class ViewerApp:
                 "can_fork": why_not_fork is None,
                 "why_not_fork": why_not_fork,
                 "live": live,
+                "has_results": live and self._results.exist,
             }
         )
 

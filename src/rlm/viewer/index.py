@@ -13,13 +13,18 @@ from msgspec import Meta, Struct
 
 from rlm.records.trajectories.decoding import KNOWN_TYPES, Glance, Line, Skipped, glance_at
 
-__all__ = ["CODES", "FileIndex", "RunIndex", "StepIndex", "Sum"]
+__all__ = ["CODES", "FileIndex", "ModelUse", "RunIndex", "StepIndex", "Sum"]
 
 MAX_EVENTS = 8_000_000
 MAX_RUNS = 200_000
 MAX_STEPS = 200_000
 """Limits per file, so that a hostile one can't fill the memory."""
 
+MAX_MODELS = 50
+"""Models per run that are told apart; the name of a model may be anything."""
+
+OTHER_MODELS = "other models"
+MODEL_CHARS = 200
 SHOWN_CHARS = 2_000
 TYPES = ("run_started", "run_ended", *sorted(KNOWN_TYPES - {"run_started", "run_ended"}))
 CODES = {name: code for code, name in enumerate(TYPES)}
@@ -53,6 +58,7 @@ class _Look(Struct, gc=False):
     stored: bool = False
     kind: str = ""
     call_id: str = ""
+    model: str = ""
 
 
 _LOOK = msgspec.json.Decoder(_Look)
@@ -87,6 +93,22 @@ class Sum:
     def cost(self) -> float | None:
         known = self.priced and not self.unpriced and abs(self.cost_usd) < float("inf")
         return round(self.cost_usd, 12) if known else None
+
+
+class ModelUse:
+    """What one run used of one model."""
+
+    __slots__ = ("input_tokens", "output_tokens", "requests", "used")
+
+    def __init__(self) -> None:
+        self.requests = self.input_tokens = self.output_tokens = 0
+        self.used = Sum()
+
+    def include(self, other: "ModelUse") -> None:
+        self.requests += other.requests
+        self.input_tokens += other.input_tokens
+        self.output_tokens += other.output_tokens
+        self.used.include(other.used)
 
 
 class StepIndex:
@@ -126,6 +148,7 @@ class RunIndex:
         self.tokens = array("Q")
         self.costs = array("d")
         self.used = Sum()
+        self.models: dict[str, ModelUse] = {}
         self.child_calls: dict[str, int] = {}
         """The step of every call that started a child run, unless the call reports its usage."""
 
@@ -165,11 +188,22 @@ class RunIndex:
         used = row.by_children if is_child else row.used
         used.add(tokens, usage.cost_usd, usage.requests)
         self.used.add(tokens, usage.cost_usd, usage.requests)
+        model = self._model(look.model)
+        model.used.add(tokens, usage.cost_usd, usage.requests)
+        model.requests += usage.requests
+        model.input_tokens += usage.input_tokens
+        model.output_tokens += usage.output_tokens
         self.paid.append(len(self.types) - 1)
         self.times.append(look.wall_time)
         self.tokens.append(tokens)
         unknown = nan if usage.requests else 0.0
         self.costs.append(unknown if usage.cost_usd is None else usage.cost_usd)
+
+    def _model(self, name: str) -> ModelUse:
+        name = name[:MODEL_CHARS]
+        if name not in self.models and len(self.models) >= MAX_MODELS:
+            name = OTHER_MODELS
+        return self.models.setdefault(name, ModelUse())
 
 
 class FileIndex:
