@@ -1,4 +1,4 @@
-"""One timeline of steps, requests, cells, calls, operators and children; usage by model and depth."""
+"""One timeline of steps, cells, calls, operators and children; usage by model and depth."""
 
 from pathlib import Path
 from typing import Any

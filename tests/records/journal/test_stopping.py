@@ -1,7 +1,6 @@
 """A run in progress ends when a file beside its journal asks for it, and only then."""
 
 import asyncio
-import os
 from pathlib import Path
 
 import pytest
@@ -65,4 +64,4 @@ async def test_only_a_run_in_progress_can_be_stopped(tmp_path: Path) -> None:
         request_stop(run)
     run.path.with_suffix(".stop").touch()
     archive.remove(run)
-    assert os.listdir(archive.places.runs) == []
+    assert list(archive.places.runs.iterdir()) == []
