@@ -79,7 +79,7 @@ def reads_well(page: Page, large: Large, timed: Callable[[str], None]) -> None:
     page.keyboard.press("k")
     expect(page.get_by_text(f"output of step {large.steps}")).to_be_visible()
     timed("the last step is shown")
-    page.get_by_role("link", name="Calls", exact=True).click()
+    page.get_by_role("link", name="Timeline", exact=True).click()
     expect(page.locator(".gantt")).to_be_visible()
     timed("calls in time are shown")
     assert scrolled(page, ".call-table", 20) < MAX_NODES

@@ -1,5 +1,6 @@
 """The context line by line: pages, lines of documents, words, citations; and hostile questions."""
 
+import re
 import threading
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,16 @@ def test_words_are_found_in_any_case_and_across_windows(monkeypatch: pytest.Monk
     assert lines.find("needle", 10**12, 9, stop) == {"hits": [], "next": None}
     stop.set()
     assert lines.find("needle", 0, 9, stop) == {"hits": [], "next": 0}
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(alphabet="aAbİi\n", max_size=40), st.text(alphabet="aAİi", min_size=1, max_size=3))
+def test_what_is_found_is_what_a_pattern_finds(text: str, words: str) -> None:
+    hits = lines_of(text or "x").find(words, 0, 99, threading.Event())["hits"]
+    if "İ" not in text + words:
+        found = [each.start() for each in re.finditer(re.escape(words), text, re.IGNORECASE)]
+        assert [hit["start"] for hit in hits] == found
+    assert all(hit["end"] - hit["start"] == len(words) for hit in hits)
 
 
 def cite(file: str | None, start: int, text: str) -> Citation:

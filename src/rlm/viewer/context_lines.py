@@ -8,6 +8,7 @@ import threading
 import time
 from array import array
 from bisect import bisect_right
+from collections.abc import Iterator
 from typing import Any
 
 from rlm.citations import Citation
@@ -118,16 +119,16 @@ class ContextLines:
 
         `next` is where to go on, or None at the end of the context.
         """
-        pattern = re.compile(re.escape(words), re.IGNORECASE)
+        places = _Places(self._text, words)
         deadline, at, hits = time.monotonic() + MAX_SECONDS, start, list[dict[str, Any]]()
         while at < len(self._text):
             if stop.is_set() or time.monotonic() > deadline:
                 return {"hits": hits, "next": at}
             stop_at = min(len(self._text), at + WINDOW_CHARS)
-            for found in pattern.finditer(self._text, at, stop_at + len(words) - 1):
+            for found in places.within(at, stop_at + len(words) - 1):
                 if len(hits) >= limit:
-                    return {"hits": hits, "next": found.start()}
-                hits.append(self._hit(found.start(), found.end()))
+                    return {"hits": hits, "next": found}
+                hits.append(self._hit(found, found + len(words)))
             # A place may begin in this window and end in the next.
             at = max(stop_at, hits[-1]["end"] if hits else 0)
         return {"hits": hits, "next": None}
@@ -161,6 +162,28 @@ class ContextLines:
         if listed and int(listed[1]) < len(self._documents):
             named.append(self._documents[int(listed[1])])
         return [start + citation.start for start in [*named, *self._documents[:1]]]
+
+
+class _Places:
+    """Finds a text in any case. Lowering a part and `str.find` is ten times as fast as a pattern,
+    but not if a lowered letter becomes two.
+    """
+
+    def __init__(self, text: str, words: str) -> None:
+        self._text = text
+        self._words = words
+        self._lowered = words.lower()
+        self._pattern = re.compile(re.escape(words), re.IGNORECASE)
+
+    def within(self, start: int, end: int) -> Iterator[int]:
+        part = self._text[start:end].lower()
+        if len(part) != min(end, len(self._text)) - start or len(self._lowered) != len(self._words):
+            yield from (each.start() for each in self._pattern.finditer(self._text, start, end))
+            return
+        at = part.find(self._lowered)
+        while at >= 0:
+            yield start + at
+            at = part.find(self._lowered, at + len(self._lowered))
 
 
 def _line_starts(text: str) -> "array[int]":

@@ -262,7 +262,7 @@ function CallTable({ gantt, chosen, choose }: { gantt: Gantt; chosen: number; ch
       count={bars.length}
       rowHeight={ROW_HEIGHT}
       active={chosen}
-      activeId={chosen >= 0 ? `bar-${chosen}` : undefined}
+      idOf={(at) => `bar-${at}`}
       onKeyDown={(event) => {
         const next = { ArrowDown: chosen + 1, ArrowUp: chosen - 1, Home: 0, End: bars.length - 1 }[event.key]
         if (next !== undefined) choose(Math.max(0, Math.min(bars.length - 1, next)))
@@ -274,11 +274,11 @@ function CallTable({ gantt, chosen, choose }: { gantt: Gantt; chosen: number; ch
       row={(at) => {
         const { call } = bars[at]!
         return (
-          <div id={`bar-${at}`} class={`call-row table ${at === chosen ? 'active' : ''}`} onClick={() => choose(at)}>
+          <div class={`call-row table ${at === chosen ? 'active' : ''}`} onClick={() => choose(at)} onDblClick={() => go(addressOf(call))}>
             <span class={`kind kind-${call.kind}`}>{KIND_WORDS[call.kind]}</span>
-            <a class="texts" href={addressOf(call)} tabIndex={-1}>
+            <span class="texts">
               <Line text={call.prompt} most={140} empty={call.call_id} />
-            </a>
+            </span>
             {!narrow && <CallFlags call={call} />}
             {!narrow && <span class="number">depth {call.depth}</span>}
             {!narrow && <span class="number">{call.tokens ? `${short(call.tokens)} tok` : ''}</span>}

@@ -195,7 +195,7 @@ function Samples({ pairs, results, chosen, choose }: { pairs: readonly SamplePai
       count={pairs.length}
       rowHeight={narrow ? NARROW_ROW_HEIGHT : ROW_HEIGHT}
       active={chosen}
-      activeId={chosen >= 0 ? `sample-${chosen}` : undefined}
+      idOf={(at) => `sample-${at}`}
       onKeyDown={(event) => {
         const next = { ArrowDown: chosen + 1, ArrowUp: chosen - 1, Home: 0, End: pairs.length - 1 }[event.key]
         if (next === undefined) return
@@ -207,7 +207,7 @@ function Samples({ pairs, results, chosen, choose }: { pairs: readonly SamplePai
         const pair = pairs[at]!
         const some = pair.both.find((each) => each !== null)!
         return (
-          <div id={`sample-${at}`} class={`sample-row ${at === chosen ? 'active' : ''}`} onClick={() => choose(at)}>
+          <div class={`sample-row ${at === chosen ? 'active' : ''}`} onClick={() => choose(at)}>
             <span class="sample-name">
               <Line text={`${some.task} ${some.size_words} ${some.method} ${some.name}`} most={90} />
             </span>
