@@ -60,7 +60,8 @@ def words(chars: int) -> str:
     """Lines unlike each other."""
     rnd = random.Random(1)
     known = [f"word{number}" for number in range(5_000)]
-    lines, size = [], 0
+    lines: list[str] = []
+    size = 0
     while size < chars:
         lines.append(f"{len(lines)}: {' '.join(rnd.choices(known, k=9))}")
         size += len(lines[-1]) + 1

@@ -12,8 +12,11 @@ from tests.browser.driving import Page, Visits, expect, wait_until
 from tests.browser.going_on import asking
 from tests.browser.hostile_log import MARKUP, write_hostile_log
 from tests.browser.models import Part, cell
+from tests.browser.test_fork import stranger
 from tests.browser.viewers import rlm_view, viewing
 from tests.browser.workbench import QUERY, QUOTE, WIDE, Workbench, set_up
+
+__all__ = ["stranger"]
 
 pytestmark = pytest.mark.heavy
 
@@ -226,6 +229,34 @@ def test_a_shared_file_needs_no_server_and_asks_nobody(visit: Visits, tmp_path: 
     assert MARKUP in shared.locator("body").inner_text()
     assert shared.locator("script, img, iframe, link, base, form").count() == 0
     assert shared.evaluate("document.querySelectorAll('style').length") == 1
+
+
+def test_a_page_of_another_site_can_neither_stop_nor_delete(
+    visit: Visits, made: Workbench, url: str, stranger: str
+) -> None:
+    visit.forgive("CORS policy|403|ERR_FAILED|refused")
+    own = visit(at(url, made))
+    expect(own.get_by_role("heading", name="Facts")).to_be_visible()
+    token = own.locator("meta[name=rlm-token]").get_attribute("content")
+    page = visit(stranger)
+    base = url.partition("?")[0]
+    for what in ("stop", "resume", "delete"):
+        address = f"{base}api/runs/{made.run.run_id}/{what}"
+        for headers in ({}, {"X-RLM-Token": token}):
+            assert page.evaluate(POST, [address, headers]) == "TypeError: Failed to fetch"
+        refused = own.request.post(address, headers={"X-RLM-Token": token})
+        assert refused.status == 403, "the token alone, from no page, is not enough"
+    read = page.evaluate(
+        "address => fetch(address).then((r) => r.text(), (error) => String(error))",
+        f"{base}api/runs/{made.run.run_id}/export/html",
+    )
+    assert read == "TypeError: Failed to fetch"
+    own.reload()
+    expect(own.locator(".answer")).to_contain_text("1911")
+
+
+POST = """([address, headers]) =>
+  fetch(address, {method: 'POST', headers}).then((r) => r.text(), (error) => String(error))"""
 
 
 # -- results --------------------------------------------------------------------------------------

@@ -81,6 +81,13 @@ def test_a_page_fits_shuts_nobody_out_and_has_a_picture(
     page = shown(visit, made, name, size, scheme)
     wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
     assert wide <= 0, f"the page is {wide} pixels wider than its window"
+    beyond = page.evaluate(
+        """() => [...document.querySelectorAll('header input, header button, header h1')]
+          .filter((each) => each.offsetParent)
+          .filter((each) => each.getBoundingClientRect().right > innerWidth + 1)
+          .map((each) => each.outerHTML.slice(0, 80))"""
+    )
+    assert beyond == []
     assert complaints(page) == []
     take(page, name, size, scheme)
 

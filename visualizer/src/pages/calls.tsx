@@ -41,16 +41,19 @@ const KIND_PLURALS: Readonly<Record<Kind, string>> = {
   run: 'other runs',
 }
 
+function isCall(call: CallRow): boolean {
+  return call.kind === 'llm' || call.kind === 'rlm' || call.kind === 'tool'
+}
+
 export function addressOf(call: CallRow): string {
   if (call.kind === 'run') return to.run(call.run_id)
-  const isCall = call.kind === 'llm' || call.kind === 'rlm' || call.kind === 'tool'
-  return to.step(call.run_id, call.step, isCall ? call.call_id : null)
+  return to.step(call.run_id, call.step, isCall(call) ? call.call_id : null)
 }
 
 /** One call in a sentence, for the tooltip and for screen readers. */
 function sentence(call: CallRow, start: number): string {
   const parts = [
-    call.kind === 'step' ? oneLine(call.model, 40) : `${KIND_WORDS[call.kind]} ${oneLine(call.model, 40)}`,
+    call.kind === 'step' || call.kind === 'cell' ? oneLine(call.model, 40) : `${KIND_WORDS[call.kind]} ${oneLine(call.model, 40)}`,
     `${call.step ? `step ${call.step}, ` : ''}depth ${call.depth}`,
     `at ${seconds(call.start - start)}`,
     call.end === null ? 'in progress' : `took ${seconds(call.end - call.start)}`,
@@ -246,7 +249,13 @@ function Chosen({ call, start }: { call: CallRow; start: number }): JSX.Element 
         <span class="faint"> · {sentence(call, start)}</span>
       </p>
       <p>
-        <Line text={call.prompt} most={200} empty="(no prompt)" /> <span class="faint">→</span> <Line text={call.error ?? call.reply} most={200} empty="(nothing yet)" />
+        <Line text={call.prompt} most={200} empty="(no prompt)" />
+        {(call.end === null || call.error !== null || call.reply !== '' || isCall(call)) && (
+          <>
+            {' '}
+            <span class="faint">→</span> <Line text={call.error ?? call.reply} most={200} empty={call.end === null ? '(nothing yet)' : '(empty)'} />
+          </>
+        )}
       </p>
     </div>
   )

@@ -16,7 +16,7 @@ import { count, dollars, percent, plural, seconds, short } from '../text/format'
 import { oneLine, visible } from '../text/hostile'
 
 const ROW_HEIGHT = 34
-const NARROW_ROW_HEIGHT = 76
+const LINE_HEIGHT = 21
 const LETTERS = ['A', 'B'] as const
 const ONLY = { '': 'all', wrong: 'only wrong', failed: 'only failed', differ: 'only those that differ' } as const
 
@@ -193,7 +193,7 @@ function Samples({ pairs, results, chosen, choose }: { pairs: readonly SamplePai
       class="samples"
       label="Samples. j and k move through them, o opens the run"
       count={pairs.length}
-      rowHeight={narrow ? NARROW_ROW_HEIGHT : ROW_HEIGHT}
+      rowHeight={narrow ? LINE_HEIGHT * (2 + results.folders.length) + 12 : ROW_HEIGHT}
       active={chosen}
       idOf={(at) => `sample-${at}`}
       onKeyDown={(event) => {
