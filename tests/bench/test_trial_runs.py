@@ -7,6 +7,7 @@ import pytest
 
 from rlm.bench.trial_runs import TrialRuns
 from rlm.cli._viewing import shelf_of
+from rlm.errors import ConfigError
 from rlm.testing.scripted import ScriptedClient
 from rlm.viewer.answers import Answers
 from rlm.viewer.contexts import Contexts
@@ -19,7 +20,7 @@ NEEDLE = {"s-niah/single": ALL["s-niah/single"]}
 def answers_in(folder: Path) -> Answers:
     shelf, page = shelf_of(str(folder))
     assert isinstance(shelf, TrialRuns)
-    assert page == ""
+    assert page == "#/results"
     library = Library(shelf)
     library.start()
     return Answers(library, Contexts(None))
@@ -44,6 +45,51 @@ async def test_every_trial_is_a_run_with_its_score(tmp_path: Path) -> None:
         opened = answers.run(each.run_id)
         assert opened["run"]["note"].startswith("score ")
         assert opened["run"]["steps"] == each.steps
+
+
+async def test_results_hold_answers_beside_gold_and_figures_by_method(tmp_path: Path) -> None:
+    right = answers_to(NEEDLE, (0,)) | dict.fromkeys(answers_to(NEEDLE, (1,)), "<b>nothing</b>")
+    await benched(knowing(right), NEEDLE, tmp_path, seeds=(0, 1), methods=("rlm", "plain"))
+    found = TrialRuns(tmp_path).results()
+    assert found["kind"] == "bench"
+    assert [(each["name"], each["live"]) for each in found["folders"]] == [(tmp_path.name, False)]
+    samples = {(each["name"], each["method"]): each for each in found["samples"]}
+    for method in ("rlm", "plain"):
+        good, bad = samples["#0", method], samples["#1", method]
+        assert (good["score"], bad["score"]) == (1.0, 0.0)
+        assert good["gold"] in good["answer"]
+        assert bad["answer"] == "<b>nothing</b>"
+        assert bad["gold"] not in {None, ""}
+    figures = [(each["method"], each["score"], each["hits"]) for each in found["figures"]]
+    assert figures == [("rlm", 50.0, 1), ("plain", 50.0, 1)]
+
+
+async def test_two_folders_are_compared_and_another_kind_is_refused(tmp_path: Path) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    await benched(knowing(answers_to(NEEDLE, (0,))), NEEDLE, one)
+    await benched(knowing(dict.fromkeys(answers_to(NEEDLE, (0,)), "no")), NEEDLE, other)
+    shelf, page = shelf_of(str(one), str(other))
+    assert isinstance(shelf, TrialRuns)
+    assert (shelf.title, page) == ("one and other", "#/results")
+    found = shelf.results()
+    assert [(each["folder"], each["score"]) for each in found["samples"]] == [(0, 1.0), (1, 0.0)]
+    assert found["samples"][0]["key"] == found["samples"][1]["key"]
+    assert len(shelf.paths()) == 2
+    assert {each["run_id"] for each in found["samples"]} == {""}, "both have the same id"
+    assert len(Library(shelf).state()) == 4
+    for wrong in (tmp_path, tmp_path / "none"):
+        with pytest.raises(ConfigError, match="can't be compared"):
+            shelf_of(str(one), str(wrong))
+
+
+async def test_a_folder_without_gold_is_read_too(tmp_path: Path) -> None:
+    await benched(knowing(answers_to(NEEDLE, (0,))), NEEDLE, tmp_path)
+    path = tmp_path / "results.jsonl"
+    line = json.loads(path.read_text("utf-8"))
+    del line["gold"]
+    path.write_text(json.dumps(line) + "\n", "utf-8")
+    (sample,) = TrialRuns(tmp_path).results()["samples"]
+    assert sample["gold"] is None
 
 
 async def test_a_trial_that_goes_on_is_one_run(tmp_path: Path) -> None:

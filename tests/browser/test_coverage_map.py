@@ -134,12 +134,12 @@ def test_every_square_has_the_colour_of_how_often_it_was_read(page: Page) -> Non
     ("place", "readers"),
     [
         (500, []),
-        (3_000, ["step 1: printed by a cell"]),
-        (8_500, ["step 2: passed to a call"]),
-        (10_500, ["step 2: passed to a call", "step 3: printed by a cell"]),
+        (3_000, ["step 1: printed by cell 1"]),
+        (8_500, ["step 2: sent to a call"]),
+        (10_500, ["step 2: sent to a call", "step 3: printed by cell 1"]),
         (14_000, []),
         (15_200, []),
-        (16_000, ["step 1: printed by a cell"]),
+        (16_000, ["step 1: printed by cell 1"]),
         (19_000, []),
     ],
 )
@@ -157,7 +157,7 @@ def test_a_click_on_a_square_names_its_readers(
     found = inspect.locator(".readers a").all_inner_texts()
     if place == 16_000:
         assert len(found) == 1
-        assert re.fullmatch(r"child run \w{10}, step 1: printed by a cell", found[0].strip())
+        assert re.fullmatch(r"child run \w{10}, step 1: printed by cell 1", found[0].strip())
     else:
         assert [each.strip() for each in found] == readers
     shown = inspect.locator(".context-text .inside")
@@ -181,7 +181,7 @@ def test_what_was_read_is_shaded_exactly(page: Page) -> None:
 def test_a_reader_is_one_click_away(page: Page) -> None:
     _, squares = pieces(page)
     click(page, next(at for at, (start, end) in enumerate(squares) if start <= 9_000 < end))
-    page.get_by_role("link", name="step 2: passed to a call").click()
+    page.get_by_role("link", name="step 2: sent to a call").click()
     prompt = page.get_by_role("article", name="Selected call").get_by_label("Prompt")
     expect(prompt).to_contain_text(f"Tell me:{TEXT[8_000:8_020]}")
 

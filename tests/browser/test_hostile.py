@@ -141,6 +141,6 @@ def test_a_dropped_hostile_log_is_harmless_too(visit: Visits, url: str, log: Pat
     expect(page.locator(".output-stdout").first).to_contain_text("⟨U+202E⟩gnp.exe")
     expect(page.locator(".output-stdout")).to_have_count(1)  # The line with LONE is not JSON.
     is_harmless(page)
-    page.get_by_role("link", name="Calls", exact=True).click()
+    page.get_by_role("link", name="Timeline", exact=True).click()
     expect(page.locator(".gantt")).to_be_visible()
     is_harmless(page)

@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 import pytest
 
+from benchmarks.viewer import Log, words, write_log
 from tests.browser.driving import Page, Visits, expect, node_count
 from tests.browser.large_log import BUSY_CALLS, BYTES, NEEDLE, QUERY, write_large_log
-from tests.browser.viewers import rlm_view
+from tests.browser.viewers import rlm_view, viewing
 
 pytestmark = pytest.mark.heavy
 MAX_NODES = 1_500
@@ -79,7 +80,7 @@ def reads_well(page: Page, large: Large, timed: Callable[[str], None]) -> None:
     page.keyboard.press("k")
     expect(page.get_by_text(f"output of step {large.steps}")).to_be_visible()
     timed("the last step is shown")
-    page.get_by_role("link", name="Calls", exact=True).click()
+    page.get_by_role("link", name="Timeline", exact=True).click()
     expect(page.locator(".gantt")).to_be_visible()
     timed("calls in time are shown")
     assert scrolled(page, ".call-table", 20) < MAX_NODES
@@ -121,3 +122,34 @@ def test_a_dropped_one_is_opened_by_the_server(
         expect(page.locator(".answer")).to_contain_text("42")
         timed("the dropped log is copied and read, and its run shown")
         reads_well(page, large, timed)
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Log:
+    """A run of 100,000 events, with its context."""
+    folder = tmp_path_factory.mktemp("many")
+    return write_log(folder, "events", words(1_000_000), 200, lambda events, _: events >= 100_000)
+
+
+def test_a_run_of_100_000_events_is_read_on_every_page(
+    visit: Visits, many: Log, timed: Callable[[str], None]
+) -> None:
+    pages = {
+        "": ".step-row",
+        "/step/100": ".call-row",
+        "/calls": ".call-table .call-row",
+        "/usage": ".usage-table tbody tr",
+        "/context": ".context-row",
+        "/search?q=output%20of%20step%20200": ".hit",
+        "/coverage": ".context-map canvas",
+    }
+    with viewing(many.path, context=many.context) as url:
+        page = visit(url)
+        expect(page.locator(".run-row")).to_be_visible()
+        timed(f"{many.events:,} events are listed")
+        for place, wanted in pages.items():
+            page.evaluate("address => location.hash = address", f"#/run/large{place}")
+            expect(page.locator(wanted).first).to_be_visible(timeout=300_000)
+            timed(f"page {place or 'of the run'}")
+            # A page of the context has 200 lines, each a button and some text.
+            assert node_count(page) < (3 * MAX_NODES if place == "/context" else 2 * MAX_NODES)

@@ -203,7 +203,7 @@ def test_a_call_shows_its_whole_prompt_and_reply(
 ) -> None:
     page = visit(story_url)
     at_step(page, story, 2)
-    rows = page.get_by_role("list", name="Calls. Press Enter to open one")
+    rows = page.get_by_role("listbox", name="Calls. Press Enter to open one")
     expect(page.locator(".calls-head")).to_contain_text(f"{CALLS} calls")
     assert page.locator(".call-row").count() < CALLS, "only rows in view exist"
     rows.focus()

@@ -123,7 +123,7 @@ def test_pictures_of_a_running_run_grow(visit: Visits, tmp_path: Path) -> None:
     with rlm_view(RLM_STATE_DIR=str(state)) as viewer, asking(state, QUERY, PART) as going:
         page = visit(viewer.url)
         page.locator(".run-row", has_text=QUERY).get_by_role("link").click()
-        page.get_by_role("link", name="Calls", exact=True).click()
+        page.get_by_role("link", name="Timeline", exact=True).click()
         expect(page.locator(".calls-page .bar").first).to_contain_text("0 calls, at most 1 at once")
         going.release(3)
         expect(page.locator(".calls-page .bar").first).to_contain_text("1 call, at most 1 at once")

@@ -15,7 +15,7 @@ DRAWN = "document.querySelector('.gantt canvas').toDataURL()"
 
 
 def chart(page: Page) -> Page:
-    return page.get_by_role("application", name=re.compile("Calls over time"))
+    return page.get_by_role("application", name=re.compile("Timeline"))
 
 
 def calls_page(visit: Visits, story: Story, url: str) -> Page:
@@ -60,7 +60,7 @@ def test_keys_go_from_call_to_call_and_enter_opens_it(
 ) -> None:
     page = calls_page(visit, story, story_url)
     chart(page).focus()
-    for _ in range(4):  # The requests of the first two steps come before the calls.
+    for _ in range(7):  # The first two steps, their requests and cells come before the calls.
         page.keyboard.press("ArrowRight")
     expect(page.locator(".chosen")).to_contain_text("step 2, depth 0")
     prompt = page.locator(".chosen p").nth(1).inner_text()
@@ -96,11 +96,11 @@ def test_a_call_can_be_opened_from_the_list_below(
     visit: Visits, story: Story, story_url: str
 ) -> None:
     page = calls_page(visit, story, story_url)
-    page.get_by_role("list", name=re.compile("The same calls as a list")).focus()
+    page.get_by_role("listbox", name=re.compile("The same as a list")).focus()
     page.keyboard.press("End")
-    expect(page.locator(".call-row.active")).to_contain_text("request")
+    expect(page.locator(".call-row.active")).to_contain_text("FINAL(f'''")
     page.locator(".call-row", has_text="child run").last.locator(".kind").click()
-    page.get_by_role("list", name=re.compile("The same calls as a list")).focus()
+    page.get_by_role("listbox", name=re.compile("The same as a list")).focus()
     expect(page.locator(".chosen")).to_contain_text("depth 2")
     page.keyboard.press("Enter")
     expect(page.get_by_role("link", name="open the child run")).to_be_visible()

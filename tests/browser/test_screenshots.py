@@ -50,7 +50,7 @@ def a_run(page: Page, story: Story) -> None:
 
 
 def a_gantt(page: Page, story: Story) -> None:
-    chart = page.get_by_role("application", name=re.compile("Calls over time"))
+    chart = page.get_by_role("application", name=re.compile("Timeline"))
     chart.focus()
     for _ in range(20):
         page.keyboard.press("ArrowRight")

@@ -1,283 +1,353 @@
-"""The list as a place to work: filters in the address, search over all texts, judging, groups."""
+"""The context by line, the timeline, usage, actions and results, as somebody works with them."""
 
-import importlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from rlm.events import CellOutput, CellStarted, Event
-from rlm.logger import encoded
-from tests.browser.driving import Page, Visits, expect, node_count, wait_until
-from tests.browser.viewers import viewing
-from tests.records.trajectories.samples import ended, started, written
+from rlm.batch.viewing import BatchRuns
+from rlm.bench.trial_runs import TrialRuns
+from tests.browser.driving import Page, Visits, expect, wait_until
+from tests.browser.going_on import asking
+from tests.browser.hostile_log import MARKUP, write_hostile_log
+from tests.browser.models import Part, cell
+from tests.browser.test_fork import stranger
+from tests.browser.viewers import rlm_view, viewing
+from tests.browser.workbench import QUERY, QUOTE, WIDE, Workbench, set_up
+
+__all__ = ["stranger"]
 
 pytestmark = pytest.mark.heavy
-MANY = 10_000
-WIDTHS = [1280, 420]
 
 
-def one(run_id: str, at: float, **facts: Any) -> list[Event]:
-    """A run with a cell; `output` is what that printed."""
-    output = facts.pop("output", f"output of {run_id}")
-    answer = facts.pop("answer", f"answer of {run_id}")
-    about: dict[str, Any] = {"run_id": run_id, "step": 1, "cell": 1}
-    return [
-        started(run_id, wall_time=at, **facts),
-        CellStarted(code=f"print('code of {run_id}')", **about),
-        CellOutput(stream="stdout", text=output, written_chars=len(output), **about),
-        ended(run_id, step=1, answer=answer, wall_time=at + 2),
-    ]
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
+    return set_up(tmp_path_factory.mktemp("workbench"))
 
 
-@pytest.fixture
-def logs(tmp_path: Path) -> Path:
-    """Two turns of a chat, and two runs of other models."""
-    folder = tmp_path / "logs"
-    folder.mkdir()
-    chat = {"group": {"kind": "chat", "name": "c1"}}
-    written(folder / "a.jsonl", one("a", 100.0, query="First turn?", settings=chat))
-    written(folder / "b.jsonl", one("b", 200.0, query="Second turn?", settings=chat))
-    written(folder / "c.jsonl", one("c", 300.0, query="Alone?", model="p/other"))
-    written(folder / "d.jsonl", one("d", 400.0, query="Broken?", output="a needle\nin hay"))
-    return folder
-
-
-@pytest.fixture
-def url(logs: Path) -> Iterator[str]:
-    with viewing(logs) as address:
+@pytest.fixture(scope="module")
+def url(made: Workbench) -> Iterator[str]:
+    with viewing(made.state) as address:
         yield address
 
 
-def queries(page: Page) -> list[str]:
-    found: list[str] = page.locator(".query a, .run-card a").all_inner_texts()
-    return found
+@pytest.fixture(scope="module")
+def bench_url(made: Workbench) -> Iterator[str]:
+    with viewing(made.bench, shelf=TrialRuns(made.bench, made.other_bench)) as address:
+        yield f"{address}#/results"
 
 
-def axe_complaints(page: Page) -> list[str]:
-    axe = importlib.import_module("axe_playwright_python.sync_playwright").Axe()
-    return [
-        f"{each['id']}: {node['html'][:200]} {node['failureSummary'][:300]}"
-        for each in axe.run(page).response["violations"]
-        for node in each["nodes"][:3]
-    ]
+def at(url: str, made: Workbench, rest: str = "") -> str:
+    return f"{url}#/run/{made.run.run_id}{rest}"
 
 
-# -- filters --------------------------------------------------------------------------------------
+# -- the context ----------------------------------------------------------------------------------
 
 
-def test_filters_stay_in_the_address(visit: Visits, url: str) -> None:
-    page = visit(url)
-    expect(page.locator(".bar")).to_contain_text("4 runs")
-    page.get_by_role("combobox", name="Model").select_option("p/other")
-    expect(page.locator(".bar")).to_contain_text("1 of 4 runs")
-    assert page.url.endswith("#/?model=p%2Fother")
-    page.get_by_label("Filter runs by words").fill("alone & sad?")
-    expect(page.get_by_text("No runs match this filter.")).to_be_visible()
-    page.reload()
-    expect(page.get_by_label("Filter runs by words")).to_have_value("alone & sad?")
-    page.get_by_label("Filter runs by words").fill("alone")
-    expect(page.locator(".bar")).to_contain_text("1 of 4 runs")
-    page.get_by_role("link", name="Alone?").click()
-    expect(page.get_by_role("heading", name="Judgment")).to_be_visible()
-    page.go_back()
-    expect(page.get_by_role("combobox", name="Model")).to_have_value("p/other")
-    expect(page.get_by_label("Filter runs by words")).to_have_value("alone")
-
-
-def test_the_order_stays_in_the_address(visit: Visits, url: str) -> None:
-    page = visit(url)
-    expect(page.locator(".bar")).to_contain_text("4 runs")
-    page.get_by_role("button", name="query", exact=True).click()
-    expect(page.get_by_role("columnheader", name="query")).to_have_attribute(
-        "aria-sort", "ascending"
-    )
-    assert page.url.endswith("#/?sort=query")
-    page.reload()
-    expect(page.get_by_role("columnheader", name="query")).to_have_attribute(
-        "aria-sort", "ascending"
-    )
-
-
-def test_any_address_shows_the_list(visit: Visits, url: str) -> None:
-    base = url.partition("?")[0]
-    page = visit(url)
-    for options in (
-        "?status=evil&sort=-no&score=9",
-        "?q=%E0%A4%A&tag=%00",
-        "?model=<b>x</b>",
-        "?" + "q=x&" * 500,
-    ):
-        page.goto(f"{base}#/{options}")
-        expect(page.get_by_role("heading", name="Runs")).to_be_visible()
-
-
-# -- groups ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("width", WIDTHS)
-def test_turns_of_a_chat_are_one_row_that_opens(visit: Visits, url: str, width: int) -> None:
-    page = visit(url, width=width)
-    expect(page.locator(".bar")).to_contain_text("4 runs")
-    group = page.get_by_role("button", name="chat First turn?")
-    expect(group).to_have_attribute("aria-expanded", "false")
-    expect(page.locator(".group")).to_contain_text("2 turns")
-    assert queries(page) == ["Broken?", "Alone?"]
-    group.click()
-    expect(group).to_have_attribute("aria-expanded", "true")
-    assert queries(page) == ["Broken?", "Alone?", "Second turn?", "First turn?"]
-    page.keyboard.press("Escape")
-    for _ in range(3):
-        page.keyboard.press("j")
-    expect(page.locator(".group")).to_have_class(re.compile("active"))
-
-
-def test_a_group_is_opened_by_keyboard(visit: Visits, url: str) -> None:
-    page = visit(url)
-    expect(page.locator(".bar")).to_contain_text("4 runs")
-    for key in "jjjo":
-        page.keyboard.press(key)
-    expect(page.get_by_role("link", name="Second turn?")).to_be_visible()
-
-
-# -- all texts ------------------------------------------------------------------------------------
-
-
-def test_a_text_of_any_run_is_found_and_opened_at_its_place(visit: Visits, url: str) -> None:
-    page = visit(url)
-    expect(page.locator(".bar")).to_contain_text("4 runs")
-    page.keyboard.press("/")
-    page.keyboard.type("needle")
-    page.keyboard.press("Enter")
-    expect(page.get_by_role("heading", name="Search all runs")).to_be_visible()
-    hit = page.locator(".found-runs .hit")
-    expect(hit).to_have_count(1)
-    expect(hit).to_contain_text("step 1, output of cell 1")
-    expect(hit.locator("mark")).to_have_text("needle")
-    hit.click()
-    expect(page.get_by_role("heading", name="Step 1", exact=True)).to_be_visible()
-    expect(page.get_by_text("a needle")).to_be_visible()
-    page.go_back()
-    page.get_by_label("Words in queries").fill("answer of")
-    expect(page.locator(".found-runs li")).to_have_count(4)
-    expect(page.locator("[aria-live]")).to_contain_text("4 runs found")
-    page.get_by_label("Words in queries").fill("zebra")
-    expect(page.get_by_text("No run has a text with all of “zebra”.")).to_be_visible()
-
-
-def test_filters_narrow_the_search(visit: Visits, url: str) -> None:
-    page = visit(url)
-    page.goto(f"{url.partition('?')[0]}#/find?q=answer&model=p%2Fother")
-    expect(page.locator(".found-runs li")).to_have_count(1)
-    expect(page.get_by_text('Only runs with model="p/other"')).to_be_visible()
-    page.get_by_role("link", name="List of runs", exact=True).click()
-    expect(page.get_by_role("combobox", name="Model")).to_have_value("p/other")
-
-
-# -- judging --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("width", WIDTHS)
-def test_a_run_is_tagged_scored_and_commented(visit: Visits, url: str, width: int) -> None:
-    visit.forgive("status of 400")
-    page = visit(f"{url}#/run/c", width=width)
-    panel = page.get_by_role("region", name="Judgment")
-    panel.get_by_role("button", name="Good (1)").click()
-    expect(panel.get_by_role("button", name="Good (1)")).to_have_attribute("aria-pressed", "true")
-    panel.get_by_label("Another score").fill("0,75")
-    panel.get_by_role("button", name="Set").click()
-    expect(panel.locator("strong")).to_have_text("0.75")
-    panel.get_by_label("New tag").fill("good kept")
-    panel.get_by_role("button", name="Add").click()
-    expect(panel.locator(".badge-tag")).to_have_count(2)
-    panel.get_by_role("button", name="Remove the tag kept").click()
-    expect(panel.locator(".badge-tag")).to_have_count(1)
-    panel.get_by_label("New tag").fill("<b>")
-    panel.get_by_role("button", name="Add").click()
-    expect(panel.get_by_role("alert")).to_contain_text("can't be a tag")
-    panel.get_by_label("New comment").fill("<img src=x onerror=alert(1)> \u202eevil")
-    panel.get_by_role("button", name="Comment", exact=True).click()
-    expect(panel.locator("li")).to_contain_text("<img src=x onerror=alert(1)>")
-    assert axe_complaints(page) == []
-    page.reload()
-    expect(panel.locator("strong")).to_have_text("0.75")
-    page.goto(f"{url.partition('?')[0]}#/")
-    row = page.locator(".run-row, .run-card", has_text="Alone?")
-    expect(row).to_contain_text("good")
-    expect(row).to_contain_text("0.75")
-    expect(row).to_contain_text("1 comment")
-    page.get_by_role("combobox", name="Tag").select_option("good")
-    expect(page.locator(".bar")).to_contain_text("1 of 4 runs")
-    page.get_by_role("combobox", name="Score").select_option("0.8")
-    expect(page.get_by_text("No runs match this filter.")).to_be_visible()
-
-
-def test_another_page_sees_a_judgment_without_reloading(visit: Visits, url: str) -> None:
-    page, other = visit(url), visit(f"{url}#/run/c")
-    expect(page.locator(".bar")).to_contain_text("4 runs")
-    other.get_by_label("New tag").fill("fresh")
-    other.get_by_role("button", name="Add").click()
-    expect(page.locator(".run-row", has_text="Alone?")).to_contain_text("fresh")
-
-
-# -- nobody is shut out ---------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", WIDTHS)
-def test_axe_finds_nothing_and_nothing_sticks_out(
-    visit: Visits, url: str, width: int, scheme: str
+def test_a_citation_opens_in_the_context_and_its_readers_are_named(
+    visit: Visits, made: Workbench, url: str
 ) -> None:
-    page = visit(url, width=width, scheme=scheme)
+    page = visit(at(url, made))
+    page.get_by_role("link", name="minutes.txt:250").click()
+    expect(page.locator(".context-lines mark")).to_have_text(QUOTE)
+    expect(page.locator(".context-lines mark")).to_be_in_viewport()
+    readers = page.locator(".line-readers")
+    expect(readers).to_contain_text("Who read line 250")
+    expect(readers.get_by_role("link")).to_have_text(["step 2: sent to a call"])
+    readers.get_by_role("link").click()
+    prompt = page.get_by_role("article", name="Selected call").get_by_label("Prompt")
+    expect(prompt).to_contain_text(QUOTE)
+
+
+def test_a_citation_in_wide_characters_is_marked_exactly(
+    visit: Visits, made: Workbench, url: str
+) -> None:
+    page = visit(at(url, made, "/context?citation=1"))
+    expect(page.locator(".context-lines mark").first).to_be_visible()
+    marked = "".join(page.locator(".context-lines mark").all_inner_texts())
+    assert marked.replace("\n", "") == WIDE[:30].replace("\n", "")
+
+
+def test_words_are_found_and_walked_through(visit: Visits, made: Workbench, url: str) -> None:
+    page = visit(at(url, made, "/context"))
+    expect(page.locator(".context-row")).to_have_count(200)
+    page.keyboard.press("s")
+    page.keyboard.type("THE HARBOUR")
+    page.keyboard.press("Enter")
+    expect(page.locator(".context-find [role=status]")).to_have_text("1 of 1")
+    expect(page.locator(".context-lines mark")).to_have_text("The harbour")
+    page.get_by_label("Find in the context").fill("1911")
+    page.keyboard.press("Enter")
+    expect(page.locator(".context-find [role=status]")).to_have_text(re.compile(r"^1 of 13$"))
+    page.keyboard.press("n")
+    expect(page.locator(".places [aria-current]")).to_contain_text("he.txt: line 1")
+    page.keyboard.press("p")
+    expect(page.locator(".places [aria-current]")).to_contain_text("minutes.txt: line 250")
+    page.get_by_label("Find in the context").fill("nowhere at all")
+    page.keyboard.press("Enter")
+    expect(page.locator(".context-find [role=status]")).to_have_text("0")
+
+
+def test_a_line_is_jumped_to_and_pages_lead_on(visit: Visits, made: Workbench, url: str) -> None:
+    page = visit(at(url, made, "/context"))
+    expect(page.locator(".context-row")).to_have_count(200)
+    page.keyboard.press(":")
+    page.keyboard.type("301")
+    page.keyboard.press("Enter")
+    expect(page.locator(".chosen-row .line-number")).to_have_text("301")
+    page.get_by_role("combobox", name="Document").select_option("ja.txt")
+    page.get_by_label("Line to jump to").fill("3")
+    page.get_by_role("button", name="Jump").click()
+    expect(page.locator(".chosen-row .line-number")).to_have_text("3")
+    expect(page.locator(".chosen-row .row-text")).to_contain_text("港は")
+    page.evaluate("address => location.hash = address", f"#/run/{made.run.run_id}/context")
+    expect(page.locator(".line-number").first).to_have_text("1")
+    page.get_by_role("button", name="Next lines").click()
+    expect(page.locator(".line-number").first).to_have_text("201")
+    page.get_by_role("button", name="Previous lines").click()
+    expect(page.locator(".line-number").first).to_have_text("1")
+
+
+def test_a_line_that_nothing_read_says_so_and_a_printed_one_names_the_cell(
+    visit: Visits, made: Workbench, url: str
+) -> None:
+    page = visit(at(url, made, "/context"))
+    page.get_by_role("button", name="Who read line 2,", exact=False).click()
+    expect(page.locator(".line-readers")).to_contain_text("step 1: printed by cell 1")
+    page.get_by_role("button", name="Who read line 150, never read").click()
+    expect(page.locator(".line-readers")).to_contain_text("no call was sent it")
+
+
+# -- the timeline and usage -----------------------------------------------------------------------
+
+
+def test_the_timeline_has_every_kind_and_hides_what_is_not_wanted(
+    visit: Visits, made: Workbench, url: str
+) -> None:
+    page = visit(at(url, made, "/calls"))
+    expect(page.locator(".call-table .kind").first).to_be_visible()
+    kinds = page.locator(".kinds label").all_inner_texts()
+    assert [each.strip() for each in kinds] == [
+        "steps", "requests", "cells", "operators", "model calls"
+    ]  # fmt: skip
+    words = page.locator(".call-table .kind").all_inner_texts()
+    assert {"step", "request", "cell", "operator", "model"} <= set(words)
+    for kind in ("steps", "requests", "cells", "operators"):
+        page.get_by_label(kind, exact=True).uncheck()
+    expect(page.locator(".call-table .kind").first).to_have_text("model")
+    assert set(page.locator(".call-table .kind").all_inner_texts()) == {"model"}
+    page.get_by_label("cells", exact=True).check()
+    page.locator(".call-table .call-row", has_text="classify(lines").dblclick()
+    expect(page.get_by_role("heading", name="Step 2", exact=True)).to_be_visible()
+
+
+def test_usage_adds_up_by_model_depth_and_step(visit: Visits, made: Workbench, url: str) -> None:
+    page = visit(at(url, made, "/usage"))
+    total = made.run.usage.total
+    for name in ("By model", "By depth", "By step"):
+        expect(page.get_by_role("region", name=name)).to_be_visible()
+    rows = page.get_by_role("region", name="By model").locator("tbody tr")
+    cells = [each.locator("td").all_inner_texts() for each in rows.all()]
+    numbers = [[int(cell.replace(",", "")) for cell in row[:3]] for row in cells]
+    assert sum(row[0] for row in numbers) == total.requests
+    assert sum(row[1] for row in numbers) == total.input_tokens
+    assert sum(row[2] for row in numbers) == total.output_tokens
+    expect(page.get_by_role("region", name="By step").locator("tbody tr")).to_have_count(3)
+
+
+# -- acting ---------------------------------------------------------------------------------------
+
+STEPS = {"Which?": [cell("x = 1"), cell("FINAL('done')")]}
+
+
+def test_a_run_in_progress_is_stopped_then_resumed_and_deleted(
+    visit: Visits, tmp_path: Path
+) -> None:
+    visit.forgive("404")
+    state = tmp_path / "state"
+    with asking(state, "Which?", Part(STEPS)) as going:
+        variables = {"RLM_STATE_DIR": str(state)}
+        with rlm_view(**variables) as viewer:
+            page = visit(viewer.url)
+            page.locator(".run-row", has_text="Which?").get_by_role("link").click()
+            expect(page.locator(".going")).to_have_text("live")
+            page.get_by_role("button", name="Actions").click()
+            dialog = page.get_by_role("dialog", name="Actions")
+            expect(dialog.get_by_role("button", name="Delete…")).to_be_disabled()
+            expect(dialog.get_by_role("button", name="Resume")).to_be_disabled()
+            dialog.get_by_role("button", name="Stop").click()
+            expect(page.locator(".run-facts .status")).to_contain_text("cancelled")
+            going.release(100)
+            assert going.process is not None
+            assert going.process.wait(60) != 0
+            page.get_by_role("button", name="Actions").click()
+            expect(dialog.get_by_role("button", name="Stop")).to_be_disabled()
+            expect(dialog.get_by_role("button", name="Resume")).to_be_enabled()
+            dialog.get_by_role("button", name="Delete…").click()
+            question = page.get_by_role("dialog", name="Delete this run?")
+            expect(question).to_contain_text("Which?")
+            question.get_by_role("button", name="Keep it").click()
+            expect(dialog).to_be_visible()
+            assert [each for each in visit.asked if each[1].endswith("/delete")] == []
+            dialog.get_by_role("button", name="Delete…").click()
+            question.get_by_role("button", name="Delete", exact=True).click()
+            expect(page.locator(".run-row")).to_have_count(0)
+    assert list((state / "runs").glob("*.sqlite")) == []
+
+
+def test_a_run_is_copied_as_it_was_asked(visit: Visits, made: Workbench, url: str) -> None:
+    page = visit(at(url, made))
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    expect(page.get_by_role("heading", name="Facts")).to_be_visible()
+    page.keyboard.press("a")
+    page.get_by_role("button", name="Copy as command line").click()
+    expect(page.get_by_text("Copied.")).to_be_visible()
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied.startswith(f"rlm ask '{QUERY}' -f context.txt -m openai/gpt-5")
+    expect(page.get_by_label("This run as Python")).to_have_value(re.compile(r"rlm\.ask\("))
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+def test_a_shared_file_needs_no_server_and_asks_nobody(visit: Visits, tmp_path: Path) -> None:
+    visit.forgive("downloads")
+    log = write_hostile_log(tmp_path / "log.jsonl")
+    with viewing(log) as url:
+        page = visit(url)
+        page.get_by_role("row").filter(has_text="<script>").get_by_role("link").click()
+        page.get_by_role("button", name="Actions").click()
+        with page.expect_download() as download:
+            page.get_by_role("link", name="Share as one HTML file").click()
+        target = tmp_path / "shared.html"
+        download.value.save_as(target)
+    before = len(visit.asked)
+    shared = visit(target.as_uri())
+    expect(shared.locator("body")).to_contain_text("<img src=x onerror=")
+    asked = [address for _, address in visit.asked[before:]]
+    assert asked == [target.as_uri()], "it loads nothing but itself"
+    assert MARKUP in shared.locator("body").inner_text()
+    assert shared.locator("script, img, iframe, link, base, form").count() == 0
+    assert shared.evaluate("document.querySelectorAll('style').length") == 1
+
+
+def test_a_page_of_another_site_can_neither_stop_nor_delete(
+    visit: Visits, made: Workbench, url: str, stranger: str
+) -> None:
+    visit.forgive("CORS policy|403|ERR_FAILED|refused")
+    own = visit(at(url, made))
+    expect(own.get_by_role("heading", name="Facts")).to_be_visible()
+    token = own.locator("meta[name=rlm-token]").get_attribute("content")
+    page = visit(stranger)
     base = url.partition("?")[0]
-    page.get_by_role("button", name="chat First turn?").click()
-    for address, wanted in (
-        ("#/", ".group"),
-        ("#/find?q=answer", ".hit"),
-        ("#/run/c", ".judge textarea"),
-    ):
-        page.goto(f"{base}{address}")
-        expect(page.locator(wanted).first).to_be_visible()
-        assert axe_complaints(page) == []
-        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    for what in ("stop", "resume", "delete"):
+        address = f"{base}api/runs/{made.run.run_id}/{what}"
+        for headers in ({}, {"X-RLM-Token": token}):
+            assert page.evaluate(POST, [address, headers]) == "TypeError: Failed to fetch"
+        refused = own.request.post(address, headers={"X-RLM-Token": token})
+        assert refused.status == 403, "the token alone, from no page, is not enough"
+    read = page.evaluate(
+        "address => fetch(address).then((r) => r.text(), (error) => String(error))",
+        f"{base}api/runs/{made.run.run_id}/export/html",
+    )
+    assert read == "TypeError: Failed to fetch"
+    own.reload()
+    expect(own.locator(".answer")).to_contain_text("1911")
 
 
-def test_an_empty_list_says_what_would_appear(visit: Visits, tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    with viewing(tmp_path / "empty") as address:
-        page = visit(address)
-        expect(page.locator(".empty")).to_contain_text("No logs here yet")
+POST = """([address, headers]) =>
+  fetch(address, {method: 'POST', headers}).then((r) => r.text(), (error) => String(error))"""
 
 
-# -- many -----------------------------------------------------------------------------------------
+# -- results --------------------------------------------------------------------------------------
 
 
-def test_ten_thousand_runs(visit: Visits, tmp_path: Path) -> None:
-    """The page holds only the rows in view, and answers keys and filters."""
-    folder = tmp_path / "many"
+def test_two_benchmarks_are_compared(visit: Visits, made: Workbench, bench_url: str) -> None:
+    page = visit(bench_url)
+    expect(page.locator(".folders li")).to_have_count(2)
+    expect(page.locator(".figures tbody tr")).to_have_count(4)
+    expect(page.locator(".figures tbody")).to_contain_text("+16.7 points")
+    expect(page.locator(".bar [role=status]")).to_have_text("24 samples")
+    page.get_by_label("show").select_option("differ")
+    expect(page.locator(".bar [role=status]")).to_have_text("4 of 24 samples")
+    assert "only=differ" in page.url
+    page.get_by_role("combobox", name="task").select_option("s-niah/single")
+    expect(page.locator(".bar [role=status]")).to_have_text("2 of 24 samples")
+    page.keyboard.press("j")
+    detail = page.get_by_role("region", name="Selected sample")
+    expect(detail).to_contain_text("not found <b>")
+    expect(detail.locator(".score").first).to_have_text("✕ 0 %")
+    expect(detail.locator(".score").nth(1)).to_have_text("✓ 100 %")
+    gold = detail.get_by_label("Gold").inner_text()
+    assert gold in detail.get_by_label("Answer").nth(1).inner_text()
+    page.reload()
+    expect(page.locator(".bar [role=status]")).to_have_text("2 of 24 samples")
+
+
+def test_a_sample_leads_to_its_run(visit: Visits, made: Workbench) -> None:
+    with viewing(made.bench, shelf=TrialRuns(made.bench)) as url:
+        page = visit(f"{url}#/results")
+        page.get_by_label("show").select_option("wrong")
+        page.locator(".sample-row").first.click()
+        page.get_by_role("link", name="open the run").click()
+        expect(page.locator(".run-facts")).to_contain_text("score 0")
+        page.get_by_role("link", name="Results").click()
+        expect(page.locator(".figures")).to_be_visible()
+
+
+def test_results_grow_while_the_page_is_open(
+    visit: Visits, made: Workbench, tmp_path: Path
+) -> None:
+    folder = tmp_path / "growing"
     folder.mkdir()
-    for part in range(10):
-        lines = (
-            encoded(event) + b"\n"
-            for number in range(part, MANY, 10)
-            for event in one(f"r{number:05}", 1_000.0 + number, query=f"Question {number}?")
-        )
-        (folder / f"part{part}.jsonl").write_bytes(b"".join(lines))
-    with viewing(folder) as address:
-        page = visit(address)
-        expect(page.locator(".bar")).to_contain_text("10,000 runs", timeout=120_000)
-        assert node_count(page) < 3_000
-        assert queries(page)[0] == f"Question {MANY - 1}?"
-        page.get_by_label("Filter runs by words").fill("question 123")
-        expect(page.locator(".bar")).to_contain_text("20 of 10,000 runs")
-        page.get_by_label("Filter runs by words").fill("")
-        expect(page.locator(".bar")).to_contain_text("10,000 runs")
-        page.locator(".windowed").evaluate("element => element.scrollTop = element.scrollHeight")
-        wait_until(page, "() => document.querySelector('.runs').innerText.includes('Question 0?')")
-        assert node_count(page) < 3_000
-        page.goto(f"{address.partition('?')[0]}#/find?q=r04711")
-        expect(page.locator(".found-runs li")).to_have_count(1, timeout=120_000)
-        page.locator(".found-runs .hit").first.click()
-        expect(page.locator("h1")).to_contain_text("Question 4711?")
+    lines = (made.bench / "results.jsonl").read_bytes().splitlines(keepends=True)
+    (folder / "settings.json").write_bytes((made.bench / "settings.json").read_bytes())
+    (folder / "results.jsonl").write_bytes(b"")
+    with viewing(folder, shelf=TrialRuns(folder)) as url:
+        page = visit(f"{url}#/results")
+        expect(page.get_by_text("No results yet.")).to_be_visible()
+        with (folder / "results.jsonl").open("ab") as file:
+            file.write(b"".join(lines[:3]) + lines[3][:40])
+        expect(page.locator(".bar [role=status]")).to_have_text("3 samples")
+        with (folder / "results.jsonl").open("ab") as file:
+            file.write(lines[3][40:])
+        expect(page.locator(".bar [role=status]")).to_have_text("4 samples")
+
+
+def test_a_batch_shows_answers_beside_gold(visit: Visits, made: Workbench) -> None:
+    with viewing(made.batch, shelf=BatchRuns(made.batch)) as url:
+        page = visit(f"{url}#/results")
+        expect(page.locator(".figures tbody")).to_contain_text("91.7 %")
+        page.get_by_label("show").select_option("wrong")
+        row = page.locator(".sample-row")
+        expect(row).to_have_count(1)
+        expect(row).to_contain_text("ticket 1")
+        row.click()
+        page.get_by_role("link", name="open the run").click()
+        wait_until(page, "() => location.hash.startsWith('#/run/')")
+        expect(page.get_by_role("heading", level=1)).to_contain_text("row 1 ?")
+
+
+@pytest.mark.parametrize("width", [1280, 420])
+def test_hostile_results_are_text(
+    visit: Visits, made: Workbench, tmp_path: Path, width: int
+) -> None:
+    out = tmp_path / "answers.jsonl"
+    row = '{"row": 0, "id": %s, "stop_reason": %s, "answer": %s, "error": %s, "meta": {"gold": %s}}'
+    import json
+
+    nasty = json.dumps(f"{MARKUP} \u202egnp.exe " + "W" * 1_000_000)
+    out.write_text("\n".join([row % ((nasty,) * 5)] * 3), "utf-8")
+    with viewing(out, shelf=BatchRuns(out)) as url:
+        page = visit(f"{url}#/results", width=width)
+        page.locator(".sample-row").first.click()
+        expect(page.get_by_role("region", name="Selected sample")).to_contain_text("⟨U+202E⟩gnp")
+        is_harmless(page)
+
+
+def is_harmless(page: Page) -> None:
+    made = "#app :is(script, img, iframe, object, embed, base, style, link, meta, form[action])"
+    assert page.locator(made).count() == 0
+    assert page.locator("[onerror], [onload], [onmouseover], [srcdoc]").count() == 0
+    wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+    assert wide <= 0, f"the page is {wide} pixels wider than its window"

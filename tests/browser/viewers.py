@@ -44,9 +44,11 @@ def _shelf(place: Path) -> RunSource:
 
 
 @contextmanager
-def viewing(place: Path, *, context: Path | None = None) -> Generator[str, None, None]:
-    """The address of a viewer of whatever lies there."""
-    shelf = _shelf(place)
+def viewing(
+    place: Path, *, context: Path | None = None, shelf: RunSource | None = None
+) -> Generator[str, None, None]:
+    """The address of a viewer of whatever lies there, or of a source of runs."""
+    shelf = shelf or _shelf(place)
     nothing = ContextFolder(place.parent / "no-contexts")
     beside = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
     state = Path(beside.name)

@@ -69,7 +69,7 @@ async def test_a_text_with_a_reply_was_read_once(tmp_path: Path, facts: dict[str
         CallStarted(**call(1), prompt=TEXT),
         CallEnded(**call(1), reply="yes", **facts),
     ]
-    assert await unread_percent(tmp_path, *events) == (0.0, ["call"])
+    assert await unread_percent(tmp_path, *events) == (0.0, ["request"])
 
 
 async def test_of_equal_calls_only_those_that_were_answered_count(tmp_path: Path) -> None:
@@ -97,9 +97,9 @@ async def test_a_first_request_counts_when_it_was_answered(tmp_path: Path) -> No
     failed = replied("r", 1, "", error="no connection", usage=None)
     assert await unread_percent(tmp_path, asked(TEXT), failed) == (100.0, [])
     assert await unread_percent(tmp_path, asked(TEXT)) == (100.0, [])
-    assert await unread_percent(tmp_path, asked(TEXT), replied("r", 1)) == (0.0, ["call"])
+    assert await unread_percent(tmp_path, asked(TEXT), replied("r", 1)) == (0.0, ["request"])
     again: list[Event] = [asked(TEXT), failed, asked("Well?", 2, 2), replied("r", 2)]
-    assert await unread_percent(tmp_path, *again) == (0.0, ["call"])
+    assert await unread_percent(tmp_path, *again) == (0.0, ["request"])
 
 
 async def test_what_a_cell_printed_is_told_as_printed(tmp_path: Path) -> None:

@@ -5,7 +5,9 @@ import { useEffect, useRef, useState } from 'preact/hooks'
 import { ComparePage } from './pages/compare'
 import { FindPage } from './pages/find'
 import { ListPage } from './pages/list'
+import { ResultsPage } from './pages/results'
 import { RunFrame } from './pages/runframe'
+import { ActionsDialog } from './parts/actions'
 import { ForkDialog } from './parts/fork'
 import { SignedIn, SignInPage } from './parts/signin'
 import { Help, helping } from './parts/help'
@@ -50,6 +52,16 @@ function Top(): JSX.Element {
         rlm
       </a>
       <span class="where">{visible(viewer.value?.title ?? '')}</span>
+      {viewer.value?.has_results && (
+        <nav class="top-links" aria-label="Runs and results">
+          <a href={to.results()} aria-current={route.value.page === 'results' ? 'page' : undefined}>
+            Results
+          </a>
+          <a href={to.list()} aria-current={route.value.page === 'list' ? 'page' : undefined}>
+            Runs
+          </a>
+        </nav>
+      )}
       {route.value.page === 'list' && connection.value === 'lost' && (
         <span class="lost" role="status">
           connection lost, trying again…
@@ -112,6 +124,7 @@ function View(): JSX.Element {
   if (!source.value) return canOpen() ? <Welcome /> : <NotConnected />
   if (now.page === 'list') return <ListPage options={now.options} />
   if (now.page === 'find') return <FindPage options={now.options} />
+  if (now.page === 'results') return <ResultsPage filter={now.filter} />
   if (now.page === 'compare') return <ComparePage one={now.one} other={now.other} />
   return <RunFrame route={now} />
 }
@@ -204,6 +217,7 @@ export function App(): JSX.Element {
       )}
       {over && <div class="dropping">Drop the file to open it</div>}
       <ForkDialog />
+      <ActionsDialog />
       <Help />
     </>
   )

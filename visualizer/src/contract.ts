@@ -17,6 +17,8 @@ export interface ViewerFacts {
   readonly empty?: string
   /** Who is signed in; absent where the link is the key. */
   readonly signed_in?: string
+  /** Whether this is the folder of a benchmark, or the answers of a batch. */
+  readonly has_results: boolean
 }
 
 export interface Outline {
@@ -165,7 +167,7 @@ export interface CallRow {
   readonly run_id: string
   readonly depth: number
   readonly step: number
-  readonly kind: 'llm' | 'rlm' | 'tool' | 'request'
+  readonly kind: 'llm' | 'rlm' | 'tool' | 'request' | 'step' | 'cell' | 'operator' | 'run'
   readonly model: string
   readonly start: number
   readonly end: number | null
@@ -189,6 +191,11 @@ export interface CallList {
   readonly end: number
 }
 
+/** With the steps, cells, operators and child runs around the calls. */
+export interface Timeline extends CallList {
+  readonly spans: readonly CallRow[]
+}
+
 export interface UsagePoint {
   readonly time: number
   readonly depth: number
@@ -203,13 +210,28 @@ export interface UsageFacts {
   readonly cost_usd: number | null
   readonly start: number
   readonly end: number
+  readonly models: readonly UsageRow[]
+  readonly depths: readonly UsageRow[]
+  readonly steps: readonly StepRow[]
+}
+
+export interface UsageRow {
+  readonly model?: string
+  readonly depth?: number
+  readonly runs?: number
+  readonly requests: number
+  readonly input_tokens: number
+  readonly output_tokens: number
+  readonly tokens: number
+  readonly cost_usd: number | null
 }
 
 export interface Reader {
   readonly run_id: string
   readonly step: number
-  readonly kind: 'printed' | 'call'
+  readonly kind: 'printed' | 'call' | 'request'
   readonly call_id: string | null
+  readonly cell: number | null
 }
 
 export interface ReadSpan {
@@ -233,6 +255,112 @@ export interface Coverage {
   readonly readers: readonly Reader[]
   readonly unread_percent: number
   readonly exact: boolean
+}
+
+/** A line of the context, or a part of a very long one. Places are in characters as Python counts them. */
+export interface ContextRow {
+  readonly document: number
+  readonly line: number
+  readonly column: number
+  readonly start: number
+  readonly end: number
+  readonly text: string
+}
+
+export interface ContextPage {
+  readonly rows: readonly ContextRow[]
+  readonly start: number
+  /** Where the pages before and after this one begin. */
+  readonly before: number | null
+  readonly after: number | null
+  readonly chars: number
+  readonly lines: number
+  readonly documents: number
+  readonly names: readonly string[]
+  /** Where the line that was asked for begins. */
+  readonly at?: number
+}
+
+export interface ContextHit {
+  readonly start: number
+  readonly end: number
+  readonly line: number
+  readonly document: number
+  readonly excerpt: string
+}
+
+export interface ContextHits {
+  readonly hits: readonly ContextHit[]
+  /** Where the search can go on. */
+  readonly next: number | null
+}
+
+/** Why each action is not possible, null if it is; and how to ask the same again. */
+export interface RunActions {
+  readonly stop: string | null
+  readonly resume: string | null
+  readonly delete: string | null
+  readonly formats: Readonly<Record<string, string>>
+  readonly python: string | null
+  readonly command: string | null
+  readonly why_not_copy: string | null
+}
+
+export interface ResultFolder {
+  readonly name: string
+  readonly model: string
+  readonly sub_model: string
+  readonly engine: string
+  readonly live: boolean
+  readonly cost_usd: number | null
+}
+
+/** Means of the trials of one task, size and method in one folder; scores are percentages. */
+export interface ResultFigures {
+  readonly folder: number
+  readonly task: string
+  readonly size: number
+  readonly size_words: string
+  readonly method: string
+  readonly samples: number
+  readonly impossible: number
+  readonly failed: number
+  readonly hits: number
+  readonly score: number | null
+  readonly low: number | null
+  readonly high: number | null
+  readonly cost_usd: number | null
+  readonly tokens: number | null
+  readonly calls: number | null
+  readonly seconds: number | null
+}
+
+export interface ResultSample {
+  readonly folder: number
+  /** The same in two folders for the same sample and method. */
+  readonly key: string
+  readonly task: string
+  readonly size: number
+  readonly size_words: string
+  readonly method: string
+  readonly name: string
+  readonly status: string
+  readonly score: number | null
+  readonly answer: string | null
+  readonly gold: string | null
+  readonly error: string | null
+  readonly cost_usd: number | null
+  readonly tokens: number
+  readonly seconds: number
+  readonly run_id: string
+}
+
+export interface ResultList {
+  readonly kind: 'bench' | 'batch'
+  readonly folders: readonly ResultFolder[]
+  readonly figures: readonly ResultFigures[]
+  readonly samples: readonly ResultSample[]
+  readonly left_out: number
 }
 
 export interface Hit {

@@ -1,8 +1,9 @@
 /** Where runs come from: the library of `rlm view`, or a file opened there, over HTTP and server-sent events. */
 
 import type {
-  CallList,
   Connection,
+  ContextHits,
+  ContextPage,
   Coverage,
   EventPage,
   FoundTexts,
@@ -10,9 +11,12 @@ import type {
   Judgment,
   JudgmentChange,
   Numbered,
+  ResultList,
+  RunActions,
   RunList,
   RunPage,
   RunWatcher,
+  Timeline,
   UsageFacts,
   ViewerFacts,
   WholeText,
@@ -182,8 +186,13 @@ export class Source {
     return answer(this.place('runs', runId, 'events', index, 'text', field))
   }
 
-  calls(runId: string): Promise<CallList> {
-    return answer(`${this.place('runs', runId, 'calls')}?limit=${MAX_CALLS}`)
+  timeline(runId: string): Promise<Timeline> {
+    return answer(`${this.place('runs', runId, 'timeline')}?limit=${MAX_CALLS}`)
+  }
+
+  /** All code of a step. */
+  async code(runId: string, step: number): Promise<string> {
+    return (await answer<{ code: string }>(this.place('runs', runId, 'steps', step, 'code'))).code
   }
 
   usage(runId: string): Promise<UsageFacts> {
@@ -196,6 +205,37 @@ export class Source {
 
   async context(runId: string, start: number, end: number): Promise<string> {
     return (await answer<{ text: string }>(`${this.place('runs', runId, 'context')}?start=${start}&end=${end}`)).text
+  }
+
+  contextRows(runId: string, query: Readonly<Record<string, number>>): Promise<ContextPage> {
+    const named = Object.entries(query).map(([name, value]) => [name, String(value)])
+    return answer(`${this.place('runs', runId, 'context', 'rows')}?${new URLSearchParams(named)}`)
+  }
+
+  contextFind(runId: string, words: string, from: number): Promise<ContextHits> {
+    return answer(`${this.place('runs', runId, 'context', 'find')}?q=${encodeURIComponent(words)}&from=${from}&limit=200`)
+  }
+
+  citation(runId: string, number: number): Promise<{ start: number; end: number }> {
+    return answer(this.place('runs', runId, 'citations', number))
+  }
+
+  results(): Promise<ResultList> {
+    return answer(this.place('results'))
+  }
+
+  actions(runId: string): Promise<RunActions> {
+    return answer(this.place('runs', runId, 'actions'))
+  }
+
+  /** Stop, resume or delete a run of the viewer itself. */
+  async act(runId: string, what: 'stop' | 'resume' | 'delete'): Promise<void> {
+    await answer(this.place('runs', runId, what), { method: 'POST', headers: { 'X-RLM-Token': token() } })
+  }
+
+  /** Where the browser gets a run as a file. */
+  exportAddress(runId: string, format: string): string {
+    return this.place('runs', runId, 'export', format)
   }
 
   search(runId: string, words: string): Promise<Hits> {

@@ -29,8 +29,8 @@ class Outcome(Struct, frozen=True, kw_only=True):
     """The outcome of a trial.
 
     `impossible`: the method cannot do it, as a plain call cannot take a context beyond the window;
-    the score is 0. `failed`: the score is unknown because of an error; it is tried again. `run_id`
-    names its run, and the journal from which it continues.
+    the score is 0. `failed`: the score is unknown because of an error; it is tried again. `gold` is
+    a right answer in words. `run_id` names its run, and the journal from which it continues.
     """
 
     task: str
@@ -40,6 +40,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
     status: Status
     score: Annotated[float, Meta(ge=0, le=1)] | None
     answer: str | None = None
+    gold: str | None = None
     error: str | None = None
     stop_reason: str | None = None
     limit: str | None = None

@@ -219,7 +219,7 @@ class Bench:
         budget: Budget,
     ) -> Outcome:
         meter, started = _Meter(budget), time.monotonic()
-        base = self._base(work, method, stored)
+        base = self._base(work, method, stored, task.reference(sample.gold))
         try:
             result, answer = await self._run(base, task, sample, stored, meter)
         except asyncio.CancelledError:
@@ -304,7 +304,7 @@ class Bench:
             return NO_MONEY
         return f"{type(error).__name__}: {error}"[:KEPT_ERROR_CHARS]
 
-    def _base(self, work: Work, method: str, stored: StoredContext) -> Outcome:
+    def _base(self, work: Work, method: str, stored: StoredContext, gold: str) -> Outcome:
         """Return what is known of a trial before it is tried; failed by default."""
         settings = self._results.settings
         trial = Trial(work.task, work.size, work.seed, method)
@@ -316,6 +316,7 @@ class Bench:
             method=method,
             status="failed",
             score=None,
+            gold=str(gold)[:KEPT_ANSWER_CHARS],
             context_chars=stored.size_bytes,
             model=settings.model,
             sub_model=settings.sub_model,

@@ -1,11 +1,14 @@
 """The runs of a benchmark on disk: a log of each trial, and its score as a note beside it."""
 
 from collections.abc import Mapping
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 
 from rlm.bench.plan import show_size
+from rlm.bench.report.tables import results_of
 from rlm.bench.results import RESULTS, SETTINGS, Outcome, read_outcomes
 from rlm.logger import RLMLogger
 
@@ -20,9 +23,10 @@ def logger_in(folder: Path) -> RLMLogger:
 
 
 class TrialRuns(Struct, frozen=True):
-    """The logs of all trials in a folder of results, for the viewer."""
+    """The logs of all trials in a folder of results, for the viewer; perhaps of two folders."""
 
     folder: Path
+    other: Path | None = None
 
     @classmethod
     def are_in(cls, folder: Path) -> bool:
@@ -30,8 +34,12 @@ class TrialRuns(Struct, frozen=True):
         return (folder / RESULTS).is_file() and (folder / SETTINGS).is_file()
 
     @property
+    def folders(self) -> tuple[Path, ...]:
+        return (self.folder,) if self.other is None else (self.folder, self.other)
+
+    @property
     def title(self) -> str:
-        return self.folder.resolve().name
+        return " and ".join(folder.resolve().name for folder in self.folders)
 
     @property
     def archive(self) -> None:
@@ -43,12 +51,21 @@ class TrialRuns(Struct, frozen=True):
         return self.folder / RESULTS
 
     def paths(self) -> list[Path]:
-        found = list((self.folder / RUNS).glob("*.jsonl"))
+        found = [path for folder in self.folders for path in (folder / RUNS).glob("*.jsonl")]
         return sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)
 
     def notes(self) -> Mapping[str, str]:
         """Return the trial and the score of each run, by its id; the last result counts."""
-        return {each.run_id: _note(each) for each in read_outcomes(self.folder)}
+        outcomes = chain.from_iterable(map(read_outcomes, self.folders))
+        return {each.run_id: _note(each) for each in outcomes}
+
+    def watched(self) -> list[Path]:
+        """Return the files that change with the results."""
+        return [folder / RESULTS for folder in self.folders]
+
+    def results(self) -> dict[str, Any]:
+        """Return samples and figures as plain values."""
+        return results_of(self.folders)
 
     def scores(self) -> dict[str, float]:
         """Return the score of each run that has one, by its id."""

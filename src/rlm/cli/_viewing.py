@@ -25,6 +25,7 @@ from msgspec import Struct
 import rlm
 from rlm._util.signals import listen
 from rlm.api import RLM
+from rlm.batch.viewing import BatchRuns
 from rlm.bench.trial_runs import TrialRuns
 from rlm.cli import dotenv
 from rlm.cli._errors import say
@@ -98,22 +99,41 @@ class RecordedEngines:
             await engine.aclose()
 
 
-def shelf_of(recorded: str | None) -> tuple[RunSource, str]:
-    """Return what an argument names, and the page to open."""
+RESULTS = "#/results"
+
+
+def shelf_of(recorded: str | None, other: str | None = None) -> tuple[RunSource, str]:
+    """Return what an argument names, and the page to open; `other` are results to compare with."""
     if recorded is None:
         return Journals(archive()), ""
+    if other is not None:
+        return _compared(Path(recorded), Path(other)), RESULTS
     found = find_recorded(recorded)
     if found.run is not None:
         title = f"run {found.run.run_id}"
         return OneFile(found.path, title, archive()), f"#/run/{found.run_id}"
     path = found.path
     if path.is_dir() and TrialRuns.are_in(path):
-        return TrialRuns(path), ""
+        return TrialRuns(path), RESULTS
     if path.is_dir():
         return Folder(path, path.resolve().name), ""
     if not path.is_file():
         raise ConfigError(f"there is no run, log or folder {recorded!r}; `rlm runs` lists runs")
+    if BatchRuns.is_at(path):
+        return BatchRuns(path), RESULTS
     return OneFile(path, path.name), ""
+
+
+def _compared(one: Path, other: Path) -> RunSource:
+    """Return the results of two benchmarks, or of two batches."""
+    if TrialRuns.are_in(one) and TrialRuns.are_in(other):
+        return TrialRuns(one, other)
+    if all(each.is_file() and BatchRuns.is_at(each) for each in (one, other)):
+        return BatchRuns(one, other)
+    raise ConfigError(
+        f"{one} and {other} can't be compared: both must be folders of `rlm bench run`, or both "
+        "files of answers of `rlm batch`"
+    )
 
 
 def server_for(
@@ -169,9 +189,9 @@ def _name_of(shelf: RunSource) -> str:
     return f"{type(shelf).__name__} {shelf!r} {Path.cwd()}"
 
 
-def serve(recorded: str | None, options: Options) -> None:
+def serve(recorded: str | None, other: str | None, options: Options) -> None:
     """Serve until Ctrl-C."""
-    shelf, page = shelf_of(recorded)
+    shelf, page = shelf_of(recorded, other)
     server = server_for(
         shelf,
         host=options.host,

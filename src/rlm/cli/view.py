@@ -16,6 +16,8 @@ Examples:
   rlm view logs/
   rlm view bench-results/
   rlm view --record
+  rlm view bench-results/ other-results/
+  rlm view answers.jsonl
   rlm view trace.jsonl --context report.txt
 
 \b
@@ -28,6 +30,7 @@ From elsewhere: ssh -L 3001:localhost:3001 HOST, then open that address here.
 @click.argument(
     "recorded", required=False, metavar="[LOG|DIR|RUN]", shell_complete=complete_recorded
 )
+@click.argument("other", required=False, metavar="[OTHER]")
 @click.option(
     "--port",
     default=DEFAULT_PORT,
@@ -65,13 +68,14 @@ From elsewhere: ssh -L 3001:localhost:3001 HOST, then open that address here.
     is_flag=True,
     help="Let every user of this machine in.",
 )
-def view(recorded: str | None, **given: Any) -> None:
+def view(recorded: str | None, other: str | None, **given: Any) -> None:
     """Show runs in a browser, live while they are in progress.
 
     RUN is the id of a run, the first or last part of it, or the word last. LOG is a file, DIR a
-    folder of files written by --log-dir or RLMLogger, or one of results of `rlm bench run`. Without
-    an argument, all recorded runs are shown.
+    folder of files written by --log-dir or RLMLogger, or one of results of `rlm bench run`; LOG may
+    also be the answers of `rlm batch`. Two folders of results, or two files of answers, are
+    compared. Without an argument, all recorded runs are shown.
     """
     from rlm.cli._viewing import Options, serve
 
-    serve(recorded, Options(**given))
+    serve(recorded, other, Options(**given))

@@ -325,6 +325,11 @@ class Answers:
 
     # -- finding -----------------------------------------------------------------------------
 
+    def started(self, run_id: str) -> RunStarted | None:
+        """Return how a run started; None if its record does not say."""
+        file = self._library.find(run_id)
+        return self._ends(file, run_id)[0] if run_id in file.forest().nodes else None
+
     def _found(self, run_id: str) -> tuple[RecordFile, list[str]]:
         file = self._library.find(run_id)
         forest = file.forest()

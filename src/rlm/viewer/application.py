@@ -17,12 +17,15 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from rlm.errors import ConfigError
 from rlm.records.judging import Judgments
 from rlm.viewer.access import HEADERS, ViewerAccess, error_response
+from rlm.viewer.acting import ActionRoutes, Actions
 from rlm.viewer.assets import STATIC, load_assets, page_with
 from rlm.viewer.contexts import Contexts
 from rlm.viewer.forking import MAX_EDIT_CHARS, Engines, Forks
 from rlm.viewer.library import Library, Threads
 from rlm.viewer.list_routes import ListRoutes
 from rlm.viewer.opened import MAX_FILE_BYTES, OpenedFiles
+from rlm.viewer.reading_routes import ReadingRoutes
+from rlm.viewer.results import ResultRoutes, Results
 from rlm.viewer.routes import LibraryView, RunRoutes
 from rlm.viewer.run_list import RunList
 from rlm.web.border import Border, sent_path
@@ -75,6 +78,7 @@ class ViewerApp:
         self._list = RunList(library, judgments, index)
         self._opened = OpenedFiles(contexts, self._threads)
         self._forks = Forks(library.archive, engines, self._threads)
+        self._results = Results(library)
         self._closing = asyncio.Event()
         self._app = Border(self._routed(), access.admit, error_response, HEADERS)
 
@@ -100,13 +104,21 @@ class ViewerApp:
     def _routed(self) -> ASGIApp:
         runs = RunRoutes(self._view_of, self._threads, self._closing)
         lists = ListRoutes(self._list_of, self._threads, self._closing)
+        reading = ReadingRoutes(self._view_of, self._threads, self._closing)
+        actions = Actions(self._forks, self._threads)
+        results = ResultRoutes(self._results, self._threads, self._closing)
+        acting = ActionRoutes(self._view_of, actions, self._threads, self._closing)
         router = Router(
             [
                 Route("/api/viewer", self._viewer),
                 *lists.below("/api"),
                 *lists.judging("/api"),
                 *runs.below("/api"),
-                *(self._opened_routes(runs, lists) if self._opens_files else ()),
+                *reading.below("/api"),
+                *acting.below("/api"),
+                *acting.changing(),
+                *results.below("/api"),
+                *(self._opened_routes(lists, runs, reading, acting) if self._opens_files else ()),
                 Route("/api/fork", self._fork, methods=["POST"]),
                 Route("/{path:path}", self._asset),
             ],
@@ -124,14 +136,15 @@ class ViewerApp:
 
         return routed
 
-    def _opened_routes(self, runs: RunRoutes, lists: ListRoutes) -> list[Route]:
+    def _opened_routes(
+        self, *shown: ListRoutes | RunRoutes | ReadingRoutes | ActionRoutes
+    ) -> list[Route]:
         return [
             Route("/api/opened", self._open_limits),
             Route("/api/opened", self._open, methods=["POST"]),
             Route(OPENED, self._close_opened, methods=["DELETE"]),
             Route(f"{OPENED}/viewer", self._opened_viewer),
-            *lists.below(OPENED),
-            *runs.below(OPENED),
+            *(route for each in shown for route in each.below(OPENED)),
         ]
 
     def _view_of(self, request: Request) -> LibraryView:
@@ -177,6 +190,7 @@ class ViewerApp:
                 **self._more_facts,
                 "can_judge": live and self._list.can_judge,
                 "can_search": live and self._list.can_search,
+                "has_results": live and self._results.exist,
             }
         )
 

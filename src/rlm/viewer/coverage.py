@@ -207,12 +207,13 @@ MAX_SOUGHT_CHARS = 2_000_000_000
 
 
 class Reader(Struct, frozen=True):
-    """The cell that printed a text, or the call it was passed to."""
+    """The cell that printed a text, the call it was passed to, or a run's first request."""
 
     run_id: str
     step: int
     kind: str
     call_id: str | None = None
+    cell: int | None = None
 
 
 class Reading(Struct, frozen=True):
@@ -237,7 +238,13 @@ class Coverage(Struct, kw_only=True):
                 for start, end, readers in self.spans
             ],
             "readers": [
-                {"run_id": r.run_id, "step": r.step, "kind": r.kind, "call_id": r.call_id}
+                {
+                    "run_id": r.run_id,
+                    "step": r.step,
+                    "kind": r.kind,
+                    "call_id": r.call_id,
+                    "cell": r.cell,
+                }
                 for r in self.readers
             ],
             "unread_percent": self.unread_percent,
@@ -367,7 +374,8 @@ class _Answered:
 
 def _of(event: Event) -> Iterator[Reading]:
     if isinstance(event, CellOutput):
-        yield Reading(Reader(event.run_id, event.step, "printed"), event.text)
+        reader = Reader(event.run_id, event.step, "printed", cell=event.cell)
+        yield Reading(reader, event.text)
     elif isinstance(event, CallStarted):
         yield Reading(Reader(event.run_id, event.step, "call", event.call_id), event.prompt)
     elif isinstance(event, ModelAsked) and event.message_count == len(event.new_messages):
@@ -375,5 +383,5 @@ def _of(event: Event) -> Iterator[Reading]:
         for message in event.new_messages:
             if message.role == "user":
                 yield Reading(
-                    Reader(event.run_id, event.step, "call"), display_text(message.content)
+                    Reader(event.run_id, event.step, "request"), display_text(message.content)
                 )

@@ -1,4 +1,4 @@
-"""Forks made from the page: the new run continues in this process and is watched like any other."""
+"""Runs that the page starts: forks, and recorded runs that continue, in the viewer's process."""
 
 import asyncio
 import logging
@@ -9,7 +9,7 @@ from rlm.errors import ConfigError, RLMError
 from rlm.records.journal import Archive, RunFacts, RunFile, fork
 from rlm.viewer.library import Busy, Threads, Unknown
 
-__all__ = ["Engines", "Forks"]
+__all__ = ["Engines", "Forks", "run_file"]
 
 MAX_RUNNING = 4
 MAX_EDIT_CHARS = 2_000_000
@@ -27,7 +27,7 @@ class Engines(Protocol):
 
 
 class Forks:
-    """The forks of one viewer. They end with it, and can be resumed."""
+    """The forked and resumed runs of one viewer. They end with it, and can be resumed."""
 
     def __init__(self, archive: Archive | None, engines: Engines | None, threads: Threads) -> None:
         self._archive = archive
@@ -42,30 +42,59 @@ class Forks:
             return "only journaled runs can be forked; start `rlm view` without a file, or with RUN"
         return None
 
+    @property
+    def archive(self) -> Archive | None:
+        """The journals that may be changed; None if the page may only look."""
+        return None if self._engines is None else self._archive
+
     async def start(self, run_id: str, step: int, edited: str | None) -> str:
         """Fork a run, continue the new one, and return its id."""
         if self._archive is None or self._engines is None:
             raise ConfigError(str(self.why_not))
         if edited is not None and len(edited) > MAX_EDIT_CHARS:
             raise ConfigError(f"a reply may have at most {MAX_EDIT_CHARS:,} characters")
-        if len(self._running) >= MAX_RUNNING:
-            raise Busy(f"{MAX_RUNNING} forked runs are in progress; wait for one of them")
+        self._check_room()
         facts, context = await self._threads.run(
             _made, self._archive, self._engines, run_id, step, edited
         )
-        task = asyncio.create_task(self._go_on(self._engines, facts, context))
+        self._begin(self._engines, facts, context)
+        return facts.run_id
+
+    async def resume(self, run_id: str) -> None:
+        """Continue a recorded run that has no answer yet."""
+        if self._archive is None or self._engines is None:
+            raise ConfigError(str(self.why_not))
+        self._check_room()
+        found = await self._threads.run(_recorded, self._archive, self._engines, run_id)
+        self._begin(self._engines, *found)
+
+    def why_not_resume(self, run: RunFile) -> str | None:
+        """Return why a run can't be continued here, or None. It blocks."""
+        if self._archive is None or self._engines is None:
+            return self.why_not
+        try:
+            _check_resumable(self._archive, self._engines, run)
+        except ConfigError as error:
+            return str(error)
+        return None
+
+    def _check_room(self) -> None:
+        if len(self._running) >= MAX_RUNNING:
+            raise Busy(f"{MAX_RUNNING} runs of this viewer are in progress; wait for one of them")
+
+    def _begin(self, engines: Engines, facts: RunFacts, context: StoredContext) -> None:
+        task = asyncio.create_task(self._go_on(engines, facts, context))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
-        return facts.run_id
 
     async def _go_on(self, engines: Engines, facts: RunFacts, context: StoredContext) -> None:
         try:
             await engines.go_on(facts, context)
         except RLMError as error:  # The page sees it in the run's own events.
-            _log.warning("run %s, forked in the viewer: %s", facts.run_id, error)
+            _log.warning("run %s, continued in the viewer: %s", facts.run_id, error)
 
     async def close(self) -> None:
-        """Cancel the forked runs that are in progress."""
+        """Cancel the runs that are in progress here."""
         running = list(self._running)
         for task in running:
             task.cancel()
@@ -76,17 +105,38 @@ def _made(
     archive: Archive, engines: Engines, run_id: str, step: int, edited: str | None
 ) -> tuple[RunFacts, StoredContext]:
     """Fork a run; mistakes are found before anything is created."""
-    run = _run_file(archive, run_id)
+    run = run_file(archive, run_id)
     facts = archive.facts(run)
     engines.check(facts)
     context = archive.context_of(facts)
     new = fork(archive, run, step, edited)
-    return archive.facts(_run_file(archive, new)), context
+    return archive.facts(run_file(archive, new)), context
 
 
-def _run_file(archive: Archive, run_id: str) -> RunFile:
-    """Return the journal of the run with this id."""
+def _recorded(archive: Archive, engines: Engines, run_id: str) -> tuple[RunFacts, StoredContext]:
+    """Return what it takes to continue a run."""
+    facts = _check_resumable(archive, engines, run_file(archive, run_id))
+    return facts, archive.context_of(facts)
+
+
+def _check_resumable(archive: Archive, engines: Engines, run: RunFile) -> RunFacts:
+    """Raise ConfigError if a run has an answer, is in progress, or can't continue here."""
+    run.check_writer()
+    facts = archive.facts(run)
+    if facts.run_id != run.run_id:
+        raise ConfigError("this journal is that of another run")
+    summary = archive.summary(run)
+    if summary.status == "running":
+        raise ConfigError("this run is in progress")
+    if archive.answered(run) is not None:
+        raise ConfigError("this run has its answer; fork it to try something else")
+    engines.check(facts)
+    return facts
+
+
+def run_file(archive: Archive, run_id: str) -> RunFile:
+    """Return the journal of a root run. Ids are looked up, never turned into paths."""
     for run in archive.places.listed():
         if run.run_id == run_id:
             return run
-    raise Unknown("only root runs with a journal here can be forked")
+    raise Unknown("only root runs with a journal here can be changed")

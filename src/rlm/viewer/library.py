@@ -30,6 +30,7 @@ __all__ = [
     "Threads",
     "TooLarge",
     "Unknown",
+    "WatchedSource",
 ]
 
 MAX_THREADS = 4
@@ -76,6 +77,13 @@ class NotedSource(Protocol):
     def notes_path(self) -> Path: ...
 
     def notes(self) -> Mapping[str, str]: ...
+
+
+@runtime_checkable
+class WatchedSource(Protocol):
+    """What a RunSource may offer besides: files beside the records whose changes are reported."""
+
+    def watched(self) -> list[Path]: ...
 
 
 class OneFile(Struct, frozen=True):
@@ -257,6 +265,8 @@ class Library:
         state |= {path: (stamp_of(path), False) for path in self.also_watched}
         if isinstance(self.source, NotedSource):
             state[self.source.notes_path] = (stamp_of(self.source.notes_path), False)
+        if isinstance(self.source, WatchedSource):
+            state |= {path: (stamp_of(path), False) for path in self.source.watched()}
         return state
 
     def notes(self) -> Mapping[str, str]:

@@ -16,10 +16,11 @@ from rlm.viewer.answers import Answers
 from rlm.viewer.contexts import Contexts
 from rlm.viewer.library import Library, Threads, Unknown
 from rlm.viewer.live import Live
+from rlm.viewer.run_answers import RunAnswers
 from rlm.web.events import EventStream, while_connected
 from rlm.web.responses import json_response
 
-__all__ = ["LibraryView", "RunRoutes"]
+__all__ = ["LibraryView", "RunRoutes", "number_of", "part_of_path", "run_id_of", "whole_number"]
 
 MAX_ID_CHARS = 500
 MAX_QUERY_CHARS = 1_000
@@ -35,7 +36,7 @@ class LibraryView:
 
     def __init__(self, library: Library, contexts: Contexts, threads: Threads) -> None:
         self.library = library
-        self.answers = Answers(library, contexts)
+        self.answers = RunAnswers(library, contexts)
         self.live = Live(library, threads)
 
 
@@ -84,38 +85,40 @@ class RunRoutes:
         return await self._answer(request, self._answers(request).runs)
 
     async def _run(self, request: Request) -> Response:
-        return await self._answer(request, self._answers(request).run, _run_id(request))
+        return await self._answer(request, self._answers(request).run, run_id_of(request))
 
     async def _step(self, request: Request) -> Response:
-        step = _whole_number(_part(request, "step"), "step")
-        offset, limit = _number(request, "offset", 0), _number(request, "limit", 500, MAX_EVENTS)
+        step = whole_number(part_of_path(request, "step"), "step")
+        offset = number_of(request, "offset", 0)
+        limit = number_of(request, "limit", 500, MAX_EVENTS)
         return await self._answer(
-            request, self._answers(request).step, _run_id(request), step, offset, limit
+            request, self._answers(request).step, run_id_of(request), step, offset, limit
         )
 
     async def _text(self, request: Request) -> Response:
-        number, field = _whole_number(_part(request, "index"), "index"), _part(request, "field")
+        number = whole_number(part_of_path(request, "index"), "index")
+        field = part_of_path(request, "field")
         if not _FIELD.fullmatch(field):
             raise Unknown("no event has such a field")
         return await self._answer(
-            request, self._answers(request).text, _run_id(request), number, field
+            request, self._answers(request).text, run_id_of(request), number, field
         )
 
     async def _calls(self, request: Request) -> Response:
-        limit = _number(request, "limit", MAX_CALLS, MAX_CALLS)
-        return await self._answer(request, self._answers(request).calls, _run_id(request), limit)
+        limit = number_of(request, "limit", MAX_CALLS, MAX_CALLS)
+        return await self._answer(request, self._answers(request).calls, run_id_of(request), limit)
 
     async def _usage(self, request: Request) -> Response:
-        return await self._answer(request, self._answers(request).usage, _run_id(request))
+        return await self._answer(request, self._answers(request).usage, run_id_of(request))
 
     async def _coverage(self, request: Request) -> Response:
-        return await self._answer(request, self._answers(request).coverage, _run_id(request))
+        return await self._answer(request, self._answers(request).coverage, run_id_of(request))
 
     async def _context(self, request: Request) -> Response:
-        start = _number(request, "start", 0)
-        end = min(_number(request, "end", start + 2_000), start + MAX_CONTEXT_CHARS)
+        start = number_of(request, "start", 0)
+        end = min(number_of(request, "end", start + 2_000), start + MAX_CONTEXT_CHARS)
         return await self._answer(
-            request, self._answers(request).context, _run_id(request), start, end
+            request, self._answers(request).context, run_id_of(request), start, end
         )
 
     async def _search(self, request: Request) -> Response:
@@ -123,10 +126,10 @@ class RunRoutes:
         query = request.query_params.get("q", "")
         if not query or len(query) > MAX_QUERY_CHARS:
             raise ConfigError(f"search for 1 to {MAX_QUERY_CHARS:,} characters")
-        limit, stop = _number(request, "limit", 200, MAX_HITS), threading.Event()
+        limit, stop = number_of(request, "limit", 200, MAX_HITS), threading.Event()
         try:
             return await self._answer(
-                request, self._answers(request).search, _run_id(request), query, limit, stop
+                request, self._answers(request).search, run_id_of(request), query, limit, stop
             )
         finally:
             stop.set()
@@ -138,7 +141,7 @@ class RunRoutes:
 
     async def _run_live(self, request: Request) -> EventStream:
         after = request.headers.get("last-event-id") or request.query_params.get("after", "")
-        return await self._view_of(request).live.run(_run_id(request), after, self._closing)
+        return await self._view_of(request).live.run(run_id_of(request), after, self._closing)
 
 
 def _stream(path: str, endpoint: Callable[[Request], Any]) -> Route:
@@ -148,26 +151,26 @@ def _stream(path: str, endpoint: Callable[[Request], Any]) -> Route:
     return route
 
 
-def _part(request: Request, name: str) -> str:
+def part_of_path(request: Request, name: str) -> str:
     """Return a decoded part of the path."""
     return unquote(request.path_params[name])
 
 
-def _run_id(request: Request) -> str:
-    run_id = _part(request, "run_id")
+def run_id_of(request: Request) -> str:
+    run_id = part_of_path(request, "run_id")
     if len(run_id) > MAX_ID_CHARS:
         raise Unknown("there is no such run here")
     return run_id
 
 
-def _number(request: Request, name: str, default: int, maximum: int | None = None) -> int:
+def number_of(request: Request, name: str, default: int, maximum: int | None = None) -> int:
     """Return a number of the query string, but never more than the maximum."""
     text = request.query_params.get(name)
-    number = default if text is None else _whole_number(text, name)
+    number = default if text is None else whole_number(text, name)
     return number if maximum is None else min(number, maximum)
 
 
-def _whole_number(text: str, name: str) -> int:
+def whole_number(text: str, name: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) <= 15):
         raise ConfigError(f"{name} must be a whole number, 0 or more")
     return int(text)

@@ -92,9 +92,11 @@ class Runner:
                 own_budget = budget.run(config.limits) if budget else Budget(config.limits)
                 if on_budget is not None:
                     on_budget(own_budget)
-                result = await self._run(
-                    task, session, record.run_id, record.journal, listening, config, own_budget
-                )
+                stop = partial(self.stop, record.run_id)
+                async with record.stoppable(stop):
+                    result = await self._run(
+                        task, session, record.run_id, record.journal, listening, config, own_budget
+                    )
                 record.keep(result)
             result = replace(result, journal_path=record.path)
         return result if kind is None else await with_typed_answer(result, kind)

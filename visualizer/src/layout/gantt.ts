@@ -14,7 +14,7 @@ export interface Gantt {
   readonly lanes: number
   readonly start: number
   readonly end: number
-  /** The most calls that were under way at once. */
+  /** The most calls that were in progress at once. */
   readonly most: number
 }
 
@@ -69,27 +69,47 @@ class Heap<T> {
   }
 }
 
+/** Bars of one kind are below each other; those that call models share a band, for they are the work itself. */
+const BANDS: Readonly<Record<CallRow['kind'], number>> = { step: 0, request: 1, cell: 2, operator: 3, run: 4, llm: 5, rlm: 5, tool: 5 }
+const CALLS_BAND = 5
+
+class Band {
+  private readonly busy = new Heap<{ end: number; lane: number }>((a, b) => a.end < b.end)
+  private readonly free = new Heap<number>((a, b) => a < b)
+  most = 0
+  count = 0
+
+  place(start: number, end: number): number {
+    while (this.busy.first && this.busy.first.end <= start) this.free.push(this.busy.pop()!.lane)
+    const lane = this.free.pop() ?? this.count++
+    this.busy.push({ end, lane })
+    this.most = Math.max(this.most, this.busy.size)
+    return lane
+  }
+}
+
 /** `now` ends the calls that have not ended; `whole` is the time of the run around them. */
 export function gantt(calls: readonly CallRow[], now: number, whole?: { readonly start: number; readonly end: number }): Gantt {
-  const sorted = calls.filter((call) => Number.isFinite(call.start)).sort((a, b) => a.start - b.start)
-  const busy = new Heap<{ end: number; lane: number }>((a, b) => a.end < b.end)
-  const free = new Heap<number>((a, b) => a < b)
-  const bars: Bar[] = []
-  let lanes = 0
-  let most = 0
+  const sorted = calls.filter((call) => Number.isFinite(call.start)).sort((a, b) => a.start - b.start || BANDS[a.kind] - BANDS[b.kind])
+  const bands = Array.from({ length: CALLS_BAND + 1 }, () => new Band())
+  const placed: { call: CallRow; band: number; lane: number; start: number; end: number }[] = []
   let end = 0
   for (const call of sorted) {
     const stop = Math.max(call.start, call.end ?? now)
-    while (busy.first && busy.first.end <= call.start) free.push(busy.pop()!.lane)
-    const lane = free.pop() ?? lanes++
-    busy.push({ end: stop, lane })
-    most = Math.max(most, busy.size)
+    const band = BANDS[call.kind] ?? CALLS_BAND
+    placed.push({ call, band, lane: bands[band]!.place(call.start, stop), start: call.start, end: stop })
     end = Math.max(end, stop)
-    bars.push({ call, lane, start: call.start, end: stop })
   }
+  const above: number[] = []
+  let lanes = 0
+  for (const band of bands) {
+    above.push(lanes)
+    lanes += band.count
+  }
+  const bars = placed.map(({ band, lane, ...bar }) => ({ ...bar, lane: above[band]! + lane }))
   const first = sorted[0]?.start ?? 0
   const start = whole && whole.start > 0 ? Math.min(first, whole.start) : first
-  return { bars, lanes, start, end: Math.max(end, start, whole?.end ?? 0), most }
+  return { bars, lanes, start, end: Math.max(end, start, whole?.end ?? 0), most: bands[CALLS_BAND]!.most }
 }
 
 export interface View {

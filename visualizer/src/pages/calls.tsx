@@ -1,4 +1,4 @@
-/** All calls of a tree over time: a chart to zoom into, and the same calls as a list. */
+/** A tree of runs over time: its steps, requests, cells, operators and calls, as a chart to zoom into and as a list. */
 
 import type { JSX } from 'preact'
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks'
@@ -19,19 +19,42 @@ import { colours } from '../state/theme'
 import { count, dollars, plural, seconds, short } from '../text/format'
 import { oneLine } from '../text/hostile'
 
+const KINDS = ['step', 'request', 'cell', 'operator', 'llm', 'rlm', 'tool', 'run'] as const
+const KIND_NOTES: Readonly<Record<string, string>> = {
+  request: ' by a run itself',
+  rlm: ' (slanted lines)',
+  run: ' without a call',
+  tool: ' (upright lines)',
+}
 const MAX_HEIGHT = 420
 const ROW_HEIGHT = 30
 const LIVE_MS = 1_500
+type Kind = CallRow['kind']
+const KIND_PLURALS: Readonly<Record<Kind, string>> = {
+  step: 'steps',
+  request: 'requests',
+  cell: 'cells',
+  operator: 'operators',
+  llm: 'model calls',
+  rlm: 'child runs',
+  tool: 'tools',
+  run: 'other runs',
+}
+
+function isCall(call: CallRow): boolean {
+  return call.kind === 'llm' || call.kind === 'rlm' || call.kind === 'tool'
+}
 
 export function addressOf(call: CallRow): string {
-  return to.step(call.run_id, call.step, call.kind === 'request' ? null : call.call_id)
+  if (call.kind === 'run') return to.run(call.run_id)
+  return to.step(call.run_id, call.step, isCall(call) ? call.call_id : null)
 }
 
 /** One call in a sentence, for the tooltip and for screen readers. */
 function sentence(call: CallRow, start: number): string {
   const parts = [
-    `${KIND_WORDS[call.kind]} ${oneLine(call.model, 40)}`,
-    `step ${call.step}, depth ${call.depth}`,
+    call.kind === 'step' || call.kind === 'cell' ? oneLine(call.model, 40) : `${KIND_WORDS[call.kind]} ${oneLine(call.model, 40)}`,
+    `${call.step ? `step ${call.step}, ` : ''}depth ${call.depth}`,
     `at ${seconds(call.start - start)}`,
     call.end === null ? 'in progress' : `took ${seconds(call.end - call.start)}`,
     call.tokens ? `${count(call.tokens)} tokens` : '',
@@ -43,15 +66,30 @@ function sentence(call: CallRow, start: number): string {
   return parts.filter(Boolean).join(', ')
 }
 
-function Legend({ by, depths }: { by: 'kind' | 'depth'; depths: readonly number[] }): JSX.Element {
+/** What is shown. Kinds that the run does not have are not offered. */
+function Kinds({ there, hidden, toggle }: { there: ReadonlySet<Kind>; hidden: ReadonlySet<Kind>; toggle: (kind: Kind) => void }): JSX.Element {
+  return (
+    <fieldset class="kinds">
+      <legend class="hidden">Show</legend>
+      {KINDS.filter((kind) => there.has(kind)).map((kind) => (
+        <label key={kind}>
+          <input type="checkbox" checked={!hidden.has(kind)} onChange={() => toggle(kind)} />
+          {KIND_PLURALS[kind]}
+        </label>
+      ))}
+    </fieldset>
+  )
+}
+
+function Legend({ by, depths, there }: { by: 'kind' | 'depth'; depths: readonly number[]; there: ReadonlySet<Kind> }): JSX.Element {
   return (
     <ul class="legend" aria-label="Legend">
       {by === 'kind'
-        ? (['request', 'llm', 'rlm', 'tool'] as const).map((kind) => (
+        ? KINDS.filter((kind) => there.has(kind)).map((kind) => (
             <li key={kind}>
               <span class={`swatch swatch-${kind}`} aria-hidden="true" />
               {KIND_WORDS[kind]}
-              <span class="faint">{{ request: ' by a run itself', llm: ' (plain)', rlm: ' (slanted lines)', tool: ' (upright lines)' }[kind]}</span>
+              <span class="faint">{KIND_NOTES[kind] ?? ''}</span>
             </li>
           ))
         : depths.slice(0, 8).map((depth) => (
@@ -167,7 +205,7 @@ function Chart({ gantt, by, chosen, choose, view, setView }: ChartProps): JSX.El
         data-keys=""
         role="application"
         aria-roledescription="chart"
-        aria-label={`Calls over time. Left and right move between calls, plus and minus zoom, Enter opens a call. ${active ? sentence(active.call, gantt.start) : ''}`}
+        aria-label={`Timeline. Left and right move between bars, plus and minus zoom, Enter opens one. ${active ? sentence(active.call, gantt.start) : ''}`}
         onKeyDown={pressed}
         onScroll={(event) => setScroll(event.currentTarget.scrollTop)}
         onMouseMove={(event) => {
@@ -211,7 +249,13 @@ function Chosen({ call, start }: { call: CallRow; start: number }): JSX.Element 
         <span class="faint"> · {sentence(call, start)}</span>
       </p>
       <p>
-        <Line text={call.prompt} most={200} empty="(no prompt)" /> <span class="faint">→</span> <Line text={call.error ?? call.reply} most={200} empty="(nothing yet)" />
+        <Line text={call.prompt} most={200} empty="(no prompt)" />
+        {(call.end === null || call.error !== null || call.reply !== '' || isCall(call)) && (
+          <>
+            {' '}
+            <span class="faint">→</span> <Line text={call.error ?? call.reply} most={200} empty={call.end === null ? '(nothing yet)' : '(empty)'} />
+          </>
+        )}
       </p>
     </div>
   )
@@ -223,11 +267,11 @@ function CallTable({ gantt, chosen, choose }: { gantt: Gantt; chosen: number; ch
   return (
     <Windowed
       class="call-table"
-      label="The same calls as a list. Up and down select a call, Enter opens it"
+      label="The same as a list. Up and down select a row, Enter opens it"
       count={bars.length}
       rowHeight={ROW_HEIGHT}
       active={chosen}
-      activeId={chosen >= 0 ? `bar-${chosen}` : undefined}
+      idOf={(at) => `bar-${at}`}
       onKeyDown={(event) => {
         const next = { ArrowDown: chosen + 1, ArrowUp: chosen - 1, Home: 0, End: bars.length - 1 }[event.key]
         if (next !== undefined) choose(Math.max(0, Math.min(bars.length - 1, next)))
@@ -239,11 +283,11 @@ function CallTable({ gantt, chosen, choose }: { gantt: Gantt; chosen: number; ch
       row={(at) => {
         const { call } = bars[at]!
         return (
-          <div id={`bar-${at}`} class={`call-row table ${at === chosen ? 'active' : ''}`} onClick={() => choose(at)}>
+          <div class={`call-row table ${at === chosen ? 'active' : ''}`} onClick={() => choose(at)} onDblClick={() => go(addressOf(call))}>
             <span class={`kind kind-${call.kind}`}>{KIND_WORDS[call.kind]}</span>
-            <a class="texts" href={addressOf(call)} tabIndex={-1}>
+            <span class="texts">
               <Line text={call.prompt} most={140} empty={call.call_id} />
-            </a>
+            </span>
             {!narrow && <CallFlags call={call} />}
             {!narrow && <span class="number">depth {call.depth}</span>}
             {!narrow && <span class="number">{call.tokens ? `${short(call.tokens)} tok` : ''}</span>}
@@ -257,7 +301,7 @@ function CallTable({ gantt, chosen, choose }: { gantt: Gantt; chosen: number; ch
 }
 
 export function CallsBody({ runId }: { runId: string }): JSX.Element {
-  const { value, error, again } = useAsked(() => theSource().calls(runId), `calls ${sourceNumber.value} ${runId}`)
+  const { value, error, again } = useAsked(() => theSource().timeline(runId), `timeline ${sourceNumber.value} ${runId}`)
   const [by, setBy] = useState<'kind' | 'depth'>('kind')
   const [chosen, setChosen] = useState(-1)
   const [zoom, setZoom] = useState<View | null>(null)
@@ -270,21 +314,27 @@ export function CallsBody({ runId }: { runId: string }): JSX.Element {
       live.listeners.delete(heard)
     }
   }, [runId])
-  const gantt = useMemo(() => {
-    const all = [...(value?.requests ?? []), ...(value?.calls ?? [])]
-    return laidOut(all, latest(all), value ?? undefined)
-  }, [value])
+  const [hidden, setHidden] = useState<ReadonlySet<Kind>>(new Set())
+  const all = useMemo(() => [...(value?.spans ?? []), ...(value?.requests ?? []), ...(value?.calls ?? [])], [value])
+  const there = useMemo(() => new Set(all.map((row) => row.kind)), [all])
+  const gantt = useMemo(() => laidOut(all.filter((row) => !hidden.has(row.kind)), latest(all), value ?? undefined), [all, hidden])
+  const toggle = (kind: Kind): void => {
+    const next = new Set(hidden)
+    if (!next.delete(kind)) next.add(kind)
+    setChosen(-1)
+    setHidden(next)
+  }
   const depths = useMemo(() => [...new Set(gantt.bars.map((bar) => bar.call.depth))].sort((a, b) => a - b), [gantt])
-  if (!value) return <Waiting error={error} what="Loading calls" />
-  if (!gantt.bars.length) return <p class="empty">This run has not sent any requests yet.</p>
+  if (!value) return <Waiting error={error} what="Loading the timeline" />
+  if (!all.length) return <p class="empty">This run has not done anything yet.</p>
   const whole = { from: gantt.start, to: Math.max(gantt.end, gantt.start + 1e-3) }
   const view = zoom ?? whole
   const middle = (view.from + view.to) / 2
-  const failed = gantt.bars.filter(({ call }) => call.error !== null).length
+  const failed = [...value.calls, ...value.requests].filter((call) => call.error !== null).length
   return (
     <div class="calls-page">
       <div class="bar">
-        <h2>Calls over time</h2>
+        <h2>Timeline</h2>
         <span class="faint">
           {plural(value.requests.length, 'request')} by the runs themselves, {plural(value.total, 'call')}
           {value.total > value.calls.length ? `, the first ${count(value.calls.length)} are shown` : ''}, at most {count(gantt.most)} at once
@@ -310,8 +360,9 @@ export function CallsBody({ runId }: { runId: string }): JSX.Element {
           </select>
         </label>
       </div>
+      <Kinds there={there} hidden={hidden} toggle={toggle} />
       <Chart gantt={gantt} by={by} chosen={chosen} choose={setChosen} view={view} setView={setZoom} />
-      <Legend by={by} depths={depths} />
+      <Legend by={by} depths={depths} there={there} />
       {gantt.bars[chosen] && <Chosen call={gantt.bars[chosen].call} start={gantt.start} />}
       <CallTable gantt={gantt} chosen={chosen} choose={setChosen} />
     </div>

@@ -8,7 +8,6 @@ import { Line, Words } from '../parts/words'
 import { sourceNumber, theSource } from '../state/app'
 import { useAsked } from '../state/asked'
 import { to } from '../state/route'
-import { StepModel } from '../state/step'
 import { diff, folded } from '../text/diff'
 import { count, dollars, moment, seconds } from '../text/format'
 import { cut } from '../text/hostile'
@@ -16,7 +15,6 @@ import { cut } from '../text/hostile'
 const MAX_CHARS = 60_000
 const MAX_LINES = 1_500
 const STEPS_AT_ONCE = 20
-const STEP_EVENTS = 500
 const SIGN = { same: ' ', removed: '−', added: '+' } as const
 
 export function Diff({ one, other, label }: { one: string; other: string; label: string }): JSX.Element {
@@ -42,18 +40,11 @@ export function Diff({ one, other, label }: { one: string; other: string; label:
   )
 }
 
-async function codeOf(runId: string, step: number): Promise<string> {
-  const page = await theSource().step(runId, step, 0, STEP_EVENTS)
-  const model = new StepModel()
-  for (const event of page.events) model.add(event)
-  return [...model.cells.values()].map((cell) => cell.started?.code ?? '').join('\n\n')
-}
-
 function StepDiff({ one, other, step }: { one: RunPage; other: RunPage; step: number }): JSX.Element {
   const [chosen, setChosen] = useState<boolean | null>(null)
   const has = (page: RunPage): boolean => page.steps.some((each) => each.step === step)
   const { value, error } = useAsked(
-    () => Promise.all([one, other].map((page) => (has(page) ? codeOf(page.run.run_id, step) : ''))),
+    () => Promise.all([one, other].map((page) => (has(page) ? theSource().code(page.run.run_id, step) : ''))),
     `code ${one.run.run_id} ${other.run.run_id} ${step}`,
   )
   const open = opensByItself(value, chosen)

@@ -125,11 +125,17 @@ function ContextMap({ coverage, chosen, choose }: MapProps): JSX.Element {
   )
 }
 
-function ReaderLink({ reader, root }: { reader: Reader; root: string }): JSX.Element {
+/** How a reader came to the text. */
+export function readingWords(reader: Reader): string {
+  if (reader.kind === 'printed') return `printed by ${reader.cell === null ? 'a cell' : `cell ${reader.cell}`}`
+  return reader.kind === 'call' ? 'sent to a call' : 'sent in the first request of the run'
+}
+
+export function ReaderLink({ reader, root }: { reader: Reader; root: string }): JSX.Element {
   const where = reader.run_id === root ? '' : `child run ${oneLine(reader.run_id.slice(-10))}, `
   return (
     <a href={to.step(reader.run_id, reader.step, reader.call_id)}>
-      {where}step {reader.step}: {reader.kind === 'printed' ? 'printed by a cell' : 'passed to a call'}
+      {where}step {reader.step}: {readingWords(reader)}
     </a>
   )
 }

@@ -50,7 +50,7 @@ function Overview({ page }: { page: Page }): JSX.Element {
       <section class="answer">
         <h2>{run.stop_reason === 'passages' ? 'Passages, not an answer' : 'Answer'}</h2>
         <Answer page={page} />
-        <Citations ended={ended} />
+        <Citations runId={run.run_id} ended={ended} />
         {(ended?.error ?? run.error) && (
           <p class="problem">
             <Words text={ended?.error ?? run.error ?? ''} />
@@ -94,7 +94,7 @@ function Overview({ page }: { page: Page }): JSX.Element {
         {context.bytes > 0 && (
           <p class="faint">
             {oneLine(context.kind, 40)}, {bytes(context.bytes)}
-            {context.available ? <> · <a href={to.coverage(run.run_id)}>what was read</a></> : ' · its text is not available'}
+            {context.available ? <> · <a href={to.context(run.run_id)}>read it</a> · <a href={to.coverage(run.run_id)}>what was read</a></> : ' · its text is not available'}
           </p>
         )}
       </section>

@@ -3,6 +3,7 @@
 import type { JSX } from 'preact'
 import { useRef } from 'preact/hooks'
 import type { RunPage } from '../contract'
+import { acting, ActionsButton } from '../parts/actions'
 import { Status, Waiting } from '../parts/small'
 import { Line } from '../parts/words'
 import { connection } from '../state/app'
@@ -12,12 +13,13 @@ import { go, type Route, to } from '../state/route'
 import { dollars, plural, seconds, short } from '../text/format'
 import { oneLine, visible } from '../text/hostile'
 import { CallsBody } from './calls'
+import { ContextBody } from './context'
 import { CoverageBody } from './coverage'
 import { RunBody } from './run'
 import { SearchBody } from './search'
 import { UsageBody } from './usage'
 
-type RunRoute = Exclude<Route, { page: 'list' | 'find' | 'compare' }>
+type RunRoute = Exclude<Route, { page: 'list' | 'find' | 'compare' | 'results' }>
 
 function Path({ page }: { page: RunPage }): JSX.Element {
   const byId = new Map(page.tree.map((run) => [run.run_id, run]))
@@ -77,11 +79,14 @@ function Head({ page, route }: { page: RunPage; route: RunRoute }): JSX.Element 
     'g c': () => go(to.calls(run.run_id)),
     'g u': () => go(to.coverage(run.run_id)),
     'g s': () => go(to.usage(run.run_id)),
+    'g x': () => go(to.context(run.run_id)),
+    a: () => (acting.value = run),
   })
   const tabs = [
     ['run', to.run(run.run_id), 'Steps'],
-    ['calls', to.calls(run.run_id), 'Calls'],
+    ['calls', to.calls(run.run_id), 'Timeline'],
     ['usage', to.usage(run.run_id), 'Tokens and cost'],
+    ['context', to.context(run.run_id), 'Context'],
     ['coverage', to.coverage(run.run_id), 'Coverage'],
   ] as const
   return (
@@ -92,6 +97,7 @@ function Head({ page, route }: { page: RunPage; route: RunRoute }): JSX.Element 
           <Line text={run.query} most={400} empty={run.run_id} />
         </h1>
         <Live page={page} />
+        <ActionsButton run={run} />
       </div>
       <p class="run-facts">
         <Status run={run} />
@@ -141,6 +147,8 @@ function Body({ page, route }: { page: RunPage; route: RunRoute }): JSX.Element 
       return <UsageBody key={runId} runId={runId} />
     case 'coverage':
       return <CoverageBody key={runId} runId={runId} />
+    case 'context':
+      return <ContextBody key={runId} runId={runId} place={route.place} />
     case 'search':
       return <SearchBody key={runId} runId={runId} words={route.words} />
   }

@@ -1,10 +1,11 @@
-/** Tokens and cost over time, by depth. */
+/** Tokens and cost: over time by depth, and by model, depth and step. */
 
 import type { JSX } from 'preact'
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks'
 import { area, lastBefore, type Stack, stacked } from '../layout/usage'
 import { depthName } from '../parts/colour'
 import { Waiting } from '../parts/small'
+import { UsageTables } from '../parts/usagetables'
 import { useWidth } from '../parts/size'
 import { sourceNumber, theSource } from '../state/app'
 import { throttled, useAsked } from '../state/asked'
@@ -151,6 +152,7 @@ export function UsageBody({ runId }: { runId: string }): JSX.Element {
       ) : (
         <p class="faint">The cost is unknown: there are no prices for these models.</p>
       )}
+      <UsageTables runId={runId} usage={value} />
     </div>
   )
 }

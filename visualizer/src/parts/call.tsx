@@ -188,13 +188,12 @@ export function CallRows({ runId, calls, opened, version }: CallRowsProps): JSX.
           count={calls.length}
           rowHeight={ROW_HEIGHT}
           active={at}
-          activeId={at >= 0 ? `call-${calls[at]?.id}` : undefined}
+          idOf={(number) => `call-${calls[number]?.id}`}
           onKeyDown={pressed}
           row={(number) => {
             const each = calls[number]!
             return (
               <div
-                id={`call-${each.id}`}
                 class={`call-row ${number === at ? 'active' : ''} ${each.error !== null ? 'failed' : ''}`}
                 aria-current={number === at && isOpen}
                 onClick={() => show(number)}

@@ -3,6 +3,7 @@
 import type { JSX } from 'preact'
 import type { Citation, RunEnded } from '../events'
 import { count } from '../text/format'
+import { to } from '../state/route'
 import { Words } from './words'
 
 const MAX_CHARS = 400
@@ -32,7 +33,7 @@ export function remarkOf(ended: Pick<RunEnded, 'unsupported_quotes' | 'omitted_c
   return parts.filter(Boolean).join(', ')
 }
 
-export function Citations({ ended }: { ended: RunEnded | null }): JSX.Element | null {
+export function Citations({ runId, ended }: { runId: string; ended: RunEnded | null }): JSX.Element | null {
   const citations = Array.isArray(ended?.citations) ? ended.citations : []
   const remark = ended ? remarkOf(ended) : ''
   if (citations.length === 0 && !remark) return null
@@ -40,11 +41,13 @@ export function Citations({ ended }: { ended: RunEnded | null }): JSX.Element | 
     <div class="citations">
       {citations.length > 0 && (
         <ol aria-label="Citations">
-          {citations.map((citation) => (
+          {citations.map((citation, number) => (
             <li key={`${citation.file} ${citation.start} ${citation.end}`}>
-              <strong>
-                <Words text={labelOf(citation)} />
-              </strong>{' '}
+              <a href={to.context(runId, { citation: number })} title="Open in the context">
+                <strong>
+                  <Words text={labelOf(citation)} />
+                </strong>
+              </a>{' '}
               “<Words text={excerptOf(citation)} />”
             </li>
           ))}

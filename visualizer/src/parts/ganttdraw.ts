@@ -20,7 +20,7 @@ export interface Picture {
 }
 
 const NAMES = [
-  '--text', '--faint', '--line', '--surface', '--error', '--focus', '--on-bar', '--kind-llm', '--kind-rlm', '--kind-tool', '--kind-request',
+  '--text', '--faint', '--line', '--surface', '--error', '--focus', '--on-bar', '--kind-llm', '--kind-rlm', '--kind-tool', '--kind-request', '--kind-step', '--kind-cell', '--kind-operator', '--kind-run',
   '--depth-0', '--depth-1', '--depth-2', '--depth-3', '--depth-4', '--depth-5',
 ] as const
 
@@ -96,6 +96,10 @@ function bars(context: CanvasRenderingContext2D, picture: Picture, colours: Colo
   const hatches = {
     llm: null,
     request: null,
+    step: null,
+    cell: null,
+    operator: null,
+    run: hatch(context, colours['--surface'], 'slanted'),
     rlm: hatch(context, colours['--surface'], 'slanted'),
     tool: hatch(context, colours['--surface'], 'upright'),
   }

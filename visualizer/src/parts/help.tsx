@@ -8,8 +8,10 @@ export const helping = signal(false)
 
 const KEYS: readonly (readonly [string, readonly (readonly [string, string])[]])[] = [
   ['Everywhere', [['?', 'show this list'], ['/', 'search the run, or filter the list'], ['g l', 'list of runs'], ['Esc', 'leave a field or the step']]],
-  ['A run', [['j k ↓ ↑', 'next and previous step'], ['o Enter', 'open'], ['t', 'tree of runs; then use the arrow keys'], ['f', 'follow the newest step'], ['g r', 'steps'], ['g c', 'calls over time'], ['g s', 'tokens and cost'], ['g u', 'coverage: what was never read']]],
+  ['A run', [['j k ↓ ↑', 'next and previous step'], ['o Enter', 'open'], ['t', 'tree of runs; then use the arrow keys'], ['f', 'follow the newest step'], ['g r', 'steps'], ['g c', 'timeline'], ['g x', 'context: text and who read it'], ['a', 'actions: stop, resume, delete, export, copy'], ['g s', 'tokens and cost'], ['g u', 'coverage: what was never read']]],
   ['The list', [['j k ↓ ↑', 'next and previous run'], ['o Enter', 'open'], ['Enter', 'in the field: search the texts of all runs'], ['x', 'select for comparison'], ['c', 'compare the two selected runs']]],
+  ['The context', [['s', 'find words'], ['n p', 'next and previous place'], [':', 'jump to a line']]],
+  ['Results', [['j k', 'next and previous sample'], ['o', 'open its run']]],
   ['Charts and maps', [['← →', 'move between calls, or through the map'], ['+ − 0', 'zoom in, zoom out, show all'], ['⇧← ⇧→', 'move in time'], ['Enter', 'open the call']]],
 ]
 

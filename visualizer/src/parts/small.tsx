@@ -65,4 +65,13 @@ export function Waiting({ error, what }: { error: string | null; what: string })
   )
 }
 
-export const KIND_WORDS = { llm: 'model', rlm: 'child run', tool: 'tool', request: 'request' } as const
+export const KIND_WORDS = {
+  step: 'step',
+  request: 'request',
+  cell: 'cell',
+  operator: 'operator',
+  llm: 'model',
+  rlm: 'child run',
+  tool: 'tool',
+  run: 'run',
+} as const

@@ -14,6 +14,8 @@ export interface WindowedProps {
   readonly role?: 'tree' | 'list' | 'table' | 'rowgroup'
   /** Kept in view when it changes. */
   readonly active?: number
+  /** Ids of rows of which one is active: the list is then one to select from. */
+  readonly idOf?: (at: number) => string
   readonly activeId?: string | undefined
   readonly onKeyDown?: ((event: KeyboardEvent) => void) | undefined
   readonly focusable?: boolean
@@ -57,7 +59,16 @@ export function Windowed(props: WindowedProps): JSX.Element {
   const rows: JSX.Element[] = []
   for (let at = first; at < last; at += 1) {
     rows.push(
-      <div key={at} class="row-place" style={{ height: `${rowHeight}px`, transform: `translateY(${at * rowHeight}px)` }} role={props.role === undefined ? 'listitem' : 'presentation'}>
+      <div
+        key={at}
+        id={props.idOf?.(at)}
+        class="row-place"
+        style={{ height: `${rowHeight}px`, transform: `translateY(${at * rowHeight}px)` }}
+        role={props.role !== undefined ? 'presentation' : props.idOf ? 'option' : 'listitem'}
+        aria-selected={props.idOf ? at === active : undefined}
+        aria-posinset={props.idOf ? at + 1 : undefined}
+        aria-setsize={props.idOf ? count : undefined}
+      >
         {props.row(at)}
       </div>,
     )
@@ -66,10 +77,10 @@ export function Windowed(props: WindowedProps): JSX.Element {
     <div
       ref={box}
       class={`windowed ${props.class ?? ''}`}
-      role={props.role ?? 'list'}
+      role={props.role ?? (props.idOf && count > 0 ? 'listbox' : 'list')}
       aria-label={props.label}
       aria-rowcount={props.role === 'table' ? count : undefined}
-      aria-activedescendant={props.activeId}
+      aria-activedescendant={props.idOf && active !== undefined && active >= 0 ? props.idOf(active) : props.activeId}
       tabIndex={props.focusable === false ? undefined : 0}
       data-keys={props.onKeyDown ? '' : undefined}
       onKeyDown={props.onKeyDown}

@@ -2,11 +2,20 @@
 
 import { signal } from '@preact/signals'
 
+/** A place of the context: a character (and the end of what is meant there), or a citation; else its beginning. */
+export interface ContextPlace {
+  readonly at: number | null
+  readonly end: number | null
+  readonly citation: number | null
+}
+
 export type Route =
   | { readonly page: 'list'; readonly options: string }
   | { readonly page: 'find'; readonly options: string }
   | { readonly page: 'run'; readonly runId: string; readonly step: number | null; readonly call: string | null }
   | { readonly page: 'calls' | 'usage' | 'coverage'; readonly runId: string }
+  | { readonly page: 'context'; readonly runId: string; readonly place: ContextPlace }
+  | { readonly page: 'results'; readonly filter: Readonly<Record<string, string>> }
   | { readonly page: 'search'; readonly runId: string; readonly words: string }
   | { readonly page: 'compare'; readonly one: string; readonly other: string }
 
@@ -18,14 +27,23 @@ function decoded(part: string | undefined): string {
   }
 }
 
+function numberOf(text: string | null): number | null {
+  return text !== null && /^\d{1,15}$/.test(text) ? Number(text) : null
+}
+
 export function parse(hash: string): Route {
   const [path = '', query = ''] = hash.replace(/^#\/?/, '').split('?', 2)
   const [head, ...rest] = path.split('/')
   const [first, second, third] = rest.map(decoded)
   const options = new URLSearchParams(query)
+  if (head === 'results') return { page: 'results', filter: Object.fromEntries(options) }
   if (head === 'compare' && first && second) return { page: 'compare', one: first, other: second }
   if (head !== 'run' || !first) return { page: head === 'find' ? 'find' : 'list', options: query }
   if (second === 'calls' || second === 'usage' || second === 'coverage') return { page: second, runId: first }
+  if (second === 'context') {
+    const [at, end, citation] = ['at', 'end', 'citation'].map((name) => numberOf(options.get(name)))
+    return { page: 'context', runId: first, place: { at: at ?? null, end: end ?? null, citation: citation ?? null } }
+  }
   if (second === 'search') return { page: 'search', runId: first, words: options.get('q') ?? '' }
   const step = second === 'step' && /^\d{1,9}$/.test(third ?? '') ? Number(third) : null
   return { page: 'run', runId: first, step, call: options.get('call') }
@@ -44,6 +62,14 @@ export const to = {
   calls: (runId: string): string => `#/run/${encode(runId)}/calls`,
   usage: (runId: string): string => `#/run/${encode(runId)}/usage`,
   coverage: (runId: string): string => `#/run/${encode(runId)}/coverage`,
+  context: (runId: string, place: Partial<ContextPlace> = {}): string => {
+    const given = Object.entries(place).filter(([, value]) => value !== null && value !== undefined)
+    return `#/run/${encode(runId)}/context${given.length ? `?${given.map(([name, value]) => `${name}=${value}`).join('&')}` : ''}`
+  },
+  results: (filter: Readonly<Record<string, string>> = {}): string => {
+    const query = new URLSearchParams(Object.entries(filter).filter(([, value]) => value)).toString()
+    return `#/results${query ? `?${query}` : ''}`
+  },
   search: (runId: string, words: string): string => `#/run/${encode(runId)}/search?q=${encode(words)}`,
   compare: (one: string, other: string): string => `#/compare/${encode(one)}/${encode(other)}`,
 }

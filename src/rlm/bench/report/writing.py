@@ -21,6 +21,7 @@ __all__ = [
     "Published",
     "figures",
     "interval",
+    "last_of",
     "pooled_task",
     "summarise",
     "write_report",
@@ -175,7 +176,7 @@ HOLLOW = (
 def write_report(folders: Sequence[Path], out: Path) -> Path:
     """Read results, write `report.md` and its charts into `out`, and return the report's path."""
     settings = {folder: read_settings(folder) for folder in folders}
-    outcomes = [each for folder in folders for each in _last_of(folder)]
+    outcomes = [each for folder in folders for each in last_of(folder)]
     if not outcomes:
         raise ConfigError(f"{folders[0]} has no results yet: rlm bench run writes them")
     out.mkdir(parents=True, exist_ok=True)
@@ -187,7 +188,7 @@ def write_report(folders: Sequence[Path], out: Path) -> Path:
     return out / REPORT
 
 
-def _last_of(folder: Path) -> list[Outcome]:
+def last_of(folder: Path) -> list[Outcome]:
     """Return the last outcome of each trial."""
     return list({each.key: each for each in read_outcomes(folder)}.values())
 

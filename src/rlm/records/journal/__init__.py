@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rlm.records.journal.journal import Journal, events_after, events_of, long_results
     from rlm.records.journal.keeping import Record, journaled_run
     from rlm.records.journal.places import Places, RunFile
+    from rlm.records.journal.stopping import request_stop, stop_requests
 
 __all__ = [
     "Archive",
@@ -34,6 +35,8 @@ __all__ = [
     "fork",
     "journaled_run",
     "long_results",
+    "request_stop",
+    "stop_requests",
 ]
 
 __getattr__, __dir__ = on_demand(
@@ -55,5 +58,7 @@ __getattr__, __dir__ = on_demand(
         "fork": "archive",
         "journaled_run": "keeping",
         "long_results": "journal",
+        "request_stop": "stopping",
+        "stop_requests": "stopping",
     },
 )

@@ -1,7 +1,7 @@
 """One run with its journal from beginning to end; without a journal, just the run."""
 
 import time
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,6 +44,17 @@ class Record:
     def path(self) -> str | None:
         """The file of the journal."""
         return None if self.journal is None else str(self.journal.path)
+
+    @asynccontextmanager
+    async def stoppable(self, stop: Callable[[], None]) -> AsyncGenerator[None, None]:
+        """Call `stop` if another process asks for it, as the viewer does, before the block ends."""
+        if self.journal is None:
+            yield
+            return
+        from rlm.records.journal.stopping import stop_requests
+
+        async with stop_requests(self.journal.path, stop):
+            yield
 
     def keep(self, result: RunResult) -> None:
         if self.journal is not None:

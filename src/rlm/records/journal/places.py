@@ -119,7 +119,7 @@ class Places:
 def _files_of(journal: Path) -> list[Path]:
     """Return the journal and what is beside it; the lock is the last."""
     beside = [Path(f"{journal}{end}") for end in _BESIDE]
-    return [*beside, journal, journal.with_suffix(".tail"), journal.with_suffix(".lock")]
+    return [*beside, journal, *(journal.with_suffix(end) for end in (".tail", ".stop", ".lock"))]
 
 
 def _remove(journal: Path) -> None:

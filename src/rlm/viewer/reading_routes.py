@@ -1,0 +1,91 @@
+"""Routes that answer about one run: its timeline, and its context line by line."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from rlm.errors import ConfigError
+from rlm.viewer.library import Threads
+from rlm.viewer.routes import LibraryView, number_of, part_of_path, run_id_of, whole_number
+from rlm.web.events import while_connected
+from rlm.web.responses import json_response
+
+__all__ = ["ReadingRoutes"]
+
+MAX_ROWS = 20_000
+MAX_ABOVE = 100
+MAX_FOUND = 500
+MAX_WORDS_CHARS = 1_000
+
+
+class ReadingRoutes:
+    """Makes the same routes below any prefix; `view_of` finds the library that a request means."""
+
+    def __init__(
+        self,
+        view_of: Callable[[Request], LibraryView],
+        threads: Threads,
+        closing: asyncio.Event,
+    ) -> None:
+        self._view_of = view_of
+        self._threads = threads
+        self._closing = closing
+
+    def below(self, prefix: str) -> list[Route]:
+        run = f"{prefix}/runs/{{run_id}}"
+        return [
+            Route(f"{run}/timeline", self._timeline),
+            Route(f"{run}/steps/{{step}}/code", self._code),
+            Route(f"{run}/context/rows", self._rows),
+            Route(f"{run}/context/find", self._find),
+            Route(f"{run}/citations/{{number}}", self._citation),
+        ]
+
+    async def _answer(
+        self, request: Request, find: Callable[..., Any], *arguments: Any
+    ) -> Response:
+        work = self._threads.run(find, *arguments)
+        return json_response(await while_connected(request.receive, work, self._closing))
+
+    async def _timeline(self, request: Request) -> Response:
+        answers = self._view_of(request).answers
+        limit = number_of(request, "limit", MAX_ROWS, MAX_ROWS)
+        return await self._answer(request, answers.timeline, run_id_of(request), limit)
+
+    async def _code(self, request: Request) -> Response:
+        step = whole_number(part_of_path(request, "step"), "step")
+        answers = self._view_of(request).answers
+        return await self._answer(request, answers.code, run_id_of(request), step)
+
+    async def _rows(self, request: Request) -> Response:
+        """Answer with rows around a character (`at`), or around a line of a document."""
+        answers, run_id = self._view_of(request).answers, run_id_of(request)
+        above = number_of(request, "above", 0, MAX_ABOVE)
+        if "line" in request.query_params:
+            document, line = number_of(request, "document", 0), number_of(request, "line", 1)
+            return await self._answer(request, answers.context_line, run_id, document, line, above)
+        at = number_of(request, "at", 0)
+        return await self._answer(request, answers.context_page, run_id, at, above)
+
+    async def _find(self, request: Request) -> Response:
+        """Search the context until the client disconnects."""
+        words = request.query_params.get("q", "")
+        if not words or len(words) > MAX_WORDS_CHARS:
+            raise ConfigError(f"search for 1 to {MAX_WORDS_CHARS:,} characters")
+        start, limit = number_of(request, "from", 0), number_of(request, "limit", 100, MAX_FOUND)
+        stop, run_id = threading.Event(), run_id_of(request)
+        find = self._view_of(request).answers.context_find
+        try:
+            return await self._answer(request, find, run_id, words, start, max(1, limit), stop)
+        finally:
+            stop.set()
+
+    async def _citation(self, request: Request) -> Response:
+        number = whole_number(part_of_path(request, "number"), "number")
+        answers = self._view_of(request).answers
+        return await self._answer(request, answers.citation, run_id_of(request), number)

@@ -1,0 +1,118 @@
+"""Answers about one run that read more than its events: its timeline, usage, context and results.
+
+Everything here blocks and is called from threads.
+"""
+
+import threading
+from typing import Any
+
+import msgspec
+
+from rlm.errors import ConfigError
+from rlm.events import CellStarted, RunEnded
+from rlm.viewer.answers import Answers
+from rlm.viewer.context_lines import ContextLines
+from rlm.viewer.contexts import Contexts, ContextText
+from rlm.viewer.index import CODES
+from rlm.viewer.library import Library, Unknown
+from rlm.viewer.rows import step_rows
+from rlm.viewer.timeline import run_spans, step_spans, work_spans
+from rlm.viewer.usage_tables import by_depth, by_model
+
+__all__ = ["RunAnswers"]
+
+MAX_CELLS = 1_000
+MAX_CODE_CHARS = 1_000_000
+
+
+class RunAnswers(Answers):
+    """All answers of one library."""
+
+    def __init__(self, library: Library, contexts: Contexts) -> None:
+        super().__init__(library, contexts)
+        self._lining = threading.Lock()
+        self._lines: ContextLines | None = None
+
+    def timeline(self, run_id: str, limit: int) -> dict[str, Any]:
+        """Return the calls and requests of a tree, and the steps, cells and operators around."""
+        answer = self.calls(run_id, limit)
+        file, tree = self._found(run_id)
+        calls = {row["call_id"]: row for row in answer["calls"] if row["kind"] == "rlm"}
+        spans = [
+            *step_spans(file, tree, limit),
+            *work_spans(file, tree, limit),
+            *run_spans(file.forest(), tree, calls),
+        ]
+        return {**answer, "spans": [msgspec.structs.asdict(row) for row in spans[: 2 * limit]]}
+
+    def code(self, run_id: str, step: int) -> dict[str, Any]:
+        """Return the code of all cells of a step; of very much of it, the beginning."""
+        file, _ = self._found(run_id)
+        index = file.index_of(run_id)
+        if step not in index.steps:
+            raise Unknown(f"this run has no step {step}")
+        wanted = [n for n in index.steps[step].events if index.types[n] == CODES["cell_started"]]
+        cells = (
+            event.code
+            for _, event in file.events_at(run_id, wanted[:MAX_CELLS])
+            if isinstance(event, CellStarted)
+        )
+        code = "\n\n".join(cells)
+        return {"code": code[:MAX_CODE_CHARS], "chars": len(code)}
+
+    def usage(self, run_id: str) -> dict[str, Any]:
+        """Return usage over time, and by model, depth and step."""
+        file, tree = self._found(run_id)
+        runs = [file.index_of(each) for each in tree]
+        index = file.index_of(run_id)
+        return {
+            **super().usage(run_id),
+            "models": by_model(runs),
+            "depths": by_depth(runs),
+            "steps": step_rows(index, file.forest().used_by_children(index)),
+        }
+
+    # -- the context -------------------------------------------------------------------------
+
+    def context_page(self, run_id: str, at: int, above: int) -> dict[str, Any]:
+        """Return rows of the context around a character."""
+        lines = self._lines_of(run_id)
+        return {**lines.page(at, above), "names": _names(lines.context)}
+
+    def context_line(self, run_id: str, document: int, line: int, above: int) -> dict[str, Any]:
+        """Return rows of the context around a line of a document."""
+        lines = self._lines_of(run_id)
+        at = lines.line(document, line)
+        return {**lines.page(at, above), "names": _names(lines.context), "at": at}
+
+    def context_find(
+        self, run_id: str, words: str, start: int, limit: int, stop: threading.Event
+    ) -> dict[str, Any]:
+        return self._lines_of(run_id).find(words, start, limit, stop)
+
+    def citation(self, run_id: str, number: int) -> dict[str, Any]:
+        """Return the place of a citation of a run, counted from 0."""
+        file, _ = self._found(run_id)
+        _, ended = self._ends(file, run_id)
+        citations = ended[0].citations if ended and isinstance(ended[0], RunEnded) else ()
+        if number >= len(citations):
+            raise Unknown("this run has no such citation")
+        start, end = self._lines_of(run_id).cited(citations[number])
+        return {"start": start, "end": end}
+
+    def _lines_of(self, run_id: str) -> ContextLines:
+        """Return the lines of a run's context; those of the last one are kept."""
+        file, _ = self._found(run_id)
+        with self._lining:
+            try:
+                context = self._context(file, run_id)
+            except ConfigError as error:
+                raise Unknown(str(error)) from error
+            if self._lines is None or self._lines.context is not context:
+                self._lines = ContextLines(context)
+            return self._lines
+
+
+def _names(context: ContextText) -> list[str]:
+    """Return the names of the first documents, for a list to choose from."""
+    return [name[:200] for name, _, _ in context.documents[:1_000]]

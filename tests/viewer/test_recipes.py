@@ -1,0 +1,106 @@
+"""A recorded run as a program and as a command line, which people paste into terminals."""
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlm import RLM, ScriptedClient
+from rlm.events import RunStarted
+from rlm.viewer.recipes import recipes_of, shell_word
+from tests.fakes import PlanEnvironment, cell
+from tests.records.trajectories.samples import started
+
+HOSTILE = "x'; rm -rf ~; echo '$(id) `id` \\ \x1b[201~\n\u202e\u200b\x00 -"
+
+
+def recorded(query: str = "Why?", **facts: Any) -> RunStarted:
+    config = {"model": "openai/gpt-5", "sub_model": "openai/gpt-5-mini"}
+    config |= facts.pop("config", {})
+    return started("r", query=query, settings={"config": config, "environment": "local", **facts})
+
+
+def test_both_say_what_was_asked_and_how() -> None:
+    found = recipes_of(recorded(config={"limits": {"max_steps": 5, "max_cost_usd": 0.5}}))
+    assert found["why_not_copy"] is None
+    assert found["command"] == (
+        "rlm ask 'Why?' -f context.txt -m openai/gpt-5 --sub-model openai/gpt-5-mini "
+        "--max-steps 5 --budget-usd 0.5"
+    )
+    python = str(found["python"])
+    assert "RLM(\n    'openai/gpt-5',\n    sub_model='openai/gpt-5-mini',\n" in python
+    assert "limits={'max_steps': 5, 'max_cost_usd': 0.5}" in python
+    assert "rlm.ask(\n    'Why?',\n    context,\n)" in python
+
+
+async def test_a_real_run_can_be_copied(tmp_path: Path) -> None:
+    client = ScriptedClient([cell(["final", "done"])])
+    async with RLM(client, environment=PlanEnvironment(), limits={"max_steps": 7}) as rlm:
+        result = await rlm.aask("Why\nnot?", "text")
+    (event,) = [each for each in result.events if isinstance(each, RunStarted)]
+    found = recipes_of(event)
+    assert "--max-steps 7" in str(found["command"])
+    assert "which only its program has" in str(found["python"])
+
+
+@pytest.mark.parametrize("place", ["query", "model", "environment", "description"])
+def test_a_hostile_record_gives_a_program_that_only_asks(place: str) -> None:
+    facts: dict[str, Any] = {}
+    if place == "model":
+        facts["config"] = {"model": HOSTILE, "setup_code": HOSTILE, "sampling": {HOSTILE: HOSTILE}}
+    if place == "environment":
+        facts |= {"environment": HOSTILE, "own": [HOSTILE], "tools": [{"name": HOSTILE}]}
+    event = recorded(HOSTILE if place == "query" else "q", **facts)
+    found = recipes_of(event)
+    python, command = str(found["python"]), str(found["command"])
+    tree = ast.parse(python)
+    assert [type(node).__name__ for node in tree.body] == [
+        "ImportFrom", "Assign", "Assign", "Assign", "Expr"
+    ]  # fmt: skip
+    assert python.replace("\n", "").isprintable()
+    assert command.isprintable(), "a terminal acts on nothing in it"
+
+
+texts = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\x00"))
+
+
+@settings(max_examples=60, deadline=None)
+@given(texts)
+def test_a_shell_reads_back_the_very_text(text: str) -> None:
+    word = shell_word(text)
+    assert word.isprintable()
+    script = f"exec {sys.executable} -c 'import json,sys; print(json.dumps(sys.argv[1:]))' {word}"
+    told = subprocess.run(
+        ["bash", "-c", script], capture_output=True, check=True, env={"LC_ALL": "C.UTF-8"}
+    )
+    assert json.loads(told.stdout) == [f" {text}" if text.startswith("-") else text]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"config": 1},
+        {"config": {"model": 1, "sub_model": 2}},
+        {"config": {"model": "m", "sub_model": "s", "limits": {"max_steps": -1}}},
+        {"config": {"model": "m", "sub_model": "s", "strategy": "evil"}},
+        {"config": {"model": "m", "sub_model": "s"}, "operator": {}},
+    ],
+)
+def test_without_settings_there_is_a_reason(values: dict[str, Any]) -> None:
+    found = recipes_of(started("r", settings=values))
+    assert found["python"] is None
+    assert found["command"] is None
+    assert found["why_not_copy"]
+
+
+def test_child_runs_and_endless_queries_are_not_copied() -> None:
+    assert "root run" in str(recipes_of(started("c", parent_id="r"))["why_not_copy"])
+    assert "too long" in str(recipes_of(recorded("x" * 30_000))["why_not_copy"])
+    assert "not reported" in str(recipes_of(None)["why_not_copy"])
