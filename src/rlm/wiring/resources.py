@@ -171,9 +171,7 @@ class Resources:
         self._policy = policy
         self._cache = as_cache(policy.cache, settings.variables)
         self._calls: WeakKeyDictionary[asyncio.AbstractEventLoop, Calls] = WeakKeyDictionary()
-        self._finalizer = weakref.finalize(self, _close_on_portal, self.routes)
-        self._finalizer.atexit = False  # at exit, `_close_all` does it and waits
-        _open.add(self)
+        self._close_later()
         self.model = self._add(model)
         self.sub_model = self.model if sub_model is None else self._add(sub_model)
         self.models = tuple(map(self._add, models))
@@ -185,6 +183,12 @@ class Resources:
             if not _SECRET.search(name)
         }
         self.grant(tools, sub_tools)
+
+    def _close_later(self) -> None:
+        """Let clients be closed with this object or with the program, if nothing closes it."""
+        self._finalizer = weakref.finalize(self, _close_on_portal, self.routes)
+        self._finalizer.atexit = False  # at exit, `_close_all` does it and waits
+        _open.add(self)
 
     def _add(self, model: Model) -> str:
         """Find the route to a model; return the name it goes by from now on."""
@@ -333,7 +337,9 @@ class Resources:
         )
 
     def services(self) -> Services:
-        """Return what the runs of this event loop share."""
+        """Return what the runs of this event loop share; after `close`, open it again."""
+        if not self._finalizer.alive:
+            self._close_later()
         calls = self._calls_of_loop()
 
         async def fallback(task: Task, scope: Scope, config: RunConfig) -> str | None:
