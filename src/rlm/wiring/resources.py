@@ -310,6 +310,7 @@ class Resources:
                     sub_sampling=recordable(config.sub_sampling),
                 ),
                 "environment": self.environment.name,
+                **self._reason_of_environment(),
                 "environment_kwargs": self._environment_kwargs,
                 "infos": {name: route.info for name, route in self.routes.items()},
                 "tools": tools,
@@ -323,6 +324,13 @@ class Resources:
         # Not msgspec's JSON, which refuses lone surrogates; numbers that JSON lacks become None.
         plain: dict[str, Any] = json.loads(json.dumps(built), parse_constant=lambda _: None)
         return plain
+
+    def _reason_of_environment(self) -> dict[str, str]:
+        """Return why `auto` did not choose what it usually does, to be recorded with the run."""
+        chosen = self.environment
+        if not isinstance(chosen, AutoEnvironment) or not chosen.reason:
+            return {}
+        return {"environment_reason": f"auto {chosen.reason}"}
 
     def new_storage(self, model: str) -> "ChatStorage":
         """Return what saves and loads a chat."""
@@ -425,7 +433,7 @@ def _archive(journal: bool | str | Path | None, variables: Mapping[str, str]) ->
         return Archive(Places.usual(variables))
     if not isinstance(journal, str | Path) or not str(journal):
         raise ConfigError(f"journal must be True or a folder, not {journal!r}")
-    return Archive(Places(Path(journal).expanduser()))
+    return Archive(Places(Path(journal).expanduser().absolute()))
 
 
 def _as_price(name: str, given: tuple[float, float] | Price) -> Price:
