@@ -178,7 +178,7 @@ def test_no_model_is_an_error_that_says_what_to_do(monkeypatch: pytest.MonkeyPat
         (lambda: RLM("llama3"), "names no provider"),
         (lambda: RLM("groq/llama"), "set GROQ_API_KEY"),
         (lambda: RLM("openai-compatible/m"), "set LLM_BASE_URL"),
-        (lambda: RLM("offline/extractive", environment="moon"), "environments: .*local"),
+        (lambda: RLM("offline/extractive", environment="moon"), "choose one of auto, local"),
         (lambda: engine(preview_chars=-1), "preview_chars"),
         (lambda: engine(strategy="magic"), "no strategy 'magic'; choose one of rlm, direct"),
         (lambda: engine(protocol="smoke"), "no protocol 'smoke'; choose one of fences, tools"),

@@ -47,7 +47,10 @@ def test_an_answer_of_another_type_is_one_line_too() -> None:
 
 def test_without_an_answer_it_says_why() -> None:
     result = asked("print(1)", "nothing", limits=Limits(max_steps=1, max_calls=0))
-    assert result.answer is None or str(result) == str(result.answer)
+    assert (
+        str(result)
+        == "nothing\n\n(Stopped early: no step is left (max_steps). This is a best guess.)"
+    )
     empty = RunResult(
         answer=None,
         stop_reason="limit",
@@ -63,10 +66,13 @@ def test_without_an_answer_it_says_why() -> None:
     assert "No answer." in empty._repr_html_()
     assert "<p class=rlm-problem>calls</p>" in empty._repr_html_()
     best = replace(empty, answer="1911", detail="no step is left (max_steps)")
-    assert (
-        "Stopped early: no step is left (max_steps). This is the best answer so far."
-        in best._repr_html_()
-    )
+    problem = "Stopped early: no step is left (max_steps). This is a best guess."
+    assert problem in best._repr_html_()
+    assert str(best) == f"1911\n\n({problem})"
+    assert "best guess" in best._repr_markdown_()
+    assert best.answer == "1911"
+    assert str(replace(best, stop_reason="answer", limit=None)) == "1911"
+    assert "best guess" not in str(replace(best, stop_reason="passages", limit=None))
 
 
 class Tags(HTMLParser):

@@ -253,6 +253,44 @@ def _toml(value: Any) -> str:
     return json.dumps(value)
 
 
+FIND_ROOT = """<script>
+(function () {
+  // The page of any missing address: find the folder of the site among those above it.
+  var parts = location.pathname.split("/").slice(0, -1);
+  (function look(count) {
+    if (count < 1) return;
+    var root = parts.slice(0, count).join("/") + "/";
+    fetch(root + "404.html", {method: "HEAD"}).then(function (reply) {
+      if (!reply.ok) return look(count - 1);
+      document.querySelectorAll("[data-root]").forEach(function (link) {
+        link.setAttribute("href", root + link.getAttribute("data-root"));
+      });
+    });
+  })(parts.length);
+})();
+</script>"""
+NOT_FOUND = f"""<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<title>Page not found - rlm</title>
+<style>
+body {{ font: 1rem/1.6 system-ui, sans-serif; max-width: 40rem; margin: 4rem auto; padding: 1rem }}
+@media (prefers-color-scheme: dark) {{
+  body {{ background: #14161a; color: #dde }}
+  a {{ color: #8bf }}
+}}
+</style>
+<h1>Page not found</h1>
+<p>There is no page at this address. Go to <a href="./" data-root="">the documentation</a>, where
+you can search it.</p>
+{FIND_ROOT}
+</html>
+"""
+"""The page for missing addresses. A server sends it for an address at any depth, so it can't link
+to anything by a relative path, and the site may be below any prefix."""
+
+
 def main() -> int:
     folder = ROOT / "build" / "site"
     problems = write_pages(ROOT, folder)
@@ -265,6 +303,7 @@ def main() -> int:
     if done.returncode != 0:
         print(done.stdout + done.stderr, file=sys.stderr)
         return 1
+    (folder / "html" / "404.html").write_text(NOT_FOUND, "utf-8")
     print("build/site/html: python -m http.server --directory build/site/html")
     return 0
 

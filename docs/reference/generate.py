@@ -137,11 +137,11 @@ def _method_row(
     ]
     returned = typing.get_type_hints(function, localns=LATER)["return"]
     call = f"{name}{inspect.Signature(parameters)}"
-    if inspect.isasyncgenfunction(function):
+    if inspect.isasyncgenfunction(inspect.unwrap(function)):
         call, returned = f"async for … in {call}", typing.get_args(returned)[0]
     elif typing.get_origin(returned) is collections.abc.Generator:
         call, returned = f"for … in {call}", typing.get_args(returned)[0]
-    elif inspect.iscoroutinefunction(function):
+    elif inspect.iscoroutinefunction(inspect.unwrap(function)):
         call = f"await {call}"
     meaning = _docstring(function) if function.__doc__ else descriptions.of(owner, name)
     return f"`{call}`", "" if returned is type(None) else _type_text(returned, code=True), meaning

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from rlm import compat
+from rlm._util.public_calls import public_call
 from rlm.calls.cache import ReplyCache
 from rlm.calls.rate_limits import RateLimit
 from rlm.compat import Completion
@@ -16,7 +17,7 @@ from rlm.engine.sessions import RunSession
 from rlm.engine.task import Task
 from rlm.errors import ConfigError
 from rlm.events import Event
-from rlm.limits import Budget, Limits, limits_of
+from rlm.limits import IN_LIMITS, Budget, Limits, limits_of
 from rlm.messages import Price
 from rlm.portal import portal
 from rlm.prompts import FIXED_QUERY
@@ -36,6 +37,10 @@ if TYPE_CHECKING:  # Imported where they are used, because many programs never u
     from rlm.logger import RLMLogger
 
 __all__ = ["RLM", "acompletion", "completion"]
+
+with_context = public_call(ConfigError, before=warn_of_path, inside=IN_LIMITS)
+"""Marks a public call with a context, which must not be the name of a file."""
+with_prompt = public_call(ConfigError, before=warn_of_path, argument="prompt")
 
 RUN_OPTIONS = RunConfig.__struct_fields__
 CALLBACKS = (
@@ -122,6 +127,7 @@ class RLM(compat.ReferenceAttributes):
 
     # -- asking ------------------------------------------------------------------------------
 
+    @with_context
     async def aask(
         self,
         query: str,
@@ -151,7 +157,6 @@ class RLM(compat.ReferenceAttributes):
         changes = RunChanges(limits=limits, sampling=sampling, sub_sampling=sub_sampling, cite=cite)
         profile = self.config.profile or self.runner.resources.info(self.config.model).profile
         config = as_asked(changes.applied_to(self.config), profile, self._left_open)
-        warn_of_path(context)
         task = Task(query, await self.runner.resources.store(context, config))
         result = await self.runner.answer(
             task,
@@ -164,6 +169,7 @@ class RLM(compat.ReferenceAttributes):
         )
         return result.strictly(strict)
 
+    @with_context
     def ask(
         self,
         query: str,
@@ -206,6 +212,7 @@ class RLM(compat.ReferenceAttributes):
             lambda: self.aask(query, context, **named, limits=limits, strict=strict)
         )
 
+    @with_context
     async def stream(
         self,
         query: str,
@@ -243,6 +250,7 @@ class RLM(compat.ReferenceAttributes):
             async for event in events:
                 yield event
 
+    @with_context
     def iter(
         self,
         query: str,
@@ -267,6 +275,7 @@ class RLM(compat.ReferenceAttributes):
         named |= {"limits": limits, "sampling": sampling, "sub_sampling": sub_sampling}
         return portal().iterate(lambda: self.stream(query, context, **named))
 
+    @with_context
     def chat(
         self,
         context: ContextValue = None,
@@ -339,6 +348,7 @@ class RLM(compat.ReferenceAttributes):
 
     # -- the reference's spelling ------------------------------------------------------------
 
+    @with_prompt
     async def acompletion(
         self,
         prompt: ContextValue,
@@ -368,6 +378,7 @@ class RLM(compat.ReferenceAttributes):
         compat.raise_if_ended_early(result, self.config.limits)
         return compat.completion_of(self, result, prompt, logged=self.logger is not None)
 
+    @with_prompt
     def completion(
         self,
         prompt: ContextValue,
@@ -402,7 +413,7 @@ class RLM(compat.ReferenceAttributes):
         self.runner.stop(run_id)
 
     async def aclose(self) -> None:
-        """Close the connections and sessions of this event loop."""
+        """Close the connections and sessions of this event loop; a later call opens them again."""
         if self._conversation is not None:
             await self._conversation.aclose()
         await self.runner.resources.close()
@@ -424,17 +435,24 @@ class RLM(compat.ReferenceAttributes):
         await self.aclose()
 
 
+@with_prompt
 def completion(prompt: ContextValue, model: Model | None = None, **options: Any) -> Completion:
     """Answer a prompt: `rlm.completion(prompt, model)` replaces `llm.completion(prompt, model)`."""
-    return portal().call(lambda: acompletion(prompt, model, **options))
+    root_prompt = options.pop("root_prompt", None)
+    one = RLM(model, **options)
+    return portal().call(lambda: _completed_once(one, prompt, root_prompt))
 
 
+@with_prompt
 async def acompletion(
     prompt: ContextValue, model: Model | None = None, **options: Any
 ) -> Completion:
     """The async form of `completion`. `root_prompt` is the query; options are those of `RLM`."""
     root_prompt = options.pop("root_prompt", None)
-    one = RLM(model, **options)
+    return await _completed_once(RLM(model, **options), prompt, root_prompt)
+
+
+async def _completed_once(one: RLM, prompt: ContextValue, root_prompt: str | None) -> Completion:
     try:
         return await one.acompletion(prompt, root_prompt)
     finally:

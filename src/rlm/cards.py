@@ -172,7 +172,7 @@ def problem_of(ended: RunEnded | Any, answer: object) -> str:
     why = (ended.detail or ended.limit or ended.stop_reason).rstrip(".")
     if ended.stop_reason == "error" or answer is None:
         return why[:PROBLEM_CHARS]
-    return f"Stopped early: {why[:PROBLEM_CHARS]}. This is the best answer so far."
+    return f"Stopped early: {why[:PROBLEM_CHARS]}. This is a best guess."
 
 
 def ended_card(

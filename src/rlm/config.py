@@ -7,6 +7,8 @@ from typing import Any, Literal, get_args
 from msgspec import Struct, field, json
 from msgspec.structs import replace
 
+from rlm._util.public_calls import SuggestsNames
+from rlm._util.text import no_such
 from rlm.citations import CITE_LINE
 from rlm.errors import ConfigError
 from rlm.limits import Limits, limits_of
@@ -18,7 +20,7 @@ Protocol = Literal["fences", "tools"]
 Profile = Literal["frontier", "standard", "small", "tiny"]
 
 
-class Guards(Struct, frozen=True):
+class Guards(Struct, metaclass=SuggestsNames, frozen=True):
     """When an answer may end the run, and what to do with a model that is stuck.
 
     `confirm_final`: a final beside code, whose text no cell printed, is asked about once.
@@ -38,7 +40,7 @@ class Guards(Struct, frozen=True):
     check_values: bool = True
 
 
-class CallRules(Struct, frozen=True):
+class CallRules(Struct, metaclass=SuggestsNames, frozen=True):
     """How calls from cells behave; the reference engine's rules differ from ours.
 
     `failed_replies`: the text that stands for a failed call, with `{reason}` in it, by kind: "llm",
@@ -59,6 +61,22 @@ SENT_ONLY = ("extra_headers", "extra_query")
 SECRET_OPTION = re.compile(
     r"authorization|credential|password|secret|api_?key|(access|auth|bearer)_?token", re.IGNORECASE
 )
+
+
+KINDS: dict[str, tuple[Any, str]] = {
+    "limits": (Limits, "Limits(…) or a dict"),
+    "guards": (Guards, "Guards(…)"),
+    "call_rules": (CallRules, "CallRules(…)"),
+    "system_prompt": ((str, type(None)), "a str"),
+    "prologue": (str, "a str"),
+    "setup_code": (str, "a str of Python code"),
+    "preview_chars": (int, "a whole number"),
+    "sampling": (dict, "a dict"),
+    "sub_sampling": (dict, "a dict"),
+    "compaction_fraction": ((int, float), "a number"),
+    "seed": (int, "a whole number"),
+}
+"""What callers may pass that nothing else checks before a run begins."""
 
 
 class RunConfig(Struct, frozen=True, kw_only=True):
@@ -93,12 +111,12 @@ class RunConfig(Struct, frozen=True, kw_only=True):
         for name, known in (("strategy", Strategy), ("protocol", Protocol), ("profile", Profile)):
             value, choices = getattr(self, name), get_args(known)
             if value not in choices and not (name == "profile" and value is None):
-                raise ConfigError(
-                    f"there is no {name} {value!r}; choose one of {', '.join(choices)}"
-                )
-        if not isinstance(self.setup_code, str):
-            kind = type(self.setup_code).__name__
-            raise ConfigError(f"setup_code must be a str of Python code, not {kind}")
+                raise ConfigError(no_such(name, value, choices))
+        for name, (kind, told) in KINDS.items():
+            value = getattr(self, name)
+            is_wrong = isinstance(value, bool) and kind is not bool  # True would pass for 1
+            if is_wrong or not isinstance(value, kind):
+                raise ConfigError(f"{name} must be {told}, not {type(value).__name__}")
         if self.preview_chars < 0:
             raise ConfigError(f"preview_chars must be 0 or more, not {self.preview_chars}")
         if not 0.0 < self.compaction_fraction <= 1.0:

@@ -16,11 +16,12 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from rlm._util.text import all_used, counted
+from rlm._util.public_calls import SuggestsNames
+from rlm._util.text import all_used, counted, no_such
 from rlm.errors import CallRefused, ConfigError
 from rlm.messages import PICODOLLARS, Usage
 
-__all__ = ["Amount", "Budget", "Limits", "Reservation", "limits_of"]
+__all__ = ["IN_LIMITS", "Amount", "Budget", "Limits", "Reservation", "limits_of"]
 
 FINAL_SECONDS = 30.0
 """The most of a time limit that is kept for the final-answer call."""
@@ -33,7 +34,7 @@ MAY_BE_UNLIMITED = ("max_tokens", "max_cost_usd", "max_seconds")
 MAY_BE_FRACTIONS = ("max_cost_usd", "max_seconds", "cell_seconds", "call_seconds")
 
 
-class Limits(Struct, frozen=True, kw_only=True):
+class Limits(Struct, metaclass=SuggestsNames, frozen=True, kw_only=True):
     """What a run may use. None means no limit of that kind."""
 
     max_steps: int = 30
@@ -67,6 +68,10 @@ class Limits(Struct, frozen=True, kw_only=True):
                 raise ConfigError(f"{name} must be at most {MAX_SIZE:,}")
 
 
+IN_LIMITS = {name: f"limits=Limits({name}=...)" for name in Limits.__struct_fields__}
+"""Names that callers write beside `limits` in place of in it, and how to write them."""
+
+
 def limits_of(value: Limits | Mapping[str, Any], base: Limits | None = None) -> Limits:
     """Return limits as they are, or those of a dict: `{"max_steps": 5}` changes `base`."""
     if isinstance(value, Limits):
@@ -74,8 +79,7 @@ def limits_of(value: Limits | Mapping[str, Any], base: Limits | None = None) -> 
     if not isinstance(value, Mapping):
         raise ConfigError(f"limits must be Limits(…) or a dict, not {type(value).__name__}")
     if unknown := [name for name in value if name not in Limits.__struct_fields__]:
-        known = ", ".join(Limits.__struct_fields__)
-        raise ConfigError(f"there is no limit {unknown[0]!r}; there are: {known}")
+        raise ConfigError(no_such("limit", unknown[0], Limits.__struct_fields__))
     return structs.replace(base or Limits(), **value)
 
 

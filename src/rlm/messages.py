@@ -10,6 +10,7 @@ from typing import Any, Generic, Literal, TypeVar, overload
 
 from msgspec import Struct, field, json
 
+from rlm._util.public_calls import SuggestsNames
 from rlm._util.text import sendable
 from rlm.errors import ConfigError
 from rlm.images import bound_of_parts
@@ -220,7 +221,7 @@ class ReplyKey(Struct, frozen=True, gc=False):
         return f"{self.path}/{self.digest}/{self.number}"
 
 
-class Price(Struct, frozen=True, omit_defaults=True):
+class Price(Struct, metaclass=SuggestsNames, frozen=True, omit_defaults=True):
     """US dollars per million tokens; input from or to a prompt cache may have its own price.
 
     `long`: a number of input tokens, and the price of requests with more of them.

@@ -227,8 +227,13 @@ class RunResult(Struct, frozen=True, kw_only=True):
     journal_path: str | None = None
 
     def __str__(self) -> str:
-        """Return the answer; without one, why there is none."""
-        return f"(no answer: {self._problem()})" if self.answer is None else str(self.answer)
+        """Return the answer; without one, why there is none. A best guess is called one."""
+        if self.answer is None:
+            return f"(no answer: {self._problem()})"
+        is_guess = self.stop_reason not in BY_ITSELF
+        return (
+            f"{self.answer}\n\n({problem_of(self, self.answer)})" if is_guess else str(self.answer)
+        )
 
     def __repr__(self) -> str:
         """Return one short line; the fields have everything."""

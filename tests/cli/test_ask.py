@@ -220,6 +220,17 @@ def test_a_limit_has_its_own_exit_code() -> None:
     assert rlm("ask", QUESTION, "--max-tokens", "25", "--quiet", stdin=TEXT).stderr == ""
 
 
+@pytest.mark.parametrize("quiet", [(), ("--quiet",)])
+def test_a_best_guess_is_called_one_on_standard_error(quiet: tuple[str, ...]) -> None:
+    options = ("-m", "openai-compatible/m", "--max-steps", "1", *quiet)
+    with endpoint(lambda body: "I think it is 1911.") as server:
+        done = rlm("ask", "When?", *options, stdin=TEXT, LLM_BASE_URL=server.url)
+    assert done.returncode == 3
+    assert done.stdout == "I think it is 1911.\n"
+    assert "Stopped early: " in done.stderr
+    assert "; this is a best guess. Raise --max-steps" in done.stderr
+
+
 def test_money_needs_a_price() -> None:
     options = ("ask", "?", "-m", "openai-compatible/m", "--budget-usd", "1")
     with endpoint(submits("FINAL(4)")) as server:

@@ -46,7 +46,7 @@ def test_the_first_ends_a_run_with_its_best_answer() -> None:
     assert code == 130
     assert out.startswith("found so far: ")
     run_id = told.partition("\nrun ")[2].split()[0]
-    assert f"Cancelled: this is the best answer so far (run {run_id})." in told
+    assert f"Cancelled: this is a best guess (run {run_id})." in told
     assert "Traceback" not in told
 
 

@@ -48,6 +48,23 @@ def test_what_can_not_work(
     assert told in one_clear_line(done.stderr)
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("ask", QUESTION, "-f", "https://example.org/a.pdf"),
+        ("ask", QUESTION, "-f", "S3://bucket/a.txt"),
+        ("chat", "https://example.org/a.pdf"),
+        ("resume", "last", "-f", "https://example.org/a.pdf"),
+    ],
+)
+def test_an_address_is_not_a_file(arguments: tuple[str, ...]) -> None:
+    done = rlm(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    line = one_clear_line(done.stderr)
+    assert "is an address, and only files can be read" in line
+    assert "curl -sSL" in line
+
+
 def test_a_server_that_is_not_there(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduler, "FIRST_WAIT_SECONDS", 0.0)
     model = ("-m", "openai-compatible/m")

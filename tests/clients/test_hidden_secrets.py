@@ -104,7 +104,7 @@ def test_a_base_url_that_can_t_be_asked_is_a_config_error(url: str) -> None:
     for provider, name in names.items():
         if "://" not in url and provider == "foundry":
             continue
-        with pytest.raises(ConfigError, match="the base URL must start with http://"):
+        with pytest.raises(ConfigError, match=f"^{name} must start with http://"):
             RLM(f"{provider}/some", variables={**variables, name: url})
     options = {"model_name": "some", "base_url": url}
     with pytest.raises(ConfigError, match="the base URL must start with http://"):

@@ -1,5 +1,6 @@
 """`environment="auto"`: what it chooses, what it says where nothing works, and what is recorded."""
 
+import logging
 import sys
 import warnings
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from rlm import RLM, ScriptedClient
+from rlm.cli._progress import Complaints
 from rlm.environments import auto
 from rlm.environments.auto import CANDIDATES, AutoEnvironment
 from rlm.environments.local import LocalEnvironment, zygotes
@@ -90,7 +92,10 @@ async def test_a_local_sandbox_whose_layers_do_not_hold_is_passed_over(
     assert await environment.decide() is made["wasm"]
     assert environment.name == "wasm"
     (line,) = caplog.messages
-    assert "passes over 'local': no sandbox" in line
+    assert line.startswith("environment='auto' chose 'wasm': it passes over 'local': no sandbox")
+    described = await environment.describe()
+    assert (described["chosen"], described["reason"]) == ("wasm", environment.reason)
+    assert environment.reason.startswith("passes over 'local': no sandbox")
 
 
 async def test_docker_is_chosen_if_an_engine_answers(known: Callable[..., None]) -> None:
@@ -290,3 +295,29 @@ def test_the_references_repl_means_auto_elsewhere(monkeypatch: pytest.MonkeyPatc
         repl: Any = LocalREPL()
     assert repl._environment.name == "wasm"
     repl.cleanup()
+
+
+def test_the_command_line_says_what_was_chosen_and_why(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    complaints = Complaints()
+    complaints.listen()
+    text = "environment='auto' chose 'wasm': it passes over 'local': too many processes"
+    logging.getLogger("rlm.environments.auto").warning(text)
+    logging.getLogger("rlm.other").warning("not for users")
+    complaints.close()
+    assert capsys.readouterr().err == f"E{text[1:]}\n"
+
+
+async def test_the_reason_is_recorded_with_the_run(known: Callable[..., None]) -> None:
+    known()
+    made = fakes(local="too many processes")
+    environment = AutoEnvironment(made.__getitem__)
+    engine = RLM(ScriptedClient([]), environment=environment)
+    resources = engine.runner.resources
+    assert "environment_reason" not in resources.settings(engine.config, None)
+    await environment.decide()
+    settings = resources.settings(engine.config, None)
+    assert settings["environment"] == "wasm"
+    assert settings["environment_reason"] == "auto passes over 'local': too many processes"
+    await engine.aclose()

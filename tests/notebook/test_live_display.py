@@ -232,3 +232,36 @@ def test_cancelled_runs_leave_nothing_behind(cells: Kernel) -> None:
     assert not any("rlm-running" in each.html.split("</style>")[1] for each in outputs)
     later = cells.run("await asyncio.sleep(2)")
     assert later.outputs == []
+
+
+BATCH = """
+import json
+from pathlib import Path
+from tempfile import mkdtemp
+from rlm.batch import Batch, BatchFolder, Plan
+from rlm.batch.rows import Source
+from rlm.limits import Budget
+
+home = Path(mkdtemp())
+tasks = home / "rows.jsonl"
+tasks.write_text("".join(json.dumps({"query": "How many?"}) + "\\n" for _ in range(8)))
+folder = BatchFolder(home / "answers.jsonl")
+one = engine(*[LAST] * 8, verbose=False, delay_seconds=0.2)
+with folder.opened() as table, folder.answers(table) as answers:
+    plan = Plan(concurrency=2)
+    batch = Batch(one, Source(tasks), table, answers, Budget.shared(max_tokens=10**6), plan)
+    await batch.run()
+await one.aclose()
+"""
+
+
+def test_a_batch_is_one_bar_that_changes(cells: Kernel) -> None:
+    cells.run(SETUP)
+    cell = cells.run(BATCH)
+    no_codes(cell)
+    assert cell.outputs[0].kind == "display_data"
+    assert {each.kind for each in cell.outputs[1:]} == {"update_display_data"}
+    assert len(cell.outputs) > 2
+    (bar,) = cell.shown()
+    assert bar.data["text/plain"].startswith("8 of 8 rows (100 %)")
+    assert '<progress value="8" max="8"' in bar.html

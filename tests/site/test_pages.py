@@ -1,12 +1,13 @@
 """The step before the site is built: which pages there are, and where their links lead."""
 
 import json
+import re
 from pathlib import Path, PurePosixPath
 
 import pytest
 
 from tests.shape.tree import ROOT
-from tools.site import Site, navigation, notebook_page, place_of, unlisted, write_pages
+from tools.site import NOT_FOUND, Site, navigation, notebook_page, place_of, unlisted, write_pages
 
 
 def test_a_link_to_source_code_becomes_a_link_to_a_page(tmp_path: Path) -> None:
@@ -70,3 +71,9 @@ def test_a_page_that_is_not_listed_is_named() -> None:
 def test_every_page_of_this_project_is_listed(tmp_path: Path) -> None:
     assert write_pages(ROOT, tmp_path / "site") == []
     assert (tmp_path / "site" / "pages" / "api" / "runs.md").exists()
+
+
+def test_the_page_for_missing_addresses_works_below_any_prefix() -> None:
+    assert not re.search(r"""(href|src)=["']?(/|https?:)""", NOT_FOUND)
+    assert 'href="./" data-root=""' in NOT_FOUND
+    assert 'fetch(root + "404.html"' in NOT_FOUND

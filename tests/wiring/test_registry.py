@@ -3,7 +3,8 @@
 import pytest
 
 from rlm.clients.compatible import OpenAICompatClient
-from rlm.errors import ConfigError
+from rlm.errors import ConfigError, ModelError
+from rlm.messages import Message, Request
 from rlm.wiring.registry import make_client, split_model
 
 KEY = "sk-secret"
@@ -81,7 +82,7 @@ def test_a_file_is_told_from_a_model_of_a_provider(name: str, provider: str) -> 
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("opnai/gpt-5", r"did you mean openai/gpt-5\? \(providers: "),
+        ("opnai/gpt-5", r"'opnai'; did you mean openai/gpt-5\?$"),
         ("antropic/claude", "did you mean anthropic/claude"),
         ("comand/claude -p", "did you mean command/claude -p"),
         ("grokk/x", "did you mean grok/x"),
@@ -96,3 +97,29 @@ def test_a_file_is_told_from_a_model_of_a_provider(name: str, provider: str) -> 
 def test_a_mistyped_name_is_answered_with_the_likely_one(name: str, told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         make_client(name, {})
+
+
+@pytest.mark.parametrize(
+    ("model", "variable"),
+    [
+        ("openai/gpt-5", "OPENAI_BASE_URL"),
+        ("anthropic/claude-sonnet-4-5", "ANTHROPIC_BASE_URL"),
+        ("openai-compatible/m", "LLM_BASE_URL"),
+    ],
+)
+async def test_a_wrong_address_names_the_variable_that_it_comes_from(
+    model: str, variable: str
+) -> None:
+    keys = {"OPENAI_API_KEY": "k", "ANTHROPIC_API_KEY": "k"}
+    with pytest.raises(ConfigError, match=f"^{variable} must start with http://"):
+        make_client(model, {**keys, variable: "localhost:1/v1"})
+    client, name = make_client(model, {**keys, variable: "http://127.0.0.1:1/v1"})
+    request = Request(model=name, messages=(Message("user", "hello"),), max_output_tokens=10)
+    with pytest.raises(ModelError, match=f"the address in {variable}; is the server running"):
+        await client.complete(request, timeout_seconds=5)
+    await client.close()
+    given, _ = make_client(model, {**keys, variable: "nonsense"}, base_url="http://127.0.0.1:1/v1")
+    with pytest.raises(ModelError) as caught:
+        await given.complete(request, timeout_seconds=5)
+    assert variable not in str(caught.value)
+    await given.close()

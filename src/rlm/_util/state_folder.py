@@ -3,14 +3,13 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from rlm._util.finding import base_folder
+
 __all__ = ["usual_state_folder"]
 
 
 def usual_state_folder(variables: Mapping[str, str]) -> Path:
     """Return `RLM_STATE_DIR`, else a folder below the XDG state folder."""
     if named := variables.get("RLM_STATE_DIR"):
-        return Path(named).expanduser()
-    state = variables.get("XDG_STATE_HOME", "")
-    # The specification wants relative paths to be ignored.
-    base = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
-    return base / "rlm"
+        return Path(named).expanduser().absolute()
+    return base_folder(variables, "XDG_STATE_HOME", ".local", "state") / "rlm"

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-__all__ = ["all_used", "closest", "counted", "sendable"]
+__all__ = ["all_used", "closest", "counted", "meant_or_all", "no_such", "sendable"]
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:
@@ -32,3 +32,16 @@ def closest(name: str, known: Iterable[str], cutoff: float = 0.7) -> str | None:
 
     found = get_close_matches(name[:100], list(known), n=1, cutoff=cutoff)
     return found[0] if found else None
+
+
+def no_such(what: str, name: object, known: Iterable[str]) -> str:
+    """Say that a name is not known: with the one that is probably meant, or with all."""
+    shown = repr(name) if len(repr(name)) <= 100 else f"{repr(name)[:100]}…"
+    return f"there is no {what} {shown}; {meant_or_all(name, known, 'choose one of')}"
+
+
+def meant_or_all(name: object, known: Iterable[str], listed: str) -> str:
+    """Return the known name that a wrong one probably means, or all after the word `listed`."""
+    choices = list(known)
+    meant = closest(name, choices) if isinstance(name, str) else None
+    return f"did you mean {meant!r}?" if meant else f"{listed} {', '.join(choices) or 'none'}"

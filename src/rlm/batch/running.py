@@ -18,6 +18,7 @@ from rlm.api import RLM
 from rlm.batch import outcomes
 from rlm.batch.folder import OrderedAnswers
 from rlm.batch.outcomes import Entry, RowTable
+from rlm.batch.progress import NotebookBar, notebook_bar
 from rlm.batch.rows import Row, RowError, RowPosition, Source
 from rlm.context import ContextValue, StoredContext, store_context
 from rlm.errors import ConfigError, UnknownPriceError
@@ -65,13 +66,15 @@ class Batch:
         budget: Budget,
         plan: Plan,
         journals: Places | None = None,
-        changed: Callable[[Tally], None] = lambda tally: None,
+        changed: Callable[[Tally], None] | None = None,
     ) -> None:
+        """`changed` hears of every change; without it, a notebook shows a bar."""
         self.tally = Tally()
         engine.runner.group = {"kind": "batch", "name": source.path.name}
         self._engine, self._source, self._table = engine, source, table
         self._answers, self._budget, self._plan = answers, budget, plan
-        self._journals, self._changed = journals, changed
+        self._journals, self._told = journals, changed
+        self._bar: NotebookBar | None = None
         self._folder = source.path.absolute().parent
         self._contexts: OrderedDict[tuple[str, ...], asyncio.Task[StoredContext]] = OrderedDict()
         self._width = plan.concurrency
@@ -84,6 +87,7 @@ class Batch:
 
     async def run(self) -> Tally:
         """Ask every row that has no answer; rows that failed are asked again after all others."""
+        self._bar = notebook_bar(self._budget) if self._told is None else None
         self._survey()
         self._budget.charge(self._table.used())
         self._left = self._unanswered()
@@ -99,7 +103,15 @@ class Batch:
         finally:
             for each in self._contexts.values():
                 each.cancel()
+            if self._bar is not None:
+                self._bar.end(self.tally)
         return self.tally
+
+    def _changed(self, tally: Tally) -> None:
+        if self._told is not None:
+            self._told(tally)
+        elif self._bar is not None:
+            self._bar.update(tally)
 
     def _survey(self) -> None:
         """Count the rows, and check that answered ones have not changed."""

@@ -9,6 +9,7 @@ from collections import deque
 
 from msgspec import Struct
 
+from rlm._util.public_calls import SuggestsNames
 from rlm.errors import ConfigError
 
 __all__ = ["Charge", "RateGate", "RateLimit"]
@@ -16,7 +17,7 @@ __all__ = ["Charge", "RateGate", "RateLimit"]
 MINUTE_SECONDS = 60.0
 
 
-class RateLimit(Struct, frozen=True):
+class RateLimit(Struct, metaclass=SuggestsNames, frozen=True):
     """How much a provider or model may be sent per minute; None means no limit."""
 
     requests_per_minute: int | None = None

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rlm._util.loop_end import LoopEnd, at_loop_end
+from rlm._util.public_calls import public_call
 from rlm.chat import ChatStorage, Meter, Spending, TurnSummary, messages_in
 from rlm.config import RunChanges
-from rlm.context import ContextValue, StoredContext, store_context
+from rlm.context import ContextValue, StoredContext, store_context, warn_of_path
 from rlm.engine.sessions import RunSession
 from rlm.engine.task import Task
 from rlm.errors import ConfigError
@@ -31,6 +32,9 @@ from rlm.records.recorders.in_process import events_of
 from rlm.results import RunResult
 
 __all__ = ["Chat"]
+
+with_context = public_call(ConfigError, before=warn_of_path)
+"""Marks a public call with a context, which must not be the name of a file."""
 
 TURNS_SHOWN = 5
 TURN_CHARS = 500
@@ -79,6 +83,7 @@ class Chat:
 
     # -- asking ------------------------------------------------------------------------------
 
+    @with_context
     async def aask(
         self,
         query: str | None = None,
@@ -122,6 +127,7 @@ class Chat:
             await self._note(query, result)
             return result.strictly(strict)
 
+    @with_context
     def ask(
         self,
         query: str | None = None,
@@ -137,6 +143,7 @@ class Chat:
         given |= {"response_model": response_model, "strict": strict}
         return portal().call(lambda: self.aask(query, context, **given))
 
+    @with_context
     async def stream(
         self,
         query: str | None = None,
@@ -162,6 +169,7 @@ class Chat:
             async for event in events:
                 yield event
 
+    @with_context
     def iter(
         self,
         query: str | None = None,
@@ -176,6 +184,7 @@ class Chat:
         named["sub_sampling"] = sub_sampling
         return portal().iterate(lambda: self.stream(query, context, **named))
 
+    @with_context
     async def aadd_context(self, context: ContextValue) -> str:
         """Add a context without a turn; return its name in the REPL."""
         async with self._turn():
@@ -183,6 +192,7 @@ class Chat:
             assert name is not None
             return name
 
+    @with_context
     def add_context(self, context: ContextValue) -> str:
         """The blocking form of `aadd_context`."""
         return portal().call(lambda: self.aadd_context(context))

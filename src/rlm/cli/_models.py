@@ -3,7 +3,6 @@
 import http.client
 import ipaddress
 import json
-import shutil
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -12,6 +11,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from msgspec import Struct, field
 
+from rlm._util.finding import on_path
 from rlm.errors import ConfigError
 from rlm.settings.configuration import Defaults
 from rlm.wiring import registry
@@ -221,7 +221,7 @@ PROGRAMS = {
 
 def find_programs() -> dict[str, str]:
     """Return the known programs on PATH, each with the model's name that asks it."""
-    return {name: f"command/{command}" for name, command in PROGRAMS.items() if shutil.which(name)}
+    return {name: f"command/{command}" for name, command in PROGRAMS.items() if on_path(name)}
 
 
 OFFLINE_NOTICE = (

@@ -2,6 +2,8 @@
 
 import json
 import math
+import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,6 +12,8 @@ import click
 from click.shell_completion import CompletionItem
 
 __all__ = [
+    "ADDRESS",
+    "SOURCE",
     "above_zero",
     "complete_models",
     "complete_recorded",
@@ -51,6 +55,25 @@ def prices(value: str) -> tuple[float, float]:
     if not (0 <= first < math.inf and 0 <= second < math.inf):
         raise click.BadParameter(f"{value!r} is not two prices such as 0.25,2")
     return first, second
+
+
+class Source(click.Path):
+    """A file, a folder, a pattern or `-`; the address of a page gets its own advice."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Refuse addresses; whether a file exists is checked when it is read."""
+        if isinstance(value, str) and ADDRESS.match(value) and not Path(value).exists():
+            self.fail(
+                f"{value!r} is an address, and only files can be read: download it first, as in "
+                f"curl -sSL {shlex.quote(value)} | rlm ask QUERY",
+                param,
+                ctx,
+            )
+        return super().convert(value, param, ctx)
+
+
+ADDRESS = re.compile(r"(?i)(https?|ftp|s3|gs|file)://")
+SOURCE = Source(allow_dash=True, path_type=str)
 
 
 def key_and_value(text: str) -> tuple[str, Any]:
@@ -221,7 +244,7 @@ _GOING_ON = (
         "--file",
         "files",
         multiple=True,
-        type=click.Path(allow_dash=True, path_type=str),
+        type=SOURCE,
         help="The context, if it is no longer stored; it must be the same.",
     ),
     click.option(

@@ -150,8 +150,8 @@ def _say_why_it_ended(result: RunResult, *, quiet: bool) -> None:
     elif result.stop_reason == "passages":
         if result.answer is None:
             say(f"No answer: {result.detail}.")
-    elif result.stop_reason != "answer" and not quiet:
-        say(_why_it_stopped(result))
+    elif result.stop_reason != "answer" and (result.answer is not None or not quiet):
+        say(_why_it_stopped(result))  # What was printed must not pass for an answer.
 
 
 def how_to_go_on(run_id: str, more: str | None = None) -> str:
@@ -243,11 +243,11 @@ def as_harmless_json(value: Any) -> str:
 
 def _why_it_stopped(result: RunResult) -> str:
     if result.stop_reason == "cancelled":
-        what = "no answer yet" if result.answer is None else "this is the best answer so far"
+        what = "no answer yet" if result.answer is None else "this is a best guess"
         return f"Cancelled: {what} (run {result.run_id})."
     option = MORE_OF.get(result.limit or result.stop_reason)
     hint = f" Raise {option.split()[0]} to continue it." if option else ""
-    best = "there is no answer" if result.answer is None else "this is the best answer so far"
+    best = "there is no answer" if result.answer is None else "this is a best guess"
     if result.answer_source == "last_output":
         best = "there is no answer, this is what the last cell printed"
     return f"Stopped early: {result.detail.rstrip('.')}; {best}.{hint}"

@@ -25,11 +25,16 @@ from rlm.results import RunResult
 __all__ = ["Complaints", "Manner", "RunDisplay"]
 
 JOURNAL = "journal"
+ENVIRONMENT = "rlm.environments.auto"
+"""The logger that warns if `auto` chooses another environment than expected."""
 MAX_TEXTS = 20
 
 
 class Complaints(logging.Handler):
-    """Collect what journals could not store. Other log messages are dropped meanwhile."""
+    """Collect what journals could not store, and say at once which environment was chosen and why.
+
+    Other log messages are dropped meanwhile.
+    """
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -37,6 +42,8 @@ class Complaints(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
+        if record.name == ENVIRONMENT:
+            say(f"{text[:1].upper()}{text[1:]}")
         is_news = len(self.texts) < MAX_TEXTS and text not in self.texts
         if is_news and Path(record.pathname).parent.name == JOURNAL:
             self.texts.append(text)

@@ -16,6 +16,7 @@ from rlm.citations import CITE_LINE
 from rlm.cli import dotenv
 from rlm.cli._context import context_of
 from rlm.cli._errors import ANSWERED, say, unknown_price
+from rlm.cli._operator_results import with_results
 from rlm.cli._progress import Manner, RunDisplay
 from rlm.cli._records import archive, facts_of, find_run
 from rlm.config import RunConfig
@@ -172,7 +173,20 @@ def resume_run(kept: Archive, run: RunFile, options: ResumeOptions) -> int:
     else:
         recipe.check(facts)
         result = _run(kept, facts, recipe, options, display)
-    return display.show(result, recipe.config.model, typed=recipe.answer_schema is not None)
+    is_typed = recipe.answer_schema is not None
+    if recipe.operator is not None:
+        items = _items_of(kept, facts, options.files)
+        result = with_results(result, recipe.operator, items, quiet=options.quiet)
+        is_typed = not isinstance(result.answer, str)  # One merged text is printed as it is.
+    return display.show(result, recipe.config.model, typed=is_typed)
+
+
+def _items_of(kept: Archive, facts: RunFacts, files: tuple[str, ...]) -> bytes | None:
+    """Return the items of an operator as they are recorded, if they still are."""
+    try:
+        return context_for(kept, facts, files).data
+    except ConfigError:
+        return None
 
 
 def _run(

@@ -2,7 +2,6 @@
 
 import logging
 import os
-import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import NamedTuple
 import click
 
 from rlm import models
+from rlm._util.finding import on_path
 from rlm.api import RLM
 from rlm.cli import dotenv
 from rlm.cli._errors import ANSWERED, FAILED, say
@@ -51,7 +51,7 @@ def set_up(wanted: str | None, *, yes: bool, tries: bool) -> int:
     else:
         servers = find_servers(settings.variables, settings.taken)
         found = find_models(settings, servers)
-        if shutil.which("ollama") and any(_is_silent_ollama(each) for each in servers):
+        if on_path("ollama") and any(_is_silent_ollama(each) for each in servers):
             say("Ollama is installed, but does not answer: start it with `ollama serve`.")
         model = _taken(found) if yes else _chosen(found, settings.defaults)
     variables = dotenv.settings(os.environ, Path.cwd()).variables  # with a key stored just now
@@ -96,8 +96,7 @@ def _by_key(settings: dotenv.Settings) -> list[Found]:
 
 def _by_program() -> list[Found]:
     return [
-        Found(model, "your plan", shutil.which(name) or "")
-        for name, model in find_programs().items()
+        Found(model, "your plan", on_path(name) or "") for name, model in find_programs().items()
     ]
 
 

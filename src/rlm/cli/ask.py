@@ -7,6 +7,8 @@ from typing import Any
 import click
 
 from rlm.cli._options import (
+    ADDRESS,
+    SOURCE,
     above_zero,
     environment_option,
     environment_settings_option,
@@ -46,7 +48,7 @@ Exit codes: 0 an answer, 1 an error, 2 wrong usage, 3 a limit, 4 only passages
     "--file",
     "files",
     multiple=True,
-    type=click.Path(allow_dash=True, path_type=str),
+    type=SOURCE,
     help="A file, a folder, a glob pattern, or - for standard input; may be repeated.",
 )
 @model_option
@@ -123,7 +125,7 @@ def ask(ctx: click.Context, /, query: str, others: tuple[str, ...], **given: Any
 
 def _meant(query: str, others: tuple[str, ...]) -> str:
     """Say what was probably meant by arguments after the query."""
-    if any(Path(each).exists() or "*" in each for each in others):
+    if any(Path(each).exists() or "*" in each or ADDRESS.match(each) for each in others):
         files = " ".join(f"-f {shlex.quote(each)}" for each in others)
         return f"files follow -f: rlm ask {shlex.quote(query)} {files}"
     return f"put the query in quotes: rlm ask {shlex.quote(' '.join((query, *others)))}"

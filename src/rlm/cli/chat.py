@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from rlm.cli._options import (
+    SOURCE,
     above_zero,
     environment_option,
     environment_settings_option,
@@ -35,7 +36,7 @@ Exit codes: 0 answers, 1 an error, 2 wrong usage, 3 a limit, 130 Ctrl-C.
 
 
 @click.command(epilog=EXAMPLES, short_help="Ask several questions; variables and answers stay.")
-@click.argument("sources", nargs=-1, type=click.Path(path_type=str), metavar="[FILE|FOLDER]...")
+@click.argument("sources", nargs=-1, type=SOURCE, metavar="[FILE|FOLDER]...")
 @model_option
 @sub_model_option
 @click.option("--load", metavar="FILE|CHAT", help="Continue a saved chat, and save it there again.")

@@ -5,6 +5,7 @@ from typing import Any
 import click
 
 from rlm.cli._options import (
+    SOURCE,
     exclusive,
     of_going_on,
     recorded_argument,
@@ -111,7 +112,7 @@ Exit codes: 0 nothing differed, 1 something differed or failed.
     "--file",
     "files",
     multiple=True,
-    type=click.Path(allow_dash=True, path_type=str),
+    type=SOURCE,
     help="The context, if it was not recorded; a different one shows what would change.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON object.")

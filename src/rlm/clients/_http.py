@@ -65,6 +65,8 @@ class _Signer(Protocol):
 class Endpoint:
     """POST to one base URL. `key_variable` is named in advice; the key itself never is.
 
+    `url_variable` is the variable that the base URL comes from, if it comes from one.
+
     `auth` holds the headers for the key, each with the text before it: {"x-api-key": ""}. `fixed`
     holds headers of the dialect; the user's `headers` override them, and may hold secrets, as may
     the values of `query`, which is added to every address. A `signer` replaces the key.
@@ -77,18 +79,21 @@ class Endpoint:
         *,
         api_key: str | None,
         key_variable: str,
+        url_variable: str | None = None,
         auth: Mapping[str, str] = BEARER,
         fixed: Mapping[str, str] | None = None,
         query: Mapping[str, Any] | None = None,
         signer: _Signer | None = None,
     ) -> None:
-        parts = checked_url(base_url)
+        parts = checked_url(base_url, url_variable)
         if api_key and parts.password:
             raise ConfigError("give a key or a password in the base URL, not both")
         self.base_url = base_url.rstrip("/")
         hostname = parts.hostname or ""
         self.host = hostname if parts.port is None else f"{hostname}:{parts.port}"
         self.key_variable = key_variable
+        self._named_url = url_variable or "the base URL"
+        self._source = f", the address in {url_variable}" if url_variable else ""
         self._query = dict(query or {})
         self._headers = {"Content-Type": "application/json", **(fixed or {}), **headers}
         key = (api_key or "").strip()
@@ -166,7 +171,7 @@ class Endpoint:
         """Return the error for an accepted request with an unusable reply, which may be billed."""
         return ModelError(
             f"{model}: {self._public(what)} (from {self.host}); "
-            "if it stays so, check the base URL and the server's own log",
+            f"if it stays so, check {self._named_url} and the server's own log",
             retryable=retryable,
             ambiguous=True,
         )
@@ -193,19 +198,22 @@ class Endpoint:
         import aiohttp
 
         if isinstance(error, aiohttp.InvalidURL):
-            return ModelError(f"{model}: the base URL is not valid; check its host and port")
+            return ModelError(f"{model}: {self._named_url} is not valid; check its host and port")
         if isinstance(error, aiohttp.ClientSSLError):
             reason = "no trusted TLS connection: check the address and its certificate"
-            return ModelError(f"{model}: {self.host}: {reason}")
+            return ModelError(f"{model}: {self.host}{self._source}: {reason}")
         if isinstance(error, TimeoutError):
             where = "answer" if progress.sent else "connection"
-            reason = f"no {where} from {self.host} within {timeout_seconds:g} s; is it overloaded?"
+            source = "" if progress.sent else self._source
+            reason = f"no {where} from {self.host}{source} within {timeout_seconds:g} s"
+            reason += "; is it overloaded?"
         elif progress.sent:
             reason = f"the connection to {self.host} was lost ({type(error).__name__})"
             reason += "; the request may have been billed"
         else:
             detail = self._public(getattr(error, "strerror", None) or type(error).__name__)
-            reason = f"can't connect to {self.host} ({detail}); is the server running there?"
+            reason = f"can't connect to {self.host} ({detail}){self._source}"
+            reason += "; is the server running there?"
         late = isinstance(error, TimeoutError)
         return ModelError(
             f"{model}: {reason}", retryable=True, ambiguous=progress.sent, timed_out=late
@@ -213,13 +221,13 @@ class Endpoint:
 
     def _advice(self, status: int) -> str:
         if 300 <= status < 400:
-            return "redirects are not followed: set the base URL to where the server really is"
+            return f"redirects are not followed: set {self._named_url} to where the server is"
         if status >= 500:
             return "the provider has trouble: try again later"
         return {
             401: f"check the key in {self.key_variable}",
             403: f"check that the key in {self.key_variable} may use this model",
-            404: f"check the model name and the base URL ({self.host})",
+            404: f"check the model name and {self._named_url} ({self.host})",
             429: "wait, lower max_concurrent_calls, or check the account's quota",
         }.get(status, "try again" if status in RETRYABLE else "check the request's options")
 
@@ -242,8 +250,11 @@ class Endpoint:
         return text if len(text) <= SHOWN_CHARS else text[: SHOWN_CHARS - 1] + "…"
 
 
-def checked_url(base_url: str) -> SplitResult:
-    """Return the parts of a base URL; ConfigError if no request can be sent there."""
+def checked_url(base_url: str, variable: str | None = None) -> SplitResult:
+    """Return the parts of a base URL; ConfigError if no request can be sent there.
+
+    `variable` is the one that it comes from, if it does.
+    """
     try:
         parts = urlsplit(base_url)
         base_url.encode()
@@ -252,8 +263,8 @@ def checked_url(base_url: str) -> SplitResult:
         is_good = False
     if not is_good or _CONTROL.search(base_url) or " " in base_url:
         raise ConfigError(
-            "the base URL must start with http:// or https:// and name a host, as in "
-            "http://localhost:8000/v1"
+            f"{variable or 'the base URL'} must start with http:// or https:// and name a host, "
+            "as in http://localhost:8000/v1"
         )
     return parts
 

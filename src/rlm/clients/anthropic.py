@@ -288,6 +288,7 @@ class AnthropicClient(HttpClient):
         query: Mapping[str, Any] | None = None,
         infos: Mapping[str, ModelInfo] | None = None,
         key_variable: str | None = None,
+        url_variable: str | None = None,
         provider: str = "anthropic",
     ) -> None:
         endpoint = Endpoint(
@@ -295,6 +296,7 @@ class AnthropicClient(HttpClient):
             headers or {},
             api_key=api_key,
             key_variable=key_variable or "ANTHROPIC_API_KEY",
+            url_variable=url_variable,
             auth={"api-key" if provider == "foundry" else "x-api-key": ""},
             fixed=VERSION,
             query=query,

@@ -6,6 +6,7 @@ text after `command/` is split as a shell would split it, but no shell runs it.
 
 import contextlib
 import hashlib
+import os
 import shlex
 import shutil
 import tempfile
@@ -15,6 +16,7 @@ from typing import Literal
 
 from msgspec.structs import replace
 
+from rlm._util.finding import on_path
 from rlm.clients._adapters import Flow, Threads, each_within, last_of, public_line
 from rlm.clients._command_output import FORMATS, Format, format_of, problem_in, reply_in
 from rlm.clients._estimate import BYTES_A_TOKEN, message_text
@@ -249,11 +251,17 @@ def _split(command: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def _found(program: str) -> str:
-    """Return the path of a program; a name without a slash is looked up in PATH."""
-    path = shutil.which(str(Path(program).expanduser()) if "/" in program else program)
+    """Return the path of a program; a name alone is looked up in PATH, not in this folder."""
+    is_path = "/" in program or os.sep in program
+    path = shutil.which(str(Path(program).expanduser())) if is_path else on_path(program)
     if path is None:
-        where = "can't be executed" if "/" in program and _exists(program) else "is not there"
-        place = "" if "/" in program else " on PATH"
+        if not is_path and _exists(program):
+            raise ConfigError(
+                f"the program {program!r} is only in this folder, which is not searched: write "
+                f"./{program} if you trust it"
+            )
+        where = "can't be executed" if is_path and _exists(program) else "is not there"
+        place = "" if is_path else " on PATH"
         raise ConfigError(f"the program {program!r} {where}{place}; install it, or check its name")
     return str(Path(path).absolute())
 

@@ -64,9 +64,9 @@ class OpenAICompatClient(HttpClient):
     """One server at `base_url`, used as given plus `/chat/completions`. It never retries by itself.
 
     `provider` decides its quirks, unless the host is a known one. `infos` gives windows and prices
-    by model; `key_variable` is named when the key is refused. `api_version` is only for `azure`,
-    where a dated version means the older addresses with the deployment in them. A `signer` signs
-    requests to AWS, in place of a key.
+    by model; `key_variable` is named when the key is refused, `url_variable` when the address is
+    wrong. `api_version` is only for `azure`, where a dated version means the older addresses with
+    the deployment in them. A `signer` signs requests to AWS, in place of a key.
     """
 
     def __init__(
@@ -78,11 +78,12 @@ class OpenAICompatClient(HttpClient):
         query: Mapping[str, Any] | None = None,
         infos: Mapping[str, ModelInfo] | None = None,
         key_variable: str | None = None,
+        url_variable: str | None = None,
         provider: str = "openai-compatible",
         api_version: str | None = None,
         signer: Signer | None = None,
     ) -> None:
-        quirks = quirks_for(provider, checked_url(base_url).hostname or "")
+        quirks = quirks_for(provider, checked_url(base_url, url_variable).hostname or "")
         address = "{path}"
         if provider == "azure":
             base_url, address = azure_address(base_url, api_version)
@@ -93,6 +94,7 @@ class OpenAICompatClient(HttpClient):
             headers or {},
             api_key=api_key,
             key_variable=key_variable or quirks.key_variable,
+            url_variable=url_variable,
             auth=quirks.auth,
             query=query,
             signer=signer,

@@ -188,6 +188,7 @@ class ConverseClient(HttpClient):
         query: Mapping[str, Any] | None = None,
         infos: Mapping[str, ModelInfo] | None = None,
         key_variable: str | None = None,
+        url_variable: str | None = None,
         provider: str = "bedrock",
         signer: Signer | None = None,
     ) -> None:
@@ -196,6 +197,7 @@ class ConverseClient(HttpClient):
             headers or {},
             api_key=api_key,
             key_variable=key_variable or "AWS_BEARER_TOKEN_BEDROCK",
+            url_variable=url_variable,
             query=query,
             signer=signer,
         )

@@ -235,6 +235,7 @@ class GeminiClient(HttpClient):
         query: Mapping[str, Any] | None = None,
         infos: Mapping[str, ModelInfo] | None = None,
         key_variable: str | None = None,
+        url_variable: str | None = None,
         provider: str = "gemini",
     ) -> None:
         address = base_url.rstrip("/")
@@ -243,6 +244,7 @@ class GeminiClient(HttpClient):
             headers or {},
             api_key=api_key,
             key_variable=key_variable or "GEMINI_API_KEY (or GOOGLE_API_KEY)",
+            url_variable=url_variable,
             auth={"x-goog-api-key": ""},
             query=query,
         )

@@ -367,9 +367,10 @@ class ResponsesClient(HttpClient):
         query: Mapping[str, Any] | None = None,
         infos: Mapping[str, ModelInfo] | None = None,
         key_variable: str | None = None,
+        url_variable: str | None = None,
         provider: str = "openai-responses",
     ) -> None:
-        quirks = quirks_for(provider, checked_url(base_url).hostname or "")
+        quirks = quirks_for(provider, checked_url(base_url, url_variable).hostname or "")
         if provider == "azure":
             base_url, _ = azure_address(base_url)
         endpoint = Endpoint(
@@ -377,6 +378,7 @@ class ResponsesClient(HttpClient):
             headers or {},
             api_key=api_key,
             key_variable=key_variable or quirks.key_variable,
+            url_variable=url_variable,
             auth=quirks.auth,
             query=query,
         )

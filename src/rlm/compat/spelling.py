@@ -15,13 +15,14 @@ from typing import Any, ParamSpec, TypedDict, cast
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from rlm._util.public_calls import check_names
 from rlm.compat.backends import BackendChoice, read_backend
 from rlm.compat.clients import BaseLM, LMClient, get_client
 from rlm.compat.prompts import filled_prompt
 from rlm.config import CallRules, Guards
 from rlm.environments.auto import meant_by_local
 from rlm.errors import ConfigError
-from rlm.limits import Limits
+from rlm.limits import IN_LIMITS, Limits
 
 __all__ = ["ReferenceKeywords", "Spelling", "accepts_reference_keywords", "read_call"]
 
@@ -122,16 +123,18 @@ def accepts_reference_keywords(init: Callable[Arguments, None]) -> Callable[Argu
     …) need no translation. The decision is kept as `self.spelling`.
     """
 
-    known = inspect.signature(init).parameters.keys()
+    fixed = {"self", "positions", "reference"}
+    parameters = [name for name in inspect.signature(init).parameters if name not in fixed]
+    known = (*parameters, *REFERENCE_KEYWORDS, "model_name")
 
     @functools.wraps(init)
     def translated(self: Any, *positional: Any, **options: Any) -> None:
-        self.spelling, model, native = read_call(positional, options)
-        if unknown := native.keys() - known:
-            name = min(unknown)
-            hint = f": pass limits=Limits({name}=...)" if name in Limits.__struct_fields__ else ""
-            raise TypeError(f"RLM() got an unexpected keyword argument {name!r}{hint}")
-        cast("Callable[..., None]", init)(self, *model, **native)
+        check_names("RLM", options, known, IN_LIMITS)
+        try:
+            self.spelling, model, native = read_call(positional, options)
+            cast("Callable[..., None]", init)(self, *model, **native)
+        except ConfigError as error:  # without the frames below, which say nothing more
+            raise error.with_traceback(None) from None
 
     return cast("Callable[Arguments, None]", translated)
 

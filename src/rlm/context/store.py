@@ -2,7 +2,6 @@
 
 import json
 import re
-import warnings
 from collections.abc import Iterator, Mapping
 from os import PathLike, fsdecode
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import IO, Any
 from msgspec import Struct
 
 from rlm._util.lazy import pattern
+from rlm._util.public_calls import warn_caller
 from rlm.context.describe import describe
 from rlm.context.fileset import FileSet
 from rlm.context.parts import EncodedTexts, HeldTexts
@@ -86,7 +86,7 @@ def warn_of_path(value: object) -> None:
 
 
 def _warn(what: str, path: str) -> None:
-    warnings.warn(f"{what}; to read the file, pass Path({path!r})", stacklevel=3)
+    warn_caller(f"{what}; to read the file, pass Path({path!r})")
 
 
 class EncodedJson(Struct, frozen=True):

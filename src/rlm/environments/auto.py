@@ -47,6 +47,8 @@ class AutoEnvironment(BaseEnvironment):
         self._made: dict[str, BaseEnvironment] = {}
         self._chosen: BaseEnvironment | None = None
         self._is_decided = False
+        self.reason = ""
+        """Why another than the expected environment was chosen, if it was."""
         refusals: dict[str, str] = {}
         for name in CANDIDATES[:-1]:  # The last one has to be asked.
             if (problem := known_problem(name)) is None:
@@ -76,10 +78,12 @@ class AutoEnvironment(BaseEnvironment):
                 made = self._of(name, refusals)
                 problem = await trial(made)
             if problem is not None and name == self.name:  # It seemed to work.
-                _log.warning("environment='auto' passes over %r: %s", name, problem)
+                self.reason = f"passes over {name!r}: {problem}"
             if problem is None:
                 self._adopt(made)
                 self._is_decided = True
+                if self.reason:
+                    _log.warning("environment='auto' chose %r: it %s", made.name, self.reason)
                 return made
             refusals[name] = problem
         raise ConfigError(nothing_isolates(refusals))
@@ -95,7 +99,8 @@ class AutoEnvironment(BaseEnvironment):
     async def describe(self) -> dict[str, Any]:
         """Return which environment was chosen, and what isolates cells there."""
         chosen = await self.decide()
-        return {"chosen": chosen.name, **await chosen.describe()}
+        why = {"reason": self.reason} if self.reason else {}
+        return {"chosen": chosen.name, **why, **await chosen.describe()}
 
     async def prepare(self, context: ContextSource) -> None:
         """Do what `load` would spend time on."""

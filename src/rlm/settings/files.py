@@ -31,9 +31,9 @@ def config_folder(variables: Mapping[str, str]) -> Path | None:
     """
     if named := variables.get("RLM_CONFIG_DIR"):
         return Path(named).expanduser().absolute()
-    base = variables.get("XDG_CONFIG_HOME", "")
-    if base.startswith("/"):  # The specification wants relative paths to be ignored.
-        return Path(base) / "rlm"
+    base = Path(variables.get("XDG_CONFIG_HOME", ""))
+    if base.is_absolute():  # The specification wants relative paths to be ignored.
+        return base / "rlm"
     home = Path(variables.get("HOME") or variables.get("USERPROFILE") or "")
     # A relative one would lead into the working folder, which may be a stranger's.
     return home / ".config" / "rlm" if home.is_absolute() else None

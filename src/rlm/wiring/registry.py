@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from rlm._util.distribution import own_name
-from rlm._util.text import closest
+from rlm._util.text import closest, meant_or_all, no_such
 from rlm.clients._aws import Signer, credentials_in, region_in
 from rlm.errors import ConfigError
 from rlm.models import full_name
@@ -147,7 +147,7 @@ def make_client(
     address, key, used = _address_and_key(model, provider_name, provider, variables, options)
     if provider_name == "azure":
         options.setdefault("api_version", variables.get("AZURE_OPENAI_API_VERSION"))
-    return client(address, key, key_variable=used, provider=provider_name, **options), wire_name
+    return client(address, key, provider=provider_name, **used, **options), wire_name
 
 
 def check_provider(model: str) -> None:
@@ -163,7 +163,7 @@ def _no_provider(provider: str, model: str) -> str:
     if provider in known:
         return f"{provider}/ names no model: write {provider}/MODEL"
     if meant := closest(provider.lower(), (*known, *ALIASES), cutoff=0.78):
-        return f"there is no provider {provider!r}; did you mean {meant}/{model}? ({listed})"
+        return f"there is no provider {provider!r}; did you mean {meant}/{model}?"
     return f"there is no provider {provider!r}; {listed}"
 
 
@@ -201,21 +201,24 @@ def _address_and_key(
     provider: Provider,
     variables: Mapping[str, str],
     options: dict[str, Any],
-) -> tuple[str, str | None, str | None]:
-    """Return the address, the key, and the variable to name if the key is refused."""
+) -> tuple[str, str | None, dict[str, str | None]]:
+    """Return the address, the key, and the variables to name if one of them is wrong."""
     key = options.pop("api_key", None) or _first(variables, provider.key_variables)
     if key is None and provider.is_aws and options.get("signer") is None:
         options["signer"] = _signer(variables)
     if key is None and provider.needs_key and options.get("signer") is None:
         raise ConfigError(_needs_key(model, provider))
-    named = options.pop("base_url", None) or _first(variables, provider.base_url_variables)
-    address = named or provider.base_url
+    given, source = options.pop("base_url", None), None
+    if not given and (source := first_set(variables, provider.base_url_variables)):
+        given = variables[source]
+    address = given or provider.base_url
     if address is not None and provider.is_aws:
         address = address.replace("{region}", region_in(variables))
     if address is None:
         raise ConfigError(f"{model} needs an address: set {provider.base_url_variables[0]}")
     variable = provider.key_variables[0] if provider.key_variables else None
-    return as_base_url(name, address), key, variable
+    used = {"key_variable": variable, "url_variable": source}
+    return as_base_url(name, address), key, used
 
 
 def _signer(variables: Mapping[str, str]) -> Signer | None:
@@ -230,11 +233,11 @@ def _imported(home: tuple[str, str]) -> Any:
 
 def _known(model: str, maker: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options; raise if the client does not have one of them."""
-    fixed = {"self", "model", "provider", "key_variable"}
+    fixed = {"self", "model", "provider", "key_variable", "url_variable"}
     known = [name for name in inspect.signature(maker).parameters if name not in fixed]
     if unknown := sorted(options.keys() - set(known)):
-        listed = ", ".join(sorted(known)) or "none"
-        raise ConfigError(f"{model} has no option {unknown[0]!r}; options: {listed}")
+        hint = meant_or_all(unknown[0], sorted(known), "options:")
+        raise ConfigError(f"{model} has no option {unknown[0]!r}; {hint}")
     return dict(options)
 
 
@@ -256,13 +259,11 @@ def make_environment(name: str, options: Mapping[str, Any] | None = None) -> Env
     elif (offer := offers("rlm.environments").get(name)) is not None:
         maker = offer.load()
     else:
-        listed = ", ".join(environments())
-        raise ConfigError(f"there is no environment {name!r}; environments: {listed}")
+        raise ConfigError(no_such("environment", name, environments()))
     known = inspect.signature(maker).parameters
     if unknown := sorted((options or {}).keys() - known.keys()):
-        raise ConfigError(
-            f"the environment {name!r} has no option {unknown[0]!r}; options: {', '.join(known)}"
-        )
+        hint = meant_or_all(unknown[0], known, "options:")
+        raise ConfigError(f"the environment {name!r} has no option {unknown[0]!r}; {hint}")
     environment: Environment = maker(**(options or {}))
     return environment
 

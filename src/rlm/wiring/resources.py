@@ -171,9 +171,7 @@ class Resources:
         self._policy = policy
         self._cache = as_cache(policy.cache, settings.variables)
         self._calls: WeakKeyDictionary[asyncio.AbstractEventLoop, Calls] = WeakKeyDictionary()
-        self._finalizer = weakref.finalize(self, _close_on_portal, self.routes)
-        self._finalizer.atexit = False  # at exit, `_close_all` does it and waits
-        _open.add(self)
+        self._close_later()
         self.model = self._add(model)
         self.sub_model = self.model if sub_model is None else self._add(sub_model)
         self.models = tuple(map(self._add, models))
@@ -185,6 +183,12 @@ class Resources:
             if not _SECRET.search(name)
         }
         self.grant(tools, sub_tools)
+
+    def _close_later(self) -> None:
+        """Let clients be closed with this object or with the program, if nothing closes it."""
+        self._finalizer = weakref.finalize(self, _close_on_portal, self.routes)
+        self._finalizer.atexit = False  # at exit, `_close_all` does it and waits
+        _open.add(self)
 
     def _add(self, model: Model) -> str:
         """Find the route to a model; return the name it goes by from now on."""
@@ -306,6 +310,7 @@ class Resources:
                     sub_sampling=recordable(config.sub_sampling),
                 ),
                 "environment": self.environment.name,
+                **self._reason_of_environment(),
                 "environment_kwargs": self._environment_kwargs,
                 "infos": {name: route.info for name, route in self.routes.items()},
                 "tools": tools,
@@ -320,6 +325,13 @@ class Resources:
         plain: dict[str, Any] = json.loads(json.dumps(built), parse_constant=lambda _: None)
         return plain
 
+    def _reason_of_environment(self) -> dict[str, str]:
+        """Return why `auto` did not choose what it usually does, to be recorded with the run."""
+        chosen = self.environment
+        if not isinstance(chosen, AutoEnvironment) or not chosen.reason:
+            return {}
+        return {"environment_reason": f"auto {chosen.reason}"}
+
     def new_storage(self, model: str) -> "ChatStorage":
         """Return what saves and loads a chat."""
         from rlm.chat import ChatStorage
@@ -333,7 +345,9 @@ class Resources:
         )
 
     def services(self) -> Services:
-        """Return what the runs of this event loop share."""
+        """Return what the runs of this event loop share; after `close`, open it again."""
+        if not self._finalizer.alive:
+            self._close_later()
         calls = self._calls_of_loop()
 
         async def fallback(task: Task, scope: Scope, config: RunConfig) -> str | None:
@@ -419,7 +433,7 @@ def _archive(journal: bool | str | Path | None, variables: Mapping[str, str]) ->
         return Archive(Places.usual(variables))
     if not isinstance(journal, str | Path) or not str(journal):
         raise ConfigError(f"journal must be True or a folder, not {journal!r}")
-    return Archive(Places(Path(journal).expanduser()))
+    return Archive(Places(Path(journal).expanduser().absolute()))
 
 
 def _as_price(name: str, given: tuple[float, float] | Price) -> Price:

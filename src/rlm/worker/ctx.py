@@ -24,6 +24,7 @@ METHODS = (
         "grep(pattern, context_lines=0, max_matches=50)",
         'list of "number: line" that match a regex; `.total` counts all',
     ),
+    ("search(query, k=5)", "the best passages: dicts with `source`, `line`, `start`, `text`"),
     ("find(pattern, regex=False, max_matches=20)", "list of (start, end, text), and `.total`"),
     ("chunk(size, overlap=0)", "list of (start, end, text) over everything"),
     ("slice(start, end)", "str between two offsets"),

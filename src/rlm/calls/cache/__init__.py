@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from rlm._util.finding import base_folder
 from rlm.errors import ConfigError
 from rlm.messages import Message, Reply, Request
 
@@ -66,7 +67,7 @@ class ReplyCache:
     ) -> None:
         if isinstance(max_bytes, bool) or not isinstance(max_bytes, int) or max_bytes <= 0:
             raise ConfigError(f"max_bytes must be a positive whole number, not {max_bytes!r}")
-        self.folder = Path(folder).expanduser()
+        self.folder = Path(folder).expanduser().absolute()
         self.always = always
         self.calls_only = calls_only
         self.max_bytes = max_bytes
@@ -178,10 +179,7 @@ def as_cache(
     if given is None or given is False:
         return None
     if given is True:
-        named = variables.get("XDG_CACHE_HOME", "")
-        # The XDG specification says that relative paths are ignored.
-        base = Path(named) if named.startswith("/") else Path.home() / ".cache"
-        given = base / "rlm"
+        given = base_folder(variables, "XDG_CACHE_HOME", ".cache") / "rlm"
     if not isinstance(given, ReplyCache | str | Path):
         raise ConfigError(f"cache must be True, a folder or a ReplyCache, not {given!r}")
     cache = given if isinstance(given, ReplyCache) else ReplyCache(given)

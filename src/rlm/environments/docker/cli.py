@@ -3,10 +3,10 @@
 import asyncio
 import json
 import os
-import shutil
 import sys
 from collections.abc import Sequence
 
+from rlm._util.finding import on_path
 from rlm.environments.docker.containers import LABEL, PLACE, Container
 from rlm.errors import ConfigError, SessionDied
 
@@ -22,7 +22,7 @@ _KILLED = 137
 
 def found_command() -> str | None:
     """Return the command to use, if there is one."""
-    return next((path for name in ("docker", "podman") if (path := shutil.which(name))), None)
+    return next((path for name in ("docker", "podman") if (path := on_path(name))), None)
 
 
 class CommandEngine:

@@ -63,6 +63,8 @@ class Journal:
             self._look()
             stack.pop_all()
         self.replayed = 0
+        self.has_events = False
+        """Whether anything has happened in this execution."""
         self.beside: asyncio.Task[None] | None = None
         """Work beside the run, such as writing its context."""
         self.is_described = asyncio.Event()
@@ -198,6 +200,7 @@ class Journal:
 
     def record(self, event: Event) -> None:
         """Store an event; events lost with a killed process are made again on resuming."""
+        self.has_events = True
         self._events.append(event)
         if type(event) is RunEnded:
             if event.parent_id is None:

@@ -67,7 +67,10 @@ class Record:
 async def journaled_run(
     archive: "Archive | None", task: Task, run_id: str | None, *, in_chat: bool
 ) -> AsyncGenerator[Record, None]:
-    """Begin a run, or find what is stored of it; what it learns is on disk before it is used."""
+    """Begin a run, or find what is stored of it; what it learns is on disk before it is used.
+
+    Nothing stays of a new run that was refused before it began, as for an unknown price.
+    """
     if archive is None:
         if run_id is not None:
             raise ConfigError("run_id= names a run in a journal: set journal=True as well")
@@ -84,14 +87,21 @@ async def journaled_run(
         settings=dict(task.settings),
         in_chat=in_chat,
     )
+    is_new = not archive.places.journal_of(facts.run_id).exists()
     journal = await archive.open(facts, task.context)
+    was_refused = False
     try:
         record = Record(facts.run_id, journal)
         if record.result is None:
             journal.forget("end", "result")
         yield record
+    except BaseException:
+        was_refused = is_new and not journal.has_events
+        raise
     finally:
         await journal.aclose()
+        if was_refused:
+            archive.places.remove(facts.run_id)
 
 
 def _stored_answer(journal: "Journal", facts: dict[str, Any]) -> RunResult | None:
