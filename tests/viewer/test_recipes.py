@@ -104,3 +104,20 @@ def test_child_runs_and_endless_queries_are_not_copied() -> None:
     assert "root run" in str(recipes_of(started("c", parent_id="r"))["why_not_copy"])
     assert "too long" in str(recipes_of(recorded("x" * 30_000))["why_not_copy"])
     assert "not reported" in str(recipes_of(None)["why_not_copy"])
+
+
+@pytest.mark.parametrize("name", ["model", "sub_model"])
+@pytest.mark.parametrize("program", ["command/sh -c id", " Command/sh", "command:sh"])
+def test_a_record_can_not_make_its_reader_run_a_program(name: str, program: str) -> None:
+    found = recipes_of(recorded(config={name: program}))
+    assert found["python"] is None
+    assert found["command"] is None
+    assert "name a model of your own" in str(found["why_not_copy"])
+
+
+def test_a_record_can_only_name_environments_that_isolate() -> None:
+    isolating = recipes_of(recorded(environment="docker"))
+    assert "--environment docker" in str(isolating["command"])
+    assert "environment='docker'" in str(isolating["python"])
+    other = recipes_of(recorded(environment="inprocess"))
+    assert "inprocess" not in f"{other['command']} {other['python']}"

@@ -28,7 +28,8 @@ OPTIONS = {
     "max_seconds": "--timeout",
 }
 CONFIG = ("strategy", "preview_chars", "setup_code", "system_prompt", "protocol", "sampling")
-USUAL_ENVIRONMENTS = ("", "auto", "local", "none")
+OTHER_ENVIRONMENTS = ("agent", "docker", "ipython", "wasm")
+"""A record may name these: they isolate code. Others are left for the reader to choose."""
 
 
 class _Settings(Struct, frozen=True):
@@ -55,6 +56,9 @@ def recipes_of(started: RunStarted | None) -> dict[str, str | None]:
         return {**nothing, "why_not_copy": "the record does not say how this run was configured"}
     if settings.operator is not None:
         return {**nothing, "why_not_copy": "this was an operator of a program, not a question"}
+    if any(map(_is_program, (settings.config.model, settings.config.sub_model))):
+        why = "its model was a program of the machine where it ran; name a model of your own"
+        return {**nothing, "why_not_copy": why}
     if len(started.query) > MAX_CHARS:
         return {**nothing, "why_not_copy": "the query is too long to be copied"}
     only = [*(str(each.get("name", "")) for each in settings.tools if isinstance(each, dict))]
@@ -73,7 +77,7 @@ def as_python(started: RunStarted, settings: _Settings, only: list[str]) -> str:
     arguments = [repr(config.model)]
     if config.sub_model != config.model:
         arguments.append(f"sub_model={config.sub_model!r}")
-    if settings.environment not in USUAL_ENVIRONMENTS:
+    if settings.environment in OTHER_ENVIRONMENTS:
         arguments.append(f"environment={settings.environment!r}")
     if limits:
         named = ", ".join(f"{name!r}: {value!r}" for name, value in limits.items())
@@ -104,7 +108,7 @@ def as_command(started: RunStarted, settings: _Settings) -> str:
     words += ["-m", shell_word(config.model)]
     if config.sub_model != config.model:
         words += ["--sub-model", shell_word(config.sub_model)]
-    if settings.environment not in USUAL_ENVIRONMENTS:
+    if settings.environment in OTHER_ENVIRONMENTS:
         words += ["--environment", shell_word(settings.environment)]
     if config.strategy != "rlm":
         words += ["--strategy", config.strategy]
@@ -142,6 +146,11 @@ def _escaped(text: str) -> Iterator[str]:
             yield "\\uFFFD"
         else:
             yield f"\\x{code:02x}" if code < 0x80 else f"\\U{code:08x}"
+
+
+def _is_program(model: str) -> bool:
+    """Whether asking this model would run a program, which a stranger's record may not choose."""
+    return model.strip().lower().startswith("command")
 
 
 def _changed_limits(limits: Limits) -> dict[str, Any]:
