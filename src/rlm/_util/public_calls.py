@@ -106,7 +106,8 @@ def public_call(
                     given = signature.bind_partial(*positional, **named).arguments
                     before(given.get(argument))
             if is_async:
-                return _awaited(cast("Awaitable[Any]", function(*positional, **named)), wrong)
+                # Made when it begins: one that is cancelled before that would never be awaited.
+                return _awaited(lambda: cast("Any", function(*positional, **named)), wrong)
             try:
                 return function(*positional, **named)
             except wrong as error:
@@ -119,9 +120,9 @@ def public_call(
     return decorate
 
 
-async def _awaited(coroutine: Awaitable[Returned], wrong: type[Exception]) -> Returned:
+async def _awaited(begin: Callable[[], Awaitable[Returned]], wrong: type[Exception]) -> Returned:
     try:
-        return await coroutine
+        return await begin()
     except wrong as error:
         raise error.with_traceback(None) from None
 
