@@ -173,7 +173,10 @@ def test_without_any_model_one_error_says_what_to_set() -> None:
 
 @pytest.mark.parametrize(
     ("name", "told"),
-    [("max_cost_usd", r"limits=Limits\(max_cost_usd=...\)$"), ("modle", "'modle'$")],
+    [
+        ("max_cost_usd", r"limits=Limits\(max_cost_usd=...\)$"),
+        ("modle", "'modle'; did you mean 'model'[?]$"),
+    ],
 )
 def test_an_unknown_keyword_says_where_a_limit_belongs(name: str, told: str) -> None:
     options: dict[str, Any] = {name: 1}
