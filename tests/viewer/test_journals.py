@@ -10,8 +10,10 @@ import pytest
 from rlm import RLM, Limits, ScriptedClient
 from rlm.context import store_context
 from rlm.records.journal import Archive, Journal, Places, RunFacts, fork
+from rlm.records.journal.database import Lock
 from rlm.results import RunResult
 from rlm.viewer.contexts import text_of
+from rlm.viewer.library import Journals, Library
 from rlm.viewer.record_files import RecordFile
 from tests.cli.kept import offline
 from tests.records.trajectories.samples import one_run, started, written
@@ -302,3 +304,18 @@ async def test_only_so_many_forks_run_at_once(
         made = [await client.fork(order) for _ in range(3)]
         assert [answer.status for answer in made] == [200, 200, 503]
     assert sorted(ended) == sorted(answer.json["run_id"] for answer in made[:2])
+
+
+def test_a_run_that_is_killed_before_its_first_event_changes_the_list(tmp_path: Path) -> None:
+    places = Places(tmp_path / "state")
+    places.prepare()
+    path = places.journal_of("r")
+    Journal(path).close()
+    lock = Lock(path.with_suffix(".lock"))
+    assert lock.take()
+    library = Library(Journals(Archive(places)))
+    library.start()
+    assert library.wait_until_read(60)
+    before = library.state()
+    lock.release()  # as the kernel does with the locks of a killed process
+    assert library.state() != before

@@ -416,3 +416,14 @@ async def test_turns_of_a_chat_and_rows_of_a_batch_belong_together(tmp_path: Pat
     assert groups["First?"] == groups["Second?"]
     assert groups["First?"]["kind"] == "chat"
     assert groups["A row?"] == {"kind": "batch", "name": "questions.jsonl"}
+
+
+async def test_a_condition_is_applied_again_after_a_judgment(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    written(tmp_path / "logs" / "a.jsonl", with_cells("a", "x", "same"))
+    async with shown(tmp_path) as client:
+        for tags, expected in (([], 0), (["good"], 1)):
+            await judge(client, "a", {"add_tags": tags, "comment": "x"})
+            for _ in range(2):
+                answer = await found(client, "q=same&where=tag%3Dgood")
+                assert len(answer["runs"]) == expected

@@ -64,7 +64,8 @@ class Forest:
             )
             if parent is not None:
                 parent.children.append(run_id)
-        self.is_unfinished = any(run.ending is None for run in runs.values())
+        # A run may also have begun without an event yet.
+        self.is_unfinished = not runs or any(run.ending is None for run in runs.values())
         self._add_up()
 
     def _add_up(self) -> None:

@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
@@ -61,6 +61,7 @@ class RunList:
         self._search = None if index is None else RunSearch(library, index)
         self._nodes: tuple[float, dict[str, Node]] = (0.0, {})
         self._listing = threading.Lock()
+        self._fitting: list[_Fitting] = []
         if judgments is not None:
             library.also_watched.append(judgments.path)
 
@@ -131,10 +132,12 @@ class RunList:
         if self._search is None:
             raise ConfigError("texts of an opened file are searched run by run")
         about = self._about(Skipped())
-        rows = _Rows(self._known(0.0 if condition is None else OLD_SECONDS), about, condition)
+        rows = _Rows(
+            self._known(0.0 if condition is None else OLD_SECONDS), about, condition, self._fitting
+        )
         answer = self._search.search(query, rows, limit, stop)
         if rows.missed:  # A run is newer than the list.
-            rows = _Rows(self._known(FRESH_SECONDS), about, condition)
+            rows = _Rows(self._known(FRESH_SECONDS), about, condition, self._fitting)
             answer = self._search.search(query, rows, limit, stop)
         return answer
 
@@ -202,10 +205,27 @@ class _About:
         return condition.holds(values_of_outline(node.outline, self.judgments, self.scores))
 
 
+class _Fitting(NamedTuple):
+    """The runs that a condition was true of, and what it was applied to."""
+
+    condition: Condition
+    nodes: dict[str, Node]
+    judgments: Mapping[str, Judgment]
+    scores: Mapping[str, float]
+    run_ids: set[str]
+
+
 class _Rows:
     """Rows of runs by id, made when a search has found them."""
 
-    def __init__(self, nodes: dict[str, Node], about: _About, condition: Condition | None) -> None:
+    def __init__(
+        self,
+        nodes: dict[str, Node],
+        about: _About,
+        condition: Condition | None,
+        last: list["_Fitting"],
+    ) -> None:
+        self._last = last
         self._nodes = nodes
         self._about = about
         self._condition = condition
@@ -221,8 +241,14 @@ class _Rows:
     def fitting(self) -> set[str] | None:
         if self._condition is None:
             return None
-        fits, condition = self._about.fits, self._condition
-        return {run_id for run_id, node in self._nodes.items() if fits(node, condition)}
+        about, condition = self._about, self._condition
+        for seen in self._last:  # The next letter of a search brings the same condition again.
+            same = seen.nodes is self._nodes and seen.judgments is about.judgments
+            if same and seen.condition == condition and seen.scores == about.scores:
+                return seen.run_ids
+        found = {run_id for run_id, node in self._nodes.items() if about.fits(node, condition)}
+        self._last[:] = [_Fitting(condition, self._nodes, about.judgments, about.scores, found)]
+        return found
 
     def __getitem__(self, run_id: str) -> dict[str, Any]:
         return self._about.row(self._nodes[run_id])

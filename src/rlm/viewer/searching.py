@@ -4,6 +4,7 @@ Only files whose stamp has changed are read again; of one that has only grown, o
 """
 
 import threading
+import time
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -24,7 +25,7 @@ TEXT_CODES = frozenset(
     for name in ("run_started", "run_ended", "cell_started", "cell_output", "cell_ended")
 )
 LOOK_SECONDS = 3.0
-MAX_RUNS_FOUND = 200
+MAX_PAUSE_SECONDS = 10.0
 
 
 def texts_of(event: Event) -> Iterator[tuple[str, int | None, str]]:
@@ -116,11 +117,14 @@ class RunSearch:
                 return
         while not self._ended.is_set():
             self._wanted.clear()
+            began = time.monotonic()
             with suppress(ConfigError):  # The index says what is wrong with it.
                 self.update()
             self._left = 0
+            took = time.monotonic() - began
             self._wanted.wait(LOOK_SECONDS * 20)
-            self._ended.wait(LOOK_SECONDS)
+            # Where it takes long to look at all files, that is done less often.
+            self._ended.wait(max(LOOK_SECONDS, min(10 * took, MAX_PAUSE_SECONDS)))
 
     def update(self) -> None:
         """Bring the index up to date."""

@@ -393,9 +393,7 @@ def _remove(connection: sqlite3.Connection, path: str) -> None:
 
 
 _MATCHES = "select rowid from words where words match ? order by rowid desc"
-_WITHIN = (
-    "select rowid from words where words match ? and rowid >= ? and rowid < ? order by rowid desc"
-)
+_WITHIN = "select rowid from words where words match ? and rowid >= ? and rowid < ?"
 _TEXT = "select run_id, root, step, event, kind, cell, text from texts where number = ?"
 PORTION = 1_000
 FEW_FILES = 300
@@ -437,7 +435,7 @@ def _in_each(
     for number in sorted(files, reverse=True):
         within = (number << ROW_BITS, (number + 1) << ROW_BITS)
         if rows := connection.execute(_WITHIN, (wanted, *within)).fetchall():
-            yield [row for (row,) in rows]
+            yield sorted((row for (row,) in rows), reverse=True)
 
 
 def _in_all(connection: sqlite3.Connection, wanted: str) -> Iterator[list[int]]:
