@@ -41,9 +41,9 @@ class RunAnswers(Answers):
         spans = [
             *step_spans(file, tree, limit),
             *work_spans(file, tree, limit),
-            *run_spans(file.forest(), tree, calls),
+            *run_spans(file.forest(), tree, calls, limit),
         ]
-        return {**answer, "spans": [msgspec.structs.asdict(row) for row in spans[: 2 * limit]]}
+        return {**answer, "spans": [msgspec.structs.asdict(row) for row in spans]}
 
     def code(self, run_id: str, step: int) -> dict[str, Any]:
         """Return the code of all cells of a step; of very much of it, the beginning."""
