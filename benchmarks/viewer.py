@@ -110,6 +110,10 @@ def write_log(
     return Log(name, path, file_of_context, events, size)
 
 
+def tell(what: str, seconds: float) -> None:
+    print(f"{seconds:9.3f} s  {what}", flush=True)
+
+
 @asynccontextmanager
 async def served(log: Log) -> AsyncGenerator[ViewerServer, None]:
     contexts = Contexts(ContextFolder(log.path.parent / "none"), lambda: store_context(log.context))
@@ -117,10 +121,9 @@ async def served(log: Log) -> AsyncGenerator[ViewerServer, None]:
         yield server
 
 
-async def over_http(log: Log) -> list[tuple[str, float]]:
-    """Return the seconds until each answer was there; the file is read for the first time."""
+async def over_http(log: Log) -> None:
+    """Tell the seconds until each answer was there; the file is read for the first time."""
     started = time.perf_counter()
-    rows = []
     async with served(log) as server, aiohttp.ClientSession() as session:
         headers = {"Authorization": f"Bearer {server.access.token.value}"}
 
@@ -133,7 +136,7 @@ async def over_http(log: Log) -> list[tuple[str, float]]:
         listed: dict[str, Any] = {"reading": {}}
         while "reading" in listed:
             listed = await get("runs")  # It answers after a second at the latest.
-        rows.append(("started, whole file indexed, listed", time.perf_counter() - started))
+        tell("started, whole file indexed, listed", time.perf_counter() - started)
         steps = (await get(f"runs/{RUN}"))["run"]["steps"]
         places = {
             "run page": "",
@@ -150,17 +153,16 @@ async def over_http(log: Log) -> list[tuple[str, float]]:
         for name, place in places.items():
             started = time.perf_counter()
             await get(f"runs/{RUN}{place}")
-            rows.append((name, time.perf_counter() - started))
+            tell(name, time.perf_counter() - started)
         started = time.perf_counter()
         address = f"http://127.0.0.1:{server.port}/api/runs/{RUN}/export/html"
         async with session.get(address, headers=headers) as response:
             size = sum([len(chunk) async for chunk in response.content.iter_any()])
-        rows.append((f"shared as HTML ({size / 1e6:.0f} MB)", time.perf_counter() - started))
-    return rows
+        tell(f"shared as HTML ({size / 1e6:.0f} MB)", time.perf_counter() - started)
 
 
-def in_browser(log: Log) -> list[tuple[str, float]]:
-    """Return the seconds until Chromium has drawn each page; the viewer has read the file."""
+def in_browser(log: Log) -> None:
+    """Tell the seconds until Chromium has drawn each page; the viewer has read the file."""
     from tests.browser.driving import Visits, chromium, expect
     from tests.browser.viewers import viewing
 
@@ -172,7 +174,6 @@ def in_browser(log: Log) -> list[tuple[str, float]]:
         "context": ("/context", ".context-row"),
         "coverage": ("/coverage", ".context-map canvas"),
     }
-    rows = []
     with viewing(log.path, context=log.context) as url, chromium() as browser:
         visits = Visits(browser)
         page = visits(url)
@@ -181,9 +182,8 @@ def in_browser(log: Log) -> list[tuple[str, float]]:
             started = time.perf_counter()
             page.evaluate("address => location.hash = address", f"#/run/{RUN}{place}")
             expect(page.locator(wanted).first).to_be_visible(timeout=300_000)
-            rows.append((f"browser: {name}", time.perf_counter() - started))
+            tell(f"browser: {name}", time.perf_counter() - started)
         visits.close()
-    return rows
 
 
 def main() -> None:
@@ -204,9 +204,9 @@ def main() -> None:
                 f"\n{log.events:,} events, {log.bytes / 1e6:.0f} MB, context of "
                 f"{log.context.stat().st_size / 1e6:.0f} MB"
             )
-            rows = asyncio.run(over_http(log))
-            for name, seconds in [*rows, *(in_browser(log) if options.browser else [])]:
-                print(f"{seconds:9.3f} s  {name}")
+            asyncio.run(over_http(log))
+            if options.browser:
+                in_browser(log)
 
 
 if __name__ == "__main__":

@@ -90,6 +90,17 @@ async def test_two_batches_are_compared(tmp_path: Path) -> None:
         shelf_of(str(one), str(tmp_path))
 
 
+def test_rows_that_share_an_id_are_all_there(tmp_path: Path) -> None:
+    out = tmp_path / "answers.jsonl"
+    lines = [
+        {"row": at, "id": "same", "stop_reason": "answer", "answer": "x" * 5_000} for at in (0, 1)
+    ]
+    out.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+    samples = BatchRuns(out).results()["samples"]
+    assert [each["key"] for each in samples] == ["same 1", "same 2"]
+    assert len(samples[0]["answer"]) == 1_001
+
+
 HOSTILE = [
     b"",
     b"[]",

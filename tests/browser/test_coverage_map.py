@@ -45,7 +45,8 @@ class Mapped(NamedTuple):
 def mapped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapped]:
     state: Path = tmp_path_factory.mktemp("mapped") / "state"
     steps = {QUERY: [*map(cell, CODES)], CHILD: [cell("print(context[500:1500])\nFINAL('seen')")]}
-    run = play_once(state, Part(steps), QUERY, TEXT, limits=Limits(max_depth=2))
+    limits = Limits(max_depth=2)
+    run = play_once(state, Part(steps), QUERY, TEXT, limits=limits, preview_chars=0)
     assert run.answer == "letters"
     with viewing(state) as url:
         yield Mapped(url, run)

@@ -78,8 +78,9 @@ def test_a_click_chooses_a_call_and_a_double_click_opens_it(
     page = calls_page(visit, story, story_url)
     box = chart(page).bounding_box()
     assert box is not None
-    # The first lanes are full from the beginning of the 64 calls on; those began together.
-    spots = [(share * box["width"], 40) for share in (0.05, 0.1, 0.2, 0.3, 0.4, 0.5)]
+    # Below steps, requests and cells, the 64 calls began together.
+    places = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+    spots = [(share * box["width"], 0.4 * box["height"]) for share in places]
     for x, y in spots:
         chart(page).click(position={"x": x, "y": y})
         chosen = page.locator(".chosen p")

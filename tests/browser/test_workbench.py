@@ -92,10 +92,11 @@ def test_words_are_found_and_walked_through(visit: Visits, made: Workbench, url:
 def test_a_line_is_jumped_to_and_pages_lead_on(visit: Visits, made: Workbench, url: str) -> None:
     page = visit(at(url, made, "/context"))
     expect(page.locator(".context-row")).to_have_count(200)
-    page.keyboard.press(":")
-    page.keyboard.type("301")
+    page.get_by_label("Line to jump to").fill("301")
     page.keyboard.press("Enter")
     expect(page.locator(".chosen-row .line-number")).to_have_text("301")
+    page.keyboard.press(":")
+    expect(page.get_by_label("Line to jump to")).to_be_focused()
     page.get_by_role("combobox", name="Document").select_option("ja.txt")
     page.get_by_label("Line to jump to").fill("3")
     page.get_by_role("button", name="Jump").click()

@@ -198,6 +198,8 @@ async def test_a_run_that_has_told_nothing_is_listed_too(tmp_path: Path) -> None
         page = await client.get(f"/api/runs/{made}")
         assert (page["started"], page["steps"]) == (None, [])
         assert (await client.ask(f"/api/runs/{made}/calls")).status == 404
+        assert (await client.get(f"/api/runs/{made}/timeline"))["spans"] == []
+        assert (await client.get(f"/api/runs/{made}/usage"))["models"] == []
 
 
 async def test_a_hostile_journal_is_skipped_or_shown(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ async def test_a_text_with_a_reply_was_read_once(tmp_path: Path, facts: dict[str
         CallStarted(**call(1), prompt=TEXT),
         CallEnded(**call(1), reply="yes", **facts),
     ]
-    assert await unread_percent(tmp_path, *events) == (0.0, ["request"])
+    assert await unread_percent(tmp_path, *events) == (0.0, ["call"])
 
 
 async def test_of_equal_calls_only_those_that_were_answered_count(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ of the rows. Both may come from elsewhere: every line is decoded with limits.
 """
 
 import sqlite3
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
@@ -20,7 +21,7 @@ from rlm.records.journal.database import Lock
 __all__ = ["BatchRuns"]
 
 MAX_ROWS = 5_000
-MAX_CHARS = 2_000
+MAX_CHARS = 1_000
 MAX_LINE_BYTES = 10_000_000
 GOLD = ("gold", "expected")
 """The keys of a row's `meta` that hold the right answer."""
@@ -87,11 +88,12 @@ class BatchRuns(Struct, frozen=True):
         about, figures, samples = [], [], list[dict[str, Any]]()
         left_out = 0
         for number, out in enumerate(self.files):
-            found = _Totals()
+            found, seen = _Totals(), Counter[str | int | None]()
             for line in _lines(out):
                 found.take(line)
                 if len(samples) < MAX_ROWS:
-                    samples.append(_sample(number, line))
+                    seen[line.id] += 1  # Rows may share an id.
+                    samples.append(_sample(number, line, seen[line.id] if line.id else 1))
                 else:
                     left_out += 1
             about.append(found.about(out))
@@ -228,22 +230,26 @@ def _score(line: _Line) -> float | None:
     return float(answer.strip().casefold() == gold.strip().casefold())
 
 
-def _sample(folder: int, line: _Line) -> dict[str, Any]:
+def _cut(text: str | None) -> str | None:
+    return text if text is None or len(text) <= MAX_CHARS else f"{text[:MAX_CHARS]}…"
+
+
+def _sample(folder: int, line: _Line, occurrence: int) -> dict[str, Any]:
     name = f"row {line.row}" if line.id is None else str(line.id)
     gold = _gold(line)
     return {
         "folder": folder,
-        "key": str(line.row if line.id is None else line.id)[:MAX_CHARS],
-        "task": "rows",
+        "key": f"{str(line.row if line.id is None else line.id)[:MAX_CHARS]} {occurrence}",
+        "task": "",
         "size": 0,
         "size_words": "",
         "method": "",
         "name": name[:MAX_CHARS],
         "status": "failed" if line.stop_reason == "error" else line.stop_reason[:MAX_CHARS],
         "score": _score(line),
-        "answer": None if line.answer is None else str(line.answer)[:MAX_CHARS],
-        "gold": None if gold is None else gold[:MAX_CHARS],
-        "error": None if line.error is None else line.error[:MAX_CHARS],
+        "answer": _cut(None if line.answer is None else str(line.answer)),
+        "gold": _cut(gold),
+        "error": _cut(line.error),
         "cost_usd": line.cost_usd,
         "tokens": line.tokens,
         "seconds": line.seconds,

@@ -35,15 +35,18 @@ class RunAnswers(Answers):
 
     def timeline(self, run_id: str, limit: int) -> dict[str, Any]:
         """Return the calls and requests of a tree, and the steps, cells and operators around."""
+        if not self._has_started(run_id):
+            nothing: dict[str, Any] = {"calls": [], "requests": [], "spans": []}
+            return {**nothing, "total": 0, "start": 0.0, "end": 0.0}
         answer = self.calls(run_id, limit)
         file, tree = self._found(run_id)
         calls = {row["call_id"]: row for row in answer["calls"] if row["kind"] == "rlm"}
         spans = [
             *step_spans(file, tree, limit),
             *work_spans(file, tree, limit),
-            *run_spans(file.forest(), tree, calls),
+            *run_spans(file.forest(), tree, calls, limit),
         ]
-        return {**answer, "spans": [msgspec.structs.asdict(row) for row in spans[: 2 * limit]]}
+        return {**answer, "spans": [msgspec.structs.asdict(row) for row in spans]}
 
     def code(self, run_id: str, step: int) -> dict[str, Any]:
         """Return the code of all cells of a step; of very much of it, the beginning."""
@@ -62,6 +65,9 @@ class RunAnswers(Answers):
 
     def usage(self, run_id: str) -> dict[str, Any]:
         """Return usage over time, and by model, depth and step."""
+        if not self._has_started(run_id):
+            tables: dict[str, Any] = {"models": [], "depths": [], "steps": [], "points": []}
+            return {**tables, "tokens": 0, "cost_usd": None, "start": 0.0, "end": 0.0}
         file, tree = self._found(run_id)
         runs = [file.index_of(each) for each in tree]
         index = file.index_of(run_id)
@@ -71,6 +77,10 @@ class RunAnswers(Answers):
             "depths": by_depth(runs),
             "steps": step_rows(index, file.forest().used_by_children(index)),
         }
+
+    def _has_started(self, run_id: str) -> bool:
+        """Return whether a run has events; a run that was just made has none yet."""
+        return run_id in self._library.find(run_id).forest().nodes
 
     # -- the context -------------------------------------------------------------------------
 

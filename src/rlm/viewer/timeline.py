@@ -46,13 +46,17 @@ def step_spans(file: RecordFile, run_ids: list[str], limit: int) -> list[CallRow
     return spans
 
 
-def run_spans(forest: Forest, run_ids: list[str], calls: Mapping[str, Any]) -> list[CallRow]:
-    """Return the child runs that no call shows, such as the samples of one question."""
-    spans = []
+def run_spans(
+    forest: Forest, run_ids: list[str], calls: Mapping[str, Any], limit: int
+) -> list[CallRow]:
+    """Return the first child runs that no call shows, such as the samples of one question."""
+    spans: list[CallRow] = []
     for run_id in run_ids[1:]:
         outline = forest.nodes[run_id].outline
         if outline.parent_call_id in calls:
             continue
+        if len(spans) >= limit:
+            break
         is_over = outline.status != "running"
         spans.append(
             CallRow(

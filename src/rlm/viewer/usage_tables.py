@@ -1,5 +1,6 @@
 """What a tree of runs used, by model and by depth. The rows of a table add up to the whole."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
@@ -23,13 +24,10 @@ def by_model(runs: Iterable[RunIndex]) -> list[dict[str, Any]]:
 def by_depth(runs: list[RunIndex]) -> list[dict[str, Any]]:
     """Return a row for each depth, with the number of its runs."""
     rows = _grouped(runs, lambda _, depth: depth)
-    depths = sorted({run.opening.depth for run in runs})[:MAX_ROWS]
+    counts = Counter(run.opening.depth for run in runs)
     return [
-        {
-            **_row("depth", depth, rows.get(depth, ModelUse())),
-            "runs": sum(run.opening.depth == depth for run in runs),
-        }
-        for depth in depths
+        {**_row("depth", depth, rows.get(depth, ModelUse())), "runs": counts[depth]}
+        for depth in sorted(counts)[:MAX_ROWS]
     ]
 
 

@@ -14,7 +14,7 @@ export interface Gantt {
   readonly lanes: number
   readonly start: number
   readonly end: number
-  /** The most calls that were in progress at once. */
+  /** The most calls and requests that were in progress at once. */
   readonly most: number
 }
 
@@ -93,11 +93,13 @@ export function gantt(calls: readonly CallRow[], now: number, whole?: { readonly
   const sorted = calls.filter((call) => Number.isFinite(call.start)).sort((a, b) => a.start - b.start || BANDS[a.kind] - BANDS[b.kind])
   const bands = Array.from({ length: CALLS_BAND + 1 }, () => new Band())
   const placed: { call: CallRow; band: number; lane: number; start: number; end: number }[] = []
+  const sent = new Band()
   let end = 0
   for (const call of sorted) {
     const stop = Math.max(call.start, call.end ?? now)
     const band = BANDS[call.kind] ?? CALLS_BAND
     placed.push({ call, band, lane: bands[band]!.place(call.start, stop), start: call.start, end: stop })
+    if (band === CALLS_BAND || call.kind === 'request') sent.place(call.start, stop)
     end = Math.max(end, stop)
   }
   const above: number[] = []
@@ -109,7 +111,7 @@ export function gantt(calls: readonly CallRow[], now: number, whole?: { readonly
   const bars = placed.map(({ band, lane, ...bar }) => ({ ...bar, lane: above[band]! + lane }))
   const first = sorted[0]?.start ?? 0
   const start = whole && whole.start > 0 ? Math.min(first, whole.start) : first
-  return { bars, lanes, start, end: Math.max(end, start, whole?.end ?? 0), most: bands[CALLS_BAND]!.most }
+  return { bars, lanes, start, end: Math.max(end, start, whole?.end ?? 0), most: sent.most }
 }
 
 export interface View {

@@ -363,7 +363,8 @@ export function CallsBody({ runId }: { runId: string }): JSX.Element {
       <Kinds there={there} hidden={hidden} toggle={toggle} />
       <Chart gantt={gantt} by={by} chosen={chosen} choose={setChosen} view={view} setView={setZoom} />
       <Legend by={by} depths={depths} there={there} />
-      {gantt.bars[chosen] && <Chosen call={gantt.bars[chosen].call} start={gantt.start} />}
+      {/* Its room is kept, so that nothing moves under a double click. */}
+      {gantt.bars[chosen] ? <Chosen call={gantt.bars[chosen].call} start={gantt.start} /> : <p class="chosen-none faint">Select a bar or a row to see more of it here.</p>}
       <CallTable gantt={gantt} chosen={chosen} choose={setChosen} />
     </div>
   )

@@ -12,7 +12,7 @@ from rlm.records.journal.database import Lock
 __all__ = ["results_of", "without_shared_runs"]
 
 MAX_SAMPLES = 5_000
-MAX_CHARS = 2_000
+MAX_CHARS = 1_000
 
 
 def results_of(folders: Sequence[Path]) -> dict[str, Any]:
@@ -79,6 +79,10 @@ def _figures(folder: int, place: Place, each: Figures) -> dict[str, Any]:
     }
 
 
+def _cut(text: str | None) -> str | None:
+    return text if text is None or len(text) <= MAX_CHARS else f"{text[:MAX_CHARS]}…"
+
+
 def _sample(folder: int, each: Outcome) -> dict[str, Any]:
     return {
         "folder": folder,
@@ -90,9 +94,9 @@ def _sample(folder: int, each: Outcome) -> dict[str, Any]:
         "name": f"#{each.seed}",
         "status": each.status,
         "score": each.score,
-        "answer": None if each.answer is None else each.answer[:MAX_CHARS],
-        "gold": None if each.gold is None else each.gold[:MAX_CHARS],
-        "error": None if each.error is None else each.error[:MAX_CHARS],
+        "answer": _cut(each.answer),
+        "gold": _cut(each.gold),
+        "error": _cut(each.error),
         "cost_usd": each.cost_usd,
         "tokens": each.input_tokens + each.output_tokens,
         "seconds": each.seconds,
