@@ -173,6 +173,11 @@ async def test_a_run_of_another_token_does_not_exist(tmp_path: Path) -> None:
                 status, answer, _ = await anna.ask(path)
                 assert status == 404, path
                 assert "bert" not in str(answer)
+            assert (await anna.ask(f"{run}/actions"))[0] == 404
+            assert (await anna.ask(f"{run}/export/html"))[0] == 404
+            assert (await anna.ask(f"{run}/timeline"))[0] == 404
+            for action in ("stop", "resume", "delete"):
+                assert (await anna.ask(f"{run}/{action}", "POST", headers=own))[0] in {400, 404}
             assert (await anna.ask(f"{run}/judgment", "POST", json={"score": 1}, headers=own))[
                 0
             ] == 404
@@ -213,6 +218,14 @@ async def test_the_operators_settings_are_hidden_everywhere(tmp_path: Path) -> N
         _, found, _ = await anna.ask(f"{run}/search?q=environment_kwargs")
         assert found["hits"] == []
         assert (await anna.ask(f"{run}/events/0/text/settings.environment"))[0] == 404
+        _, actions, _ = await anna.ask(f"{run}/actions")
+        assert actions["python"] is actions["command"] is None
+        assert None not in (actions["stop"], actions["resume"], actions["delete"])
+        for name in actions["formats"]:
+            status, text, _ = await anna.ask(f"{run}/export/{name}")
+            assert status == 200
+            assert "anna" in str(text)
+            assert not set(re.findall("environment_kwargs|sub_model|max_steps", str(text)))
 
 
 async def test_one_without_a_token_gets_the_page_and_nothing_else(tmp_path: Path) -> None:

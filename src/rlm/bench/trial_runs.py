@@ -1,6 +1,6 @@
 """The runs of a benchmark on disk: a log of each trial, and its score as a note beside it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -56,8 +56,7 @@ class TrialRuns(Struct, frozen=True):
 
     def notes(self) -> Mapping[str, str]:
         """Return the trial and the score of each run, by its id; the last result counts."""
-        outcomes = chain.from_iterable(map(read_outcomes, self.folders))
-        return {each.run_id: _note(each) for each in outcomes}
+        return {each.run_id: _note(each) for each in self._outcomes()}
 
     def watched(self) -> list[Path]:
         """Return the files that change with the results."""
@@ -69,15 +68,18 @@ class TrialRuns(Struct, frozen=True):
 
     def scores(self) -> dict[str, float]:
         """Return the score of each run that has one, by its id."""
-        outcomes = read_outcomes(self.folder)
+        outcomes = self._outcomes()
         return {each.run_id: each.score for each in outcomes if each.score is not None}
 
     def groups(self) -> dict[str, tuple[str, str]]:
         """Return the task, size and method of each run as its group, by its id."""
         return {
             each.run_id: ("bench", f"{each.task} {show_size(each.size)} {each.method}")
-            for each in read_outcomes(self.folder)
+            for each in self._outcomes()
         }
+
+    def _outcomes(self) -> Iterator[Outcome]:
+        return chain.from_iterable(map(read_outcomes, self.folders))
 
 
 def _note(outcome: Outcome) -> str:

@@ -17,6 +17,7 @@ from starlette.routing import Route
 
 from rlm.errors import ConfigError
 from rlm.records.journal import request_stop
+from rlm.records.judging import Judgments
 from rlm.records.trajectories import open_trajectory
 from rlm.records.trajectories.exports import FORMATS, export
 from rlm.viewer.forking import Forks, run_file
@@ -102,9 +103,11 @@ class ActionRoutes:
         actions: Actions,
         threads: Threads,
         closing: asyncio.Event,
+        judgments: Judgments | None = None,
     ) -> None:
         self._view_of = view_of
         self._actions = actions
+        self._judgments = judgments
         self._threads = threads
         self._closing = closing
 
@@ -161,7 +164,8 @@ class ActionRoutes:
         name, run_id = part_of_path(request, "format"), run_id_of(request)
         if name not in FORMATS:
             raise Unknown(f"there is no format {name[:40]!r}; there are {', '.join(FORMATS)}")
-        pieces = await self._threads.run(_exported, self._view_of(request), run_id, name)
+        judgments = None if "opened_id" in request.path_params else self._judgments
+        pieces = await self._threads.run(_exported, self._view_of(request), run_id, name, judgments)
         file = file_name(run_id, FORMATS[name].ending)
         # As bytes and as an attachment: no browser shows it at the viewer's own address.
         return StreamingResponse(
@@ -187,9 +191,14 @@ def _joined(pieces: Iterator[str]) -> bytes:
     return "".join(islice(pieces, PORTION)).encode("utf-8", "replace")
 
 
-def _exported(view: LibraryView, run_id: str, name: str) -> Iterator[str]:
+def _exported(
+    view: LibraryView, run_id: str, name: str, judgments: Judgments | None
+) -> Iterator[str]:
     file = view.library.find(run_id)
-    return export(open_trajectory(file.path), name, run_id=run_id)
+    trajectory = open_trajectory(file.path, hides_settings=file.hides_settings)
+    if judgments is not None:
+        trajectory.judgments = judgments.all()
+    return export(trajectory, name, run_id=run_id)
 
 
 def file_name(run_id: str, ending: str) -> str:

@@ -76,6 +76,7 @@ class ViewerApp:
         self._threads = Threads()
         self._view = LibraryView(library, contexts, self._threads)
         self._list = RunList(library, judgments, index)
+        self._judgments = judgments
         self._opened = OpenedFiles(contexts, self._threads)
         self._forks = Forks(library.archive, engines, self._threads)
         self._results = Results(library)
@@ -107,7 +108,7 @@ class ViewerApp:
         reading = ReadingRoutes(self._view_of, self._threads, self._closing)
         actions = Actions(self._forks, self._threads)
         results = ResultRoutes(self._results, self._threads, self._closing)
-        acting = ActionRoutes(self._view_of, actions, self._threads, self._closing)
+        acting = ActionRoutes(self._view_of, actions, self._threads, self._closing, self._judgments)
         router = Router(
             [
                 Route("/api/viewer", self._viewer),

@@ -193,7 +193,7 @@ class RecordFile:
 
     def __init__(self, path: Path, *, hides_settings: bool = False) -> None:
         self.path = path
-        self._hides_settings = hides_settings
+        self.hides_settings = hides_settings
         self.is_read = False
         self.problem: str | None = None
         self._file: EventFile | None = None
@@ -363,7 +363,7 @@ class RecordFile:
             event = event_of(Line(place, place, text), Skipped())
             if event is None or (run := runs.get(event.run_id)) is None:
                 continue
-            if self._hides_settings and isinstance(event, RunStarted):
+            if self.hides_settings and isinstance(event, RunStarted):
                 event = replace(event, settings={})
             if place != last:
                 last, seen = place, Counter()

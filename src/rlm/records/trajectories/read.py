@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from rlm.errors import ConfigError
-from rlm.events import Event
+from rlm.events import Event, RunStarted
 from rlm.messages import Usage
 from rlm.records.trajectories.decoding import Skipped
 from rlm.records.trajectories.index import Index, RunOutline, StepUsage
@@ -41,8 +41,9 @@ class Trajectory:
     `refresh` continues reading files that have grown.
     """
 
-    def __init__(self, sources: list[Source]) -> None:
-        self._parts = [_Part(source, is_alone=len(sources) == 1) for source in sources]
+    def __init__(self, sources: list[Source], *, hides_settings: bool = False) -> None:
+        is_alone = len(sources) == 1
+        self._parts = [_Part(each, is_alone, hides_settings) for each in sources]
         self.judgments: Mapping[str, Judgment] = {}
         """What people said about root runs, by their ids; exports write it beside the runs."""
 
@@ -107,9 +108,10 @@ class Trajectory:
 class _Part:
     """One file with its index, made on first use."""
 
-    def __init__(self, source: Source, *, is_alone: bool) -> None:
+    def __init__(self, source: Source, is_alone: bool, hides_settings: bool) -> None:
         self.source = source
         self._is_alone = is_alone
+        self._hides_settings = hides_settings
         self.skipped = Skipped()
         self.tail = Skipped()
         self.undecoded = Skipped()
@@ -141,7 +143,7 @@ class _Part:
         self.undecoded = Skipped()
         for place, event in self.source.events(None, self.undecoded):
             if index.counts(event.run_id, event.step, place):
-                yield event
+                yield self._shown(event)
 
     def chosen(self, run_id: str, step: int | None) -> Iterator[Event]:
         """Yield events by seeking. A span holds only lines of one run, but a line may hold several
@@ -150,19 +152,28 @@ class _Part:
         spans = self.ready().spans(run_id, step)
         for _, event in self.source.events(spans, Skipped()):
             if event.run_id == run_id and step in {None, event.step}:
-                yield event
+                yield self._shown(event)
+
+    def _shown(self, event: Event) -> Event:
+        if self._hides_settings and isinstance(event, RunStarted):
+            return msgspec.structs.replace(event, settings={})
+        return event
 
 
-def open_trajectory(path: str | Path) -> Trajectory:
-    """Open a log of ours or of the reference engine, a journal, or a folder of them."""
+def open_trajectory(path: str | Path, *, hides_settings: bool = False) -> Trajectory:
+    """Open a log of ours or of the reference engine, a journal, or a folder of them.
+
+    With `hides_settings`, no event shows how its run was configured.
+    """
     path = Path(path)
     if path.is_dir():
-        return Trajectory([source_of(file) for file in _files_in(path)])
+        sources = [source_of(file) for file in _files_in(path)]
+        return Trajectory(sources, hides_settings=hides_settings)
     if not path.exists():
         raise ConfigError(f"there is nothing at {path}: name a log, a journal, or a folder of them")
     if not path.is_file():
         raise ConfigError(f"{path} is not a file: name a log, a journal, or a folder of them")
-    return Trajectory([source_of(path)])
+    return Trajectory([source_of(path)], hides_settings=hides_settings)
 
 
 def open_trajectories(paths: Iterable[str | Path]) -> Trajectory:
