@@ -19,8 +19,15 @@ class TranscriptRecorder:
 
     def record(self, event: Event) -> None:
         if isinstance(event, RunEnded):
-            facts = {"run": event.run_id, "depth": event.depth, "stop_reason": event.stop_reason}
-            self._transcript.info({**facts, "steps": event.step}, source="rlm")
+            self._transcript.info(
+                {
+                    "run": event.run_id,
+                    "depth": event.depth,
+                    "stop_reason": event.stop_reason,
+                    "steps": event.step,
+                },
+                source="rlm",
+            )
         if not isinstance(event, CellStarted | CellOutput | CellEnded):
             return
         key = (event.run_id, event.step, event.cell)
