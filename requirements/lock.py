@@ -50,13 +50,14 @@ LOCKS: dict[str, list[str]] = {
         *("--group", "adapters", "--extra", "gguf", "--extra", "llm"),
         *("--constraints", "requirements/dev.txt"),
     ],
+    **{f"{name}.txt": ["--group", name] for name in ("inspect", "pydantic-ai", "verifiers")},
     "site.txt": ["--group", "site"],
     "bench-dspy.txt": ["--group", "bench-dspy"],
     "bench-rlms.txt": ["--group", "bench-rlms"],
 }
 """In this order: the others take the versions that the development lock settled on.
 
-Not litellm's and the clouds', which want older ones of their own.
+Not litellm's, the clouds' and the integrations', which want other ones of their own.
 """
 
 WITHOUT_US = ("bench-dspy.txt", "bench-rlms.txt", "site.txt")

@@ -7,7 +7,9 @@ ask for. What it may offer besides is declared, with defaults, by `ClientTraits`
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -32,6 +34,8 @@ __all__ = [
     "ReplyStore",
     "Session",
     "Tool",
+    "answering",
+    "current_call",
     "with_defaults",
 ]
 
@@ -50,6 +54,28 @@ class Client(Protocol):
     def info(self, model: str) -> ModelInfo: ...
 
     async def close(self) -> None: ...
+
+
+_call: ContextVar[ReplyKey | None] = ContextVar("rlm_call", default=None)
+
+
+def current_call() -> ReplyKey | None:
+    """Return the key of the call that a client is asked to answer; None outside of one.
+
+    All attempts of one call have the same key, and no other call of its run tree has it. A client
+    may pass it on where replies are recorded; what it replies must not depend on it.
+    """
+    return _call.get()
+
+
+@contextmanager
+def answering(key: ReplyKey | None) -> Generator[None, None, None]:
+    """Make `current_call` return this key inside the block."""
+    token = _call.set(key)
+    try:
+        yield
+    finally:
+        _call.reset(token)
 
 
 class ClientTraits(Struct, frozen=True):

@@ -333,6 +333,7 @@ class Calls:
             pending.deadline,
             pending.patient,
             stream=pending.stream,
+            key=pending.key,
         )
 
     def _second(self, attempt: _Attempt) -> WireAttempt | None:

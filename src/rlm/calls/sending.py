@@ -14,8 +14,8 @@ from msgspec import Struct
 from rlm.calls.scheduler import Scheduler, Slot, TimeLimit
 from rlm.errors import CallRefused, ConfigError, ModelError
 from rlm.limits import Reservation
-from rlm.messages import ModelInfo, Reply, Request
-from rlm.protocols import MAX_ATTEMPTS, Client
+from rlm.messages import ModelInfo, Reply, ReplyKey, Request
+from rlm.protocols import MAX_ATTEMPTS, Client, answering
 
 __all__ = ["ReplyStream", "Route", "WireAttempt", "end_reservation", "first_reply"]
 
@@ -81,7 +81,8 @@ class ReplyStream:
 class WireAttempt(Struct, gc=False):
     """One attempt to get a reply from a server.
 
-    `patient`: it has all of `call_seconds`, so a timeout means that the server has trouble.
+    `patient`: it has all of `call_seconds`, so a timeout means that the server has trouble. Clients
+    can see the `key` as `current_call()`.
     """
 
     scheduler: Scheduler
@@ -92,6 +93,7 @@ class WireAttempt(Struct, gc=False):
     patient: bool
     slot: Slot | None = None
     stream: ReplyStream | None = None
+    key: ReplyKey | None = None
 
     def take_slot(self) -> bool:
         """Take a slot if one is free; return whether there was one."""
@@ -137,7 +139,7 @@ class WireAttempt(Struct, gc=False):
         seconds = deadline - now
         wire_request = msgspec.structs.replace(self.request, model=route.wire_name)
         try:
-            with TimeLimit(self.scheduler.deadlines, deadline):
+            with TimeLimit(self.scheduler.deadlines, deadline), answering(self.key):
                 reply = await self._reply(wire_request, seconds)
             if not isinstance(reply, Reply):
                 raise TypeError(f"it returned {type(reply).__name__}, not a Reply")
