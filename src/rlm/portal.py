@@ -100,6 +100,7 @@ class Portal:
         self._pid = os.getpid()
         self._started = threading.Event()
         self._closing: list[concurrent.futures.Future[None]] = []
+        self._iterated: set[AsyncGenerator[Any, None]] = set()
         self._thread = threading.Thread(target=self._serve, name="rlm-portal", daemon=True)
         self._thread.start()
         self._started.wait()
@@ -143,6 +144,8 @@ class Portal:
         thread, where the garbage collector may drop a forgotten one, and at the end of the program.
         """
         items, end = function(), object()
+        # If both were garbage at once, the collector might close `items` as well, and first.
+        self._iterated.add(items)
 
         async def one() -> T | object:
             return await anext(items, end)
@@ -151,6 +154,7 @@ class Portal:
             while (item := self.call(one)) is not end:
                 yield cast("T", item)
         finally:
+            self._iterated.discard(items)
             if not self.usable or sys.is_finalizing():
                 pass
             elif threading.current_thread() is self._thread:

@@ -7,8 +7,7 @@ ask for. What it may offer besides is declared, with defaults, by `ClientTraits`
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -20,6 +19,7 @@ from rlm.messages import ModelInfo, Reply, ReplyKey, Request
 from rlm.results import CellResult, Shown
 
 __all__ = [
+    "CALL_KEY",
     "BaseEnvironment",
     "BaseSession",
     "Client",
@@ -34,7 +34,6 @@ __all__ = [
     "ReplyStore",
     "Session",
     "Tool",
-    "answering",
     "current_call",
     "with_defaults",
 ]
@@ -56,7 +55,7 @@ class Client(Protocol):
     async def close(self) -> None: ...
 
 
-_call: ContextVar[ReplyKey | None] = ContextVar("rlm_call", default=None)
+CALL_KEY: ContextVar[ReplyKey | None] = ContextVar("rlm_call", default=None)
 
 
 def current_call() -> ReplyKey | None:
@@ -65,17 +64,7 @@ def current_call() -> ReplyKey | None:
     All attempts of one call have the same key, and no other call of its run tree has it. A client
     may pass it on where replies are recorded; what it replies must not depend on it.
     """
-    return _call.get()
-
-
-@contextmanager
-def answering(key: ReplyKey | None) -> Generator[None, None, None]:
-    """Make `current_call` return this key inside the block."""
-    token = _call.set(key)
-    try:
-        yield
-    finally:
-        _call.reset(token)
+    return CALL_KEY.get()
 
 
 class ClientTraits(Struct, frozen=True):

@@ -143,10 +143,9 @@ def test_tokens_and_cost_add_up_by_depth(visit: Visits, story: Story, story_url:
 
 def test_two_runs_are_compared(visit: Visits, story: Story, story_url: str) -> None:
     page = visit(story_url)
-    expect(page.locator(".run-row.active")).to_contain_text(QUERY)
-    page.keyboard.press("x")
-    page.keyboard.press("j")
-    page.keyboard.press("x")
+    expect(page.locator(".run-row", has_text=QUERY)).to_be_visible()
+    for key in "jxjx":
+        page.keyboard.press(key)
     expect(page.get_by_role("button", name="Compare 2 of 2")).to_be_enabled()
     page.keyboard.press("c")
     expect(page.get_by_role("heading", name="Compare two runs")).to_be_visible()

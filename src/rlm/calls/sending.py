@@ -15,7 +15,7 @@ from rlm.calls.scheduler import Scheduler, Slot, TimeLimit
 from rlm.errors import CallRefused, ConfigError, ModelError
 from rlm.limits import Reservation
 from rlm.messages import ModelInfo, Reply, ReplyKey, Request
-from rlm.protocols import MAX_ATTEMPTS, Client, answering
+from rlm.protocols import CALL_KEY, MAX_ATTEMPTS, Client
 
 __all__ = ["ReplyStream", "Route", "WireAttempt", "end_reservation", "first_reply"]
 
@@ -139,8 +139,12 @@ class WireAttempt(Struct, gc=False):
         seconds = deadline - now
         wire_request = msgspec.structs.replace(self.request, model=route.wire_name)
         try:
-            with TimeLimit(self.scheduler.deadlines, deadline), answering(self.key):
-                reply = await self._reply(wire_request, seconds)
+            with TimeLimit(self.scheduler.deadlines, deadline):
+                token = CALL_KEY.set(self.key)
+                try:
+                    reply = await self._reply(wire_request, seconds)
+                finally:
+                    CALL_KEY.reset(token)
             if not isinstance(reply, Reply):
                 raise TypeError(f"it returned {type(reply).__name__}, not a Reply")
             return reply

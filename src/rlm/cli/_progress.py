@@ -49,7 +49,11 @@ class Complaints(logging.Handler):
             self.texts.append(text)
 
     def listen(self) -> None:
-        logging.getLogger("rlm").addHandler(self)
+        """Listen in place of an earlier one, so that nothing is said twice."""
+        logger = logging.getLogger("rlm")
+        for handler in [each for each in logger.handlers if isinstance(each, Complaints)]:
+            logger.removeHandler(handler)
+        logger.addHandler(self)
 
     def close(self) -> None:
         logging.getLogger("rlm").removeHandler(self)

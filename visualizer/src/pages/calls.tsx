@@ -250,7 +250,7 @@ function Chosen({ call, start }: { call: CallRow; start: number }): JSX.Element 
       </p>
       <p>
         <Line text={call.prompt} most={200} empty="(no prompt)" />
-        {(call.end === null || call.error !== null || call.reply !== '' || isCall(call)) && (
+        {(call.error !== null || call.reply !== '' || isCall(call)) && (
           <>
             {' '}
             <span class="faint">→</span> <Line text={call.error ?? call.reply} most={200} empty={call.end === null ? '(nothing yet)' : '(empty)'} />

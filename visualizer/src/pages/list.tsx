@@ -52,7 +52,7 @@ export function ListPage({ options }: { options: string }): JSX.Element {
   const { value, error } = useRuns()
   const filter = useMemo(() => filterIn(options), [options])
   const { column, descending } = useMemo(() => orderIn(options), [options])
-  // No row looks selected before a key moves to it.
+  // No row is active before a key moves to one; until then, Enter opens the first.
   const [active, setActive] = useState(-1)
   const [picked, setPicked] = useState<readonly string[]>([])
   const [open, setOpen] = useState<ReadonlySet<string>>(new Set())
@@ -93,7 +93,7 @@ export function ListPage({ options }: { options: string }): JSX.Element {
     o: activate,
     Enter: activate,
     x: () => {
-      const item = items[Math.max(0, at)]
+      const item = items[at]
       if (item && 'run' in item) toggle(item.run.run_id)
     },
     c: compare,
