@@ -38,7 +38,7 @@ class InspectClient(CallableClient):
 
     Every request is a model event of the log, inside a span that names its step. Inspect retries by
     itself, so the engine does not. `limit_reached` is the limit of Inspect that refused
-    a request; whoever started the run raises it again, because the engine only reports it.
+    a request; the code that started the run raises it again, because the engine only reports it.
     """
 
     max_attempts = 1

@@ -32,7 +32,7 @@ Examples:
 
 \b
 Exit codes: 0 every row has an answer, 1 some failed or an error, 2 wrong usage,
-3 the budget is used up, 130 Ctrl-C. The same command goes on where it was.
+3 the budget is used up, 130 Ctrl-C. The same command resumes where it stopped.
 """
 
 

@@ -69,7 +69,7 @@ def models(ctx: click.Context, pattern: str | None, as_json: bool) -> None:
 def pull(ctx: click.Context, name: str) -> None:
     """Download the model NAME, such as qwen3:8b, to the Ollama server on this machine.
 
-    An interrupted download goes on where it was.
+    An interrupted download resumes where it stopped.
     """
     from rlm.cli import dotenv
     from rlm.cli._pulling import pull_model

@@ -23,7 +23,7 @@ from rlm.records.trajectories.exports import FORMATS, export
 from rlm.viewer.forking import Forks, run_file
 from rlm.viewer.library import Threads, Unknown
 from rlm.viewer.recipes import recipes_of
-from rlm.viewer.routes import LibraryView, part_of_path, run_id_of
+from rlm.viewer.routes import LibraryView, ThreadedRoutes, part_of_path, run_id_of
 from rlm.web.events import while_connected
 from rlm.web.responses import json_response, without_paths
 
@@ -94,7 +94,7 @@ class Actions:
         archive.collect()
 
 
-class ActionRoutes:
+class ActionRoutes(ThreadedRoutes):
     """The routes of actions. `view_of` finds the library that a request means."""
 
     def __init__(
@@ -105,11 +105,10 @@ class ActionRoutes:
         closing: asyncio.Event,
         judgments: Judgments | None = None,
     ) -> None:
+        super().__init__(threads, closing)
         self._view_of = view_of
         self._actions = actions
         self._judgments = judgments
-        self._threads = threads
-        self._closing = closing
 
     def changing(self) -> list[Route]:
         """Return the routes that change something: for the viewer's own runs only."""
@@ -143,8 +142,7 @@ class ActionRoutes:
     async def _reasons(self, request: Request) -> Response:
         view, run_id = self._view_of(request), run_id_of(request)
         is_opened = "opened_id" in request.path_params
-        work = self._threads.run(self._facts, view, run_id, is_opened)
-        return json_response(await while_connected(request.receive, work, self._closing))
+        return await self._answer(request, self._facts, view, run_id, is_opened)
 
     def _facts(self, view: LibraryView, run_id: str, is_opened: bool) -> dict[str, Any]:
         """Return what can be done with a run, and how to ask the same again."""

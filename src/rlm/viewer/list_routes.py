@@ -3,8 +3,6 @@
 import asyncio
 import threading
 from collections.abc import Callable
-from typing import Any
-from urllib.parse import unquote
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -14,21 +12,21 @@ from starlette.routing import Route
 
 from rlm.errors import ConfigError
 from rlm.records.judging import JudgmentChange
-from rlm.viewer.library import Threads, Unknown
+from rlm.viewer.library import Threads
+from rlm.viewer.routes import ThreadedRoutes, number_of, run_id_of
 from rlm.viewer.run_list import RunList
 from rlm.web.events import while_connected
 from rlm.web.responses import json_response
 
 __all__ = ["ListRoutes"]
 
-MAX_ID_CHARS = 500
 MAX_QUERY_CHARS = 1_000
 MAX_WHERE_CHARS = 2_000
 MAX_FOUND = 200
 MAX_BODY_BYTES = 64_000
 
 
-class ListRoutes:
+class ListRoutes(ThreadedRoutes):
     """One method per route. `list_of` returns the list that a request is about."""
 
     def __init__(
@@ -37,9 +35,8 @@ class ListRoutes:
         threads: Threads,
         closing: asyncio.Event,
     ) -> None:
+        super().__init__(threads, closing)
         self._list_of = list_of
-        self._threads = threads
-        self._closing = closing
 
     def below(self, prefix: str) -> list[Route]:
         """Return the routes for all runs of one library."""
@@ -49,12 +46,6 @@ class ListRoutes:
         """Return the routes that read and change what people say about a run."""
         path = f"{prefix}/runs/{{run_id}}/judgment"
         return [Route(path, self._judgment), Route(path, self._judge, methods=["POST"])]
-
-    async def _answer(
-        self, request: Request, find: Callable[..., Any], *arguments: Any
-    ) -> Response:
-        work = self._threads.run(find, *arguments)
-        return json_response(await while_connected(request.receive, work, self._closing))
 
     async def _rows(self, request: Request) -> Response:
         return await self._answer(request, self._list_of(request).rows)
@@ -66,7 +57,9 @@ class ListRoutes:
             raise ConfigError(f"search for 1 to {MAX_QUERY_CHARS:,} characters")
         if len(where) > MAX_WHERE_CHARS:
             raise ConfigError(f"a condition has at most {MAX_WHERE_CHARS:,} characters")
-        limit, stop = _limit(request.query_params.get("limit")), threading.Event()
+        limit, stop = number_of(request, "limit", MAX_FOUND, MAX_FOUND), threading.Event()
+        if not limit:
+            raise ConfigError("limit must be a whole number above 0")
         try:
             return await self._answer(
                 request, self._list_of(request).search, query, where, limit, stop
@@ -75,10 +68,10 @@ class ListRoutes:
             stop.set()
 
     async def _judgment(self, request: Request) -> Response:
-        return await self._answer(request, self._list_of(request).judgment, _run_id(request))
+        return await self._answer(request, self._list_of(request).judgment, run_id_of(request))
 
     async def _judge(self, request: Request) -> Response:
-        run_id, body = _run_id(request), await _body(request)
+        run_id, body = run_id_of(request), await _body(request)
         try:
             change = msgspec.json.decode(body, type=JudgmentChange)
         except (ValueError, RecursionError) as error:
@@ -86,21 +79,6 @@ class ListRoutes:
         # Not given up when the client leaves: what was sent is stored.
         work = self._threads.run(self._list_of(request).judge, run_id, change)
         return json_response(await while_connected(None, work, self._closing))
-
-
-def _run_id(request: Request) -> str:
-    run_id = unquote(request.path_params["run_id"])
-    if not run_id or len(run_id) > MAX_ID_CHARS:
-        raise Unknown("there is no such run here")
-    return run_id
-
-
-def _limit(text: str | None) -> int:
-    if text is None:
-        return MAX_FOUND
-    if not (text.isascii() and text.isdecimal() and len(text) <= 9 and int(text)):
-        raise ConfigError("limit must be a whole number above 0")
-    return min(int(text), MAX_FOUND)
 
 
 async def _body(request: Request) -> bytes:

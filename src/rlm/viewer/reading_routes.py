@@ -3,7 +3,6 @@
 import asyncio
 import threading
 from collections.abc import Callable
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -11,9 +10,14 @@ from starlette.routing import Route
 
 from rlm.errors import ConfigError
 from rlm.viewer.library import Threads
-from rlm.viewer.routes import LibraryView, number_of, part_of_path, run_id_of, whole_number
-from rlm.web.events import while_connected
-from rlm.web.responses import json_response
+from rlm.viewer.routes import (
+    LibraryView,
+    ThreadedRoutes,
+    number_of,
+    part_of_path,
+    run_id_of,
+    whole_number,
+)
 
 __all__ = ["ReadingRoutes"]
 
@@ -23,7 +27,7 @@ MAX_FOUND = 500
 MAX_WORDS_CHARS = 1_000
 
 
-class ReadingRoutes:
+class ReadingRoutes(ThreadedRoutes):
     """Makes the same routes below any prefix; `view_of` finds the library that a request means."""
 
     def __init__(
@@ -32,9 +36,8 @@ class ReadingRoutes:
         threads: Threads,
         closing: asyncio.Event,
     ) -> None:
+        super().__init__(threads, closing)
         self._view_of = view_of
-        self._threads = threads
-        self._closing = closing
 
     def below(self, prefix: str) -> list[Route]:
         run = f"{prefix}/runs/{{run_id}}"
@@ -45,12 +48,6 @@ class ReadingRoutes:
             Route(f"{run}/context/find", self._find),
             Route(f"{run}/citations/{{number}}", self._citation),
         ]
-
-    async def _answer(
-        self, request: Request, find: Callable[..., Any], *arguments: Any
-    ) -> Response:
-        work = self._threads.run(find, *arguments)
-        return json_response(await while_connected(request.receive, work, self._closing))
 
     async def _timeline(self, request: Request) -> Response:
         answers = self._view_of(request).answers

@@ -20,7 +20,15 @@ from rlm.viewer.run_answers import RunAnswers
 from rlm.web.events import EventStream, while_connected
 from rlm.web.responses import json_response
 
-__all__ = ["LibraryView", "RunRoutes", "number_of", "part_of_path", "run_id_of", "whole_number"]
+__all__ = [
+    "LibraryView",
+    "RunRoutes",
+    "ThreadedRoutes",
+    "number_of",
+    "part_of_path",
+    "run_id_of",
+    "whole_number",
+]
 
 MAX_ID_CHARS = 500
 MAX_QUERY_CHARS = 1_000
@@ -40,7 +48,22 @@ class LibraryView:
         self.live = Live(library, threads)
 
 
-class RunRoutes:
+class ThreadedRoutes:
+    """Routes whose answers are found in threads, because finding them reads files."""
+
+    def __init__(self, threads: Threads, closing: asyncio.Event) -> None:
+        self._threads = threads
+        self._closing = closing
+
+    async def _answer(
+        self, request: Request, find: Callable[..., Any], *arguments: Any
+    ) -> Response:
+        """Answer from a thread, unless the client or the whole viewer no longer waits for it."""
+        work = self._threads.run(find, *arguments)
+        return json_response(await while_connected(request.receive, work, self._closing))
+
+
+class RunRoutes(ThreadedRoutes):
     """Makes the same routes below any prefix; `view_of` finds the library that a request means."""
 
     def __init__(
@@ -49,9 +72,8 @@ class RunRoutes:
         threads: Threads,
         closing: asyncio.Event,
     ) -> None:
+        super().__init__(threads, closing)
         self._view_of = view_of
-        self._threads = threads
-        self._closing = closing
 
     def below(self, prefix: str) -> list[Route]:
         run = f"{prefix}/runs/{{run_id}}"
@@ -68,13 +90,6 @@ class RunRoutes:
             Route(f"{run}/search", self._search),
             _stream(f"{run}/live", self._run_live),
         ]
-
-    async def _answer(
-        self, request: Request, find: Callable[..., Any], *arguments: Any
-    ) -> Response:
-        """Answer from a thread, unless the client or the whole viewer no longer waits for it."""
-        work = self._threads.run(find, *arguments)
-        return json_response(await while_connected(request.receive, work, self._closing))
 
     def _answers(self, request: Request) -> Answers:
         return self._view_of(request).answers
