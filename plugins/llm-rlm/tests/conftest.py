@@ -1,5 +1,6 @@
 """Fixtures: a separate llm folder for each test, scripted models, and the llm command."""
 
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,10 @@ from llm_rlm import chats
 from scripted_models import Said, plugin
 
 from rlm.testing.fake_server import FakeServer
+
+# A shell that starts the tests in the background makes them, and all they start, deaf to Ctrl-C.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
