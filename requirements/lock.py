@@ -15,6 +15,11 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
+INTEGRATIONS = {
+    name: f"plugins/recursivelm-{name}/pyproject.toml"
+    for name in ("inspect", "pydantic-ai", "verifiers")
+}
+"""Their dependencies are theirs alone: `uv run` resolves all groups of a project together."""
 LOCKS: dict[str, list[str]] = {
     "dev.txt": ["--group", "dev"],
     "core.txt": ["--constraints", "requirements/dev.txt"],
@@ -50,7 +55,10 @@ LOCKS: dict[str, list[str]] = {
         *("--group", "adapters", "--extra", "gguf", "--extra", "llm"),
         *("--constraints", "requirements/dev.txt"),
     ],
-    **{f"{name}.txt": ["--group", name] for name in ("inspect", "pydantic-ai", "verifiers")},
+    **{
+        f"{name}.txt": ["--group", "adapters", "--group", f"{pyproject}:test"]
+        for name, pyproject in INTEGRATIONS.items()
+    },
     "site.txt": ["--group", "site"],
     "bench-dspy.txt": ["--group", "bench-dspy"],
     "bench-rlms.txt": ["--group", "bench-rlms"],
@@ -66,22 +74,29 @@ WITHOUT_US = ("bench-dspy.txt", "bench-rlms.txt", "site.txt")
 MARK = "# made from pyproject.toml, fingerprint "
 
 
-def fingerprint(pyproject: dict[str, Any]) -> str:
+def fingerprint(root: Path) -> str:
     """A short hash of every table that decides what gets installed."""
-    project = pyproject["project"]
-    tables = [
-        project.get("requires-python"),
-        project.get("dependencies"),
-        project.get("optional-dependencies"),
-        pyproject.get("dependency-groups"),
-        pyproject["build-system"]["requires"],
-    ]
+    tables = []
+    for name in ("pyproject.toml", *INTEGRATIONS.values()):
+        pyproject = _read(root / name)
+        project = pyproject["project"]
+        tables += [
+            project.get("requires-python"),
+            project.get("dependencies"),
+            project.get("optional-dependencies"),
+            pyproject.get("dependency-groups"),
+            pyproject["build-system"]["requires"],
+        ]
     return hashlib.sha256(json.dumps(tables, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _read(pyproject: Path) -> dict[str, Any]:
+    return tomllib.loads(pyproject.read_text("utf-8"))
 
 
 def complaints(root: Path) -> list[str]:
     """What is wrong with the locks of the project at `root`; empty when they are up to date."""
-    wanted = fingerprint(tomllib.loads((root / "pyproject.toml").read_text("utf-8")))
+    wanted = fingerprint(root)
     found = []
     for name in LOCKS:
         lock = root / "requirements" / name
@@ -94,21 +109,21 @@ def complaints(root: Path) -> list[str]:
 
 def write(root: Path, options: list[str]) -> None:
     """Resolve each lock for every platform and every Python the project supports."""
-    pyproject = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))
-    lowest = pyproject["project"]["requires-python"].removeprefix(">=")
     for name, inputs in LOCKS.items():
         lock = root / "requirements" / name
+        pyproject = _read(root / INTEGRATIONS.get(lock.stem, "pyproject.toml"))
+        lowest = pyproject["project"]["requires-python"].removeprefix(">=")
         project = [] if name in WITHOUT_US else ["pyproject.toml"]
         command = [_uv(), "pip", "compile", *project, *inputs, *options]
         command += ["--universal", "--python-version", lowest, "--generate-hashes", "--quiet"]
         command += ["--no-header", "--no-annotate", "--no-emit-index-url", "--no-emit-find-links"]
         command += ["--output-file", str(lock)]
         subprocess.run(command, cwd=root, check=True)
-        header = (
-            f"{MARK}{fingerprint(pyproject)}\n# to change it: edit pyproject.toml, then make lock\n"
-        )
+        header = f"{MARK}{fingerprint(root)}\n# to change it: edit pyproject.toml, then make lock\n"
         lock.write_text(header + lock.read_text("utf-8"), "utf-8")
         print(f"wrote requirements/{name}")
+    # People who work with `uv run` need all extras and groups of the project to fit together.
+    subprocess.run([_uv(), "lock", "--dry-run", "--quiet"], cwd=root, check=True)
 
 
 def _uv() -> str:

@@ -17,8 +17,9 @@ _spec.loader.exec_module(lock)
 
 
 def _copy(folder: Path) -> Path:
-    (folder / "requirements").mkdir()
-    for name in ("pyproject.toml", *(f"requirements/{each}" for each in lock.LOCKS)):
+    locks = [f"requirements/{each}" for each in lock.LOCKS]
+    for name in ("pyproject.toml", *lock.INTEGRATIONS.values(), *locks):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, folder / name)
     return folder
 
@@ -28,19 +29,20 @@ def test_the_locks_are_fresh() -> None:
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("name", "old", "new"),
     [
-        ('"aiohttp>=', '"aiohttp>'),
-        ('"pytest>=', '"pytest>'),
-        (">=3.11", ">=3.12"),
-        ('"jsonschema>=', '"jsonschema>'),
+        ("pyproject.toml", '"aiohttp>=', '"aiohttp>'),
+        ("pyproject.toml", '"pytest>=', '"pytest>'),
+        ("pyproject.toml", ">=3.11", ">=3.12"),
+        ("pyproject.toml", '"jsonschema>=', '"jsonschema>'),
+        *((each, '"mypy>=', '"mypy>') for each in lock.INTEGRATIONS.values()),
     ],
 )
-def test_a_changed_dependency_is_noticed(tmp_path: Path, change: tuple[str, str]) -> None:
-    project = _copy(tmp_path) / "pyproject.toml"
+def test_a_changed_dependency_is_noticed(tmp_path: Path, name: str, old: str, new: str) -> None:
+    project = _copy(tmp_path) / name
     text = project.read_text("utf-8")
-    assert change[0] in text
-    project.write_text(text.replace(*change), "utf-8")
+    assert old in text
+    project.write_text(text.replace(old, new), "utf-8")
     told = [line.split()[0] for line in lock.complaints(tmp_path)]
     assert told == [f"requirements/{name}" for name in lock.LOCKS]
 

@@ -2,8 +2,8 @@
 
 import ast
 import asyncio
-import importlib.util
 from collections.abc import Iterator
+from importlib.metadata import distributions
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ from conftest import MakeRuntime
 from elizaos_plugin_rlm import RLMClient, RLMConfig
 from endpoint import Endpoint, endpoint
 
-if importlib.util.find_spec("rlm") is None or importlib.util.find_spec("rlm.core") is None:
+if not list(distributions(name="rlms")):
     pytest.skip("needs the upstream package rlms", allow_module_level=True)
 
 # Its packages leave warnings of their own, on which this plugin has no say.
