@@ -24,6 +24,21 @@ def asked(*script: str, **options: Any) -> RunResult:
         return engine.ask("When did it open?", TEXT)
 
 
+def test_a_completion_of_the_reference_is_one_line() -> None:
+    with RLM(ScriptedClient(["FINAL(" + "long " * 1_000 + ")"])) as engine:
+        made = engine.completion("a context\n" * 100_000)
+    shown = repr(made)
+    assert len(shown) < 250
+    assert "\n" not in shown
+    assert "response='long long" in shown
+
+
+def test_an_engine_shows_its_model_and_what_was_set() -> None:
+    assert repr(RLM("offline/extractive")) == "<RLM 'offline/extractive'>"
+    engine = RLM("offline/extractive", limits=Limits(max_steps=3, max_cost_usd=0.5))
+    assert repr(engine) == "<RLM 'offline/extractive', max_steps=3, max_cost_usd=0.5>"
+
+
 def test_a_result_prints_as_its_answer_and_shows_as_one_line() -> None:
     result = asked("```repl\nFINAL('1911' * 100)\n```")
     assert str(result) == "1911" * 100

@@ -6,6 +6,8 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
+from msgspec.structs import asdict
+
 from rlm import compat
 from rlm._util.public_calls import public_call
 from rlm.calls.cache import ReplyCache
@@ -125,6 +127,16 @@ class RLM(compat.ReferenceAttributes):
         listeners.add(compat.announce(self))
         self._conversation = self._new_chat(keeps_messages=True) if persistent else None
 
+    def __repr__(self) -> str:
+        config = self.config
+        calls = "" if config.sub_model == config.model else f", sub_model={config.sub_model!r}"
+        changed = [
+            f", {name}={value!r}"
+            for name, value in asdict(config.limits).items()
+            if value != getattr(Limits(), name)
+        ]
+        return f"<RLM {config.model!r}{calls}{''.join(changed)}>"
+
     # -- asking ------------------------------------------------------------------------------
 
     @with_context
@@ -199,7 +211,7 @@ class RLM(compat.ReferenceAttributes):
         sampling, sub_sampling: added to those of this object, such as `{"temperature": 0}`.
         strict: whether a run without an answer raises NoAnswerError.
         cite: ask for citations; see `result.citations`.
-        samples: independent runs, on the limits of one; the most frequent answer wins.
+        samples: at most how many independent runs vote on the answer, on the limits of one run.
 
         Returns a `RunResult`: `answer`, `stop_reason`, `citations`, `cost_usd`, `usage`, `events`.
         Unless `preview_chars` or `strategy` was given, the model is shown both ends of the context,

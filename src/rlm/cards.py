@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from rlm._util.html_card import Bar, Card, CellNote, StepNote
 from rlm._util.text import counted
-from rlm.citations import Citation
+from rlm.citations import Citation, warning_of
 from rlm.events import (
     CallEnded,
     CellEnded,
@@ -166,11 +166,11 @@ def _money(cost_usd: float) -> str:
 
 
 def problem_of(ended: RunEnded | Any, answer: object) -> str:
-    """Return why a run, or its result, has no answer or only the best so far; else nothing."""
+    """Return why a run, or its result, has no answer, or one that is not to be relied on."""
     if ended.stop_reason == "answer":
-        return ""
+        return warning_of(ended.unsupported_quotes) if ended.unsupported_quotes else ""
     why = (ended.detail or ended.limit or ended.stop_reason).rstrip(".")
-    if ended.stop_reason == "error" or answer is None:
+    if ended.stop_reason in {"error", "passages"} or answer is None:
         return why[:PROBLEM_CHARS]
     return f"Stopped early: {why[:PROBLEM_CHARS]}. This is a best guess."
 

@@ -76,7 +76,36 @@ def test_what_is_cited_and_not_there_is_reported(tmp_path: Path) -> None:
         asked = ("ask", "q?", "-m", "openai-compatible/m", "--cite")
         done = rlm(*asked, stdin=TEXT, LLM_BASE_URL=server.url)
     assert (done.returncode, done.stdout) == (0, "x\n")
-    assert "1 quote not found in the context, and dropped." in done.stderr
+    assert "1 quote is not in the context: don't rely on it." in done.stderr
+
+
+def test_files_that_were_not_read_are_named(tmp_path: Path) -> None:
+    folder = tmp_path / "mixed"
+    folder.mkdir()
+    for name, data in (("a.txt", TEXT.encode()), ("b.bin", b"\0\1"), ("c.pdf", b"%PDF-1.4")):
+        (folder / name).write_bytes(data)
+    for name in (".gitignore", "d.tmp"):
+        (folder / name).write_text("*.tmp\n")
+    lines = rlm("ask", QUESTION, "-f", str(folder)).stderr.splitlines()
+    assert lines[0] == "1 binary file left out: b.bin"
+    assert lines[1].startswith("1 document that needs an extra left out: c.pdf (pip install ")
+    assert not any("d.tmp" in line for line in lines)
+
+
+def test_a_limit_is_told_even_if_quiet(tmp_path: Path) -> None:
+    with endpoint(submits("print(1)")) as server:
+        asked = ("ask", "q?", "-m", "openai-compatible/m", "-q", "--max-tokens", "10")
+        done = rlm(*asked, stdin=TEXT, LLM_BASE_URL=server.url)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "max_tokens" in done.stderr
+
+
+def test_a_query_and_a_file_that_changed_places(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text(TEXT)
+    path = str(tmp_path / "notes.txt")
+    done = rlm("ask", path, "Who?")
+    assert done.returncode == 2
+    assert f"files follow -f: rlm ask 'Who?' -f {path}" in done.stderr
 
 
 def test_several_samples(tmp_path: Path) -> None:
@@ -217,7 +246,9 @@ def test_a_limit_has_its_own_exit_code() -> None:
     assert done.returncode == 3
     assert "Stopped early" in done.stderr
     assert "Raise --max-tokens" in done.stderr
-    assert rlm("ask", QUESTION, "--max-tokens", "25", "--quiet", stdin=TEXT).stderr == ""
+    quietly = rlm("ask", QUESTION, "--max-tokens", "25", "--quiet", stdin=TEXT).stderr
+    assert quietly.startswith("Stopped early: ")
+    assert quietly.count("\n") == 1
 
 
 @pytest.mark.parametrize("quiet", [(), ("--quiet",)])

@@ -9,7 +9,7 @@ import pytest
 
 from rlm.cli import _checks
 from rlm.cli._models import Server
-from rlm.cli.doctor import _server, adapters_line, to_do
+from rlm.cli.doctor import _server, adapters_line, optional, to_do
 from rlm.environments.local import LocalEnvironment
 from tests.cli.local_servers import nowhere, ollama, playing
 from tests.cli.running import rlm
@@ -217,7 +217,7 @@ def test_a_small_window_is_reported() -> None:
     assert "OLLAMA_CONTEXT_LENGTH=32768" in said
 
 
-def test_advice_stands_between_problems_and_extras() -> None:
+def test_advice_follows_problems_and_extras_are_optional() -> None:
     found = {
         "other_distributions": [],
         "environment": "local",
@@ -225,11 +225,12 @@ def test_advice_stands_between_problems_and_extras() -> None:
         "model": {"problem": "broken", "fallback": True},
         "extras": {"documents": False, "typed": True},
     }
-    first, second, third, fourth = to_do(found, ["advice"])
+    first, second, third = to_do(found, ["advice"])
     assert first.startswith("broken (or choose another model")
     assert second.startswith("For a real model")
     assert third == "advice"
-    assert "recursivelm[documents]" in fourth
+    (extra,) = optional(found)
+    assert "recursivelm[documents]" in extra
 
 
 def test_one_key_of_two_providers_is_no_choice() -> None:

@@ -67,7 +67,7 @@ def test_it_serves_and_ends_cleanly(script: str, ending: signal.Signals) -> None
         assert (status, found["choices"][0]["message"]["content"]) == (200, "one")
         assert ask(url)[0] == 503
         status, found = ask(url)
-        assert status == 500
+        assert status == 400
         assert "the script is used up" in found["error"]["message"]
         process.send_signal(ending)
         stdout, stderr = process.communicate(timeout=SECONDS)

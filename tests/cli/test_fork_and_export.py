@@ -44,6 +44,22 @@ def test_another_reply(
     assert again == f"{kept.FOUND}\n"
 
 
+def test_a_fork_without_its_key_leaves_no_run(state: Path, run: Run) -> None:
+    first = kept.offline(state)
+    facts = {
+        "run_id": first.run_id,
+        "query": "?",
+        "started": 1.0,
+        "context": {"kind": "text", "sha256": "0" * 64, "size_bytes": 1, "description": ""},
+        "settings": {"config": {"model": "openai/gpt-5", "sub_model": "openai/gpt-5"}},
+    }
+    kept.rewrite(state, first.run_id, "run", facts)
+    code, out, err = run("fork", first.run_id, "--step", "1")
+    assert (code, out) == (1, "")
+    assert "needs a key" in one_clear_line(err)
+    assert [each.run_id for each in Places(state).listed()] == [first.run_id]
+
+
 def test_only_making_it(state: Path, run: Run) -> None:
     first = kept.offline(state)
     code, out, err = run("fork", first.run_id, "--step", "1", "--no-run")

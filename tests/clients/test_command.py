@@ -104,6 +104,18 @@ def test_a_wrong_command_is_noticed_before_a_run(command: str, told: str) -> Non
         RLM(f"command/{command}")
 
 
+async def test_a_program_may_be_named_from_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "model.sh"
+    program.write_text("#!/bin/sh\ncat >/dev/null\necho four\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"'\./model\.sh' can't be executed; .* chmod \+x"):
+        RLM("command/./model.sh")
+    program.chmod(0o700)
+    assert (await replied("./model.sh", asked("2+2?"))).text == "four"
+
+
 # -- what it may answer ---------------------------------------------------------------------------
 
 CLAUDE = {

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from rlm.context import describe, store_context
 from rlm.context.describe import SAMPLE_CHARS
 from rlm.errors import ConfigError
-from rlm.worker.ctx import ContextView, count_lines
+from rlm.worker.ctx import ContextView
+from rlm.worker.lines import count_lines
 from tests.context.helpers import seen_by_worker
 
 ANY_TEXT = st.text(alphabet=st.characters(codec=None, exclude_categories=()))

@@ -108,6 +108,42 @@ def test_saved_hits_are_a_plain_list() -> None:
     assert (type(saved), saved) == (list, ["1: a", "2: b"])
 
 
+FOLDER = {"a.txt": "refund of 3\nnothing", "b/c.txt": "one\n\nrefund 4\n", "empty.txt": ""}
+
+
+def test_a_line_of_a_folder_is_found_with_its_file_and_number() -> None:
+    view = ContextView(FOLDER)
+    assert view.grep("refund") == ["a.txt:1: refund of 3", "b/c.txt:3: refund 4"]
+    assert view.grep("refund|chargeback", max_matches=1).total == 2
+    assert view.grep(r"\d$", context_lines=1) == [
+        "a.txt:1: refund of 3\na.txt:2: nothing",
+        "b/c.txt:2: \nb/c.txt:3: refund 4",
+    ]
+
+
+def test_the_text_of_a_folder_is_readable_and_has_its_names() -> None:
+    view = ContextView(FOLDER)
+    ((start, end, text),) = view.find("refund of")
+    assert (view.slice(start, end), text) == ("refund of", "refund of")
+    assert view.slice() == "=== a.txt ===\n{}\n\n=== b/c.txt ===\n{}\n\n=== empty.txt ===\n".format(
+        FOLDER["a.txt"], FOLDER["b/c.txt"]
+    )
+    assert ContextView({"a": 1}).slice() == '{"a": 1}'
+    assert ContextView({}).slice() == "{}"
+
+
+@given(st.dictionaries(any_text, any_text, max_size=3), st.sampled_from(["a", "a|b", "^$"]))
+def test_each_text_of_a_dict_is_searched_as_if_it_were_alone(
+    texts: dict[str, str], pattern: str
+) -> None:
+    alone = [(name, hit) for name in texts for hit in ContextView(texts[name]).grep(pattern)]
+    assert ContextView(texts).grep(pattern) == (
+        [f"{name}:{hit}" if name else hit for name, hit in alone]
+        if texts
+        else ContextView("{}").grep(pattern)
+    )
+
+
 def test_find_with_a_regular_expression() -> None:
     assert ContextView("a1b22").find(r"\d+", regex=True) == [(1, 2, "1"), (3, 5, "22")]
     with pytest.raises(ValueError, match="empty"):

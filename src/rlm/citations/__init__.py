@@ -4,9 +4,9 @@ A model names places by offsets or by quoting them. It is not trusted: what its 
 hold is dropped and counted, and the text of a citation is always taken from the context.
 """
 
-from rlm.citations.citation import Citation, footnotes
+from rlm.citations.citation import Citation, footnotes, warning_of
 from rlm.citations.collecting import CITE_LINE, Citations
 from rlm.citations.finding import Texts
 from rlm.citations.quotes import quotes_in
 
-__all__ = ["CITE_LINE", "Citation", "Citations", "Texts", "footnotes", "quotes_in"]
+__all__ = ["CITE_LINE", "Citation", "Citations", "Texts", "footnotes", "quotes_in", "warning_of"]

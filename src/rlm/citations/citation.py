@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-__all__ = ["MAX_TEXT_CHARS", "Citation", "footnotes"]
+__all__ = ["MAX_TEXT_CHARS", "Citation", "footnotes", "warning_of"]
 
 MAX_TEXT_CHARS = 2_000
 """How much of a place a citation holds."""
@@ -46,6 +46,13 @@ class Citation(Struct, frozen=True, omit_defaults=True):
 def footnotes(citations: Iterable[Citation]) -> list[str]:
     """Return a line for each citation: `[1] report.txt:12–14 “…”`."""
     return [f"[{n}] {each.label} “{_short(each)}”" for n, each in enumerate(citations, 1)]
+
+
+def warning_of(unsupported: int) -> str:
+    """Return what readers must know of quotes that the context does not hold."""
+    if unsupported == 1:
+        return "1 quote is not in the context: don't rely on it."
+    return f"{unsupported:,} quotes are not in the context: don't rely on them."
 
 
 def _short(citation: Citation) -> str:

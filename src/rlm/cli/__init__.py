@@ -45,7 +45,7 @@ Examples:
 
 \b
 Without a key, a model server on this machine answers (Ollama, LM Studio,
-llama.cpp, vLLM); otherwise a small offline model that only finds passages.
+llama.cpp, vLLM); otherwise a search that only lists passages.
 rlm setup finds a model: a key, a server, or a program such as claude or codex.
 To use another once, pass -m provider/model. See also rlm models, rlm doctor.
 """

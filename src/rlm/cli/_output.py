@@ -13,7 +13,7 @@ import click
 from msgspec import structs
 
 from rlm._util.text import counted, sendable
-from rlm.citations import footnotes
+from rlm.citations import footnotes, warning_of
 from rlm.cli._errors import ANSWERED, CANCELLED, FAILED, LIMITED, PASSAGES, say
 from rlm.records.recorders.console import harmless, one_line
 from rlm.results import BY_ITSELF, RunResult
@@ -134,7 +134,7 @@ def show(
         _show_footnotes(result, quiet=quiet)
     if result.samples and not quiet:
         say(_how_they_voted(result))
-    _say_why_it_ended(result, quiet=quiet)
+    _say_why_it_ended(result)
     if result.limit in FAILURES and not quiet:
         say("The model could not do it: try another one with -m, or --strategy mapreduce.")
     elif resumable and result.stop_reason not in BY_ITSELF and not quiet:
@@ -142,7 +142,7 @@ def show(
     return EXIT_CODES[result.stop_reason]
 
 
-def _say_why_it_ended(result: RunResult, *, quiet: bool) -> None:
+def _say_why_it_ended(result: RunResult) -> None:
     if result.stop_reason == "error":
         say(f"Error: {result.detail or 'the run failed'}")
         if result.rejected_answer is not None:
@@ -150,7 +150,7 @@ def _say_why_it_ended(result: RunResult, *, quiet: bool) -> None:
     elif result.stop_reason == "passages":
         if result.answer is None:
             say(f"No answer: {result.detail}.")
-    elif result.stop_reason != "answer" and (result.answer is not None or not quiet):
+    elif result.stop_reason != "answer":
         say(_why_it_stopped(result))  # What was printed must not pass for an answer.
 
 
@@ -191,10 +191,10 @@ def _show_footnotes(result: RunResult, *, quiet: bool) -> None:
     """Print the citations below the answer; say what was quoted and is not in the context."""
     if result.citations:
         _show_answer("\n" + "\n".join(footnotes(result.citations)))
+    if result.unsupported_quotes:
+        say(warning_of(result.unsupported_quotes))
     if quiet:
         return
-    if count := result.unsupported_quotes:
-        say(f"{counted(count, 'quote')} not found in the context, and dropped.")
     if count := result.omitted_citations:
         say(f"{counted(count, 'citation')} left out, because there were too many.")
     if not (result.citations or result.unsupported_quotes or result.answer is None):

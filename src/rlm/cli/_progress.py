@@ -25,15 +25,16 @@ from rlm.results import RunResult
 __all__ = ["Complaints", "Manner", "RunDisplay"]
 
 JOURNAL = "journal"
-ENVIRONMENT = "rlm.environments.auto"
-"""The logger that warns if `auto` chooses another environment than expected."""
+SAID_AT_ONCE = ("rlm.context", "rlm.environments.auto")
+"""Loggers that warn of files that were not read, and of an environment that nobody expected."""
 MAX_TEXTS = 20
 
 
 class Complaints(logging.Handler):
-    """Collect what journals could not store, and say at once which environment was chosen and why.
+    """Collect what journals could not store, and say at once what is known before a run begins.
 
-    Other log messages are dropped meanwhile.
+    That is which files were not read, and which environment was chosen and why. Other log messages
+    are dropped meanwhile.
     """
 
     def __init__(self) -> None:
@@ -42,7 +43,7 @@ class Complaints(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
-        if record.name == ENVIRONMENT:
+        if record.name in SAID_AT_ONCE:
             say(f"{text[:1].upper()}{text[1:]}")
         is_news = len(self.texts) < MAX_TEXTS and text not in self.texts
         if is_news and Path(record.pathname).parent.name == JOURNAL:

@@ -24,6 +24,7 @@ from rlm.context import StoredContext, store_context
 from rlm.errors import ConfigError, UnknownPriceError
 from rlm.messages import ModelInfo, Price
 from rlm.portal import portal
+from rlm.protocols import Recorder
 from rlm.records.journal import Archive, RunFacts, RunFile, fork
 from rlm.results import RunResult
 from rlm.wiring.registry import PROVIDERS, split_model
@@ -192,19 +193,23 @@ def _items_of(kept: Archive, facts: RunFacts, files: tuple[str, ...]) -> bytes |
 def _run(
     kept: Archive, facts: RunFacts, recipe: Recipe, options: ResumeOptions, display: RunDisplay
 ) -> RunResult:
-    variables = dotenv.settings(os.environ, Path.cwd()).variables
-    engine = RLM(
-        **keywords_of(recipe, options.limits(), options.price),
-        variables=variables,
-        recorders=display.recorders,
-        journal=kept.places.root,
-    )
-    with engine:
+    with _engine(kept, recipe, options, display.recorders) as engine:
         context: Any = context_for(kept, facts, options.files)
         try:
             return display.run(engine, lambda: _answer(engine, facts, recipe, context))
         except UnknownPriceError as error:
             raise unknown_price(recipe.models) from error
+
+
+def _engine(
+    kept: Archive, recipe: Recipe, options: ResumeOptions, recorders: list[Recorder]
+) -> RLM:
+    return RLM(
+        **keywords_of(recipe, options.limits(), options.price),
+        variables=dotenv.settings(os.environ, Path.cwd()).variables,
+        recorders=recorders,
+        journal=kept.places.root,
+    )
 
 
 def _answer(engine: RLM, facts: RunFacts, recipe: Recipe, context: Any) -> RunResult:
@@ -262,7 +267,9 @@ def fork_run(
     run.check_writer()
     facts = facts_of(kept, run)
     if not only_make:
-        recipe_of(facts).check(facts)
+        recipe = recipe_of(facts)
+        recipe.check(facts)
+        _engine(kept, recipe, options, []).close()  # A missing key leaves no run behind.
     reply = None if edit is None else reply_in(edit)
     run_id = fork(kept, run, step, reply)
     if only_make:

@@ -147,8 +147,10 @@ def _chosen(found: list[Found], defaults: Defaults) -> str:
         rows = [[str(n), *each] for n, each in enumerate(found, 1)]
         show_table(["", "model", "$/M in, out", "from"], rows, name=1, right=0)
     else:
-        say("Found no key, no model server and no program that can answer.")
-    hint = "A number, provider/model, or a provider to store its key"
+        told = _nothing()
+        say(f"{told[:1].upper()}{told[1:]}.")
+    which = "A number, provider/model" if found else "A model as provider/model"
+    hint = f"{which}, or a provider such as openai to store its key"
     while True:
         typed = str(click.prompt(hint, default="1" if found else None, err=True)).strip()
         try:

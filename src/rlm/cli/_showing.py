@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from rlm._util.text import counted
-from rlm.citations import footnotes
+from rlm.citations import footnotes, warning_of
 from rlm.cli._errors import say
 from rlm.cli._listing import summary_of
 from rlm.cli._output import as_harmless_json, show_facts
@@ -406,3 +406,5 @@ def _show_answer(ended: RunEnded) -> None:
         click.echo(f"… ({len(ended.answer):,} characters in all; --json prints them)")
     for line in footnotes(ended.citations):
         click.echo(harmless(line))
+    if ended.unsupported_quotes:
+        click.echo(warning_of(ended.unsupported_quotes))

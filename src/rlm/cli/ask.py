@@ -86,7 +86,7 @@ Exit codes: 0 an answer, 1 an error, 2 wrong usage, 3 a limit, 4 only passages
     type=click.IntRange(1, 64),
     default=1,
     metavar="N",
-    help="Answer N times, on the limits of one run, and take the most frequent answer.",
+    help="Answer up to N times, on the limits of one run, until most answers agree.",
 )
 @click.option("--cite", is_flag=True, help="Ask for citations, and print them as footnotes.")
 @click.option(
@@ -125,6 +125,8 @@ def ask(ctx: click.Context, /, query: str, others: tuple[str, ...], **given: Any
 
 def _meant(query: str, others: tuple[str, ...]) -> str:
     """Say what was probably meant by arguments after the query."""
+    if len(others) == 1 and Path(query).exists() and not Path(others[0]).exists():
+        query, others = others[0], (query,)
     if any(Path(each).exists() or "*" in each or ADDRESS.match(each) for each in others):
         files = " ".join(f"-f {shlex.quote(each)}" for each in others)
         return f"files follow -f: rlm ask {shlex.quote(query)} {files}"

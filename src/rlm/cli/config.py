@@ -43,7 +43,7 @@ def complete_settings(
 
 @click.group(epilog=EXAMPLES, short_help="Set the usual model, aliases and limits.")
 def config() -> None:
-    """Show and change what applies where an option or a variable says nothing else."""
+    """Show and change your defaults; options and environment variables override them."""
 
 
 name_argument = click.argument("name", shell_complete=complete_settings)

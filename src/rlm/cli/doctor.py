@@ -84,13 +84,11 @@ def findings(settings: "Settings") -> dict[str, Any]:
         *_checks.check_settings(settings.variables, settings.defaults),
         *_checks.check_windows(servers),
     ]
-    return {**found, "to_do": to_do(found, advice)}
+    return {**found, "to_do": to_do(found, advice), "optional": optional(found)}
 
 
 def to_do(found: dict[str, Any], advice: Sequence[str] = ()) -> list[str]:
     """Return what to do next, most important first."""
-    from rlm._util.distribution import install_command
-    from rlm.cli._checks import EXTRAS
     from rlm.environments.auto import nothing_isolates
 
     todo = []
@@ -110,13 +108,16 @@ def to_do(found: dict[str, Any], advice: Sequence[str] = ()) -> list[str]:
             "For a real model, run `rlm setup`, set a key such as OPENAI_API_KEY, or set "
             "RLM_MODEL=provider/model."
         )
-    todo += [*advice]
-    todo += [
-        f"For {EXTRAS[name][1]}: {install_command(name)}"
-        for name, there in found["extras"].items()
-        if not there
-    ]
-    return todo
+    return [*todo, *advice]
+
+
+def optional(found: dict[str, Any]) -> list[str]:
+    """Return what could be installed besides, each with its command."""
+    from rlm._util.distribution import install_command
+    from rlm.cli._checks import EXTRAS
+
+    missing = [name for name, there in found["extras"].items() if not there]
+    return [f"For {EXTRAS[name][1]}: {install_command(name)}" for name in missing]
 
 
 def report(found: dict[str, Any]) -> list[tuple[str, str]]:
@@ -139,6 +140,7 @@ def report(found: dict[str, Any]) -> list[tuple[str, str]]:
         ("extras", _join_names(found["extras"], "installed", "not installed")),
         ("adapters", adapters_line(found["adapters"])),
         *(("plugin", plugin_line(each)) for each in found["plugins"]),
+        *(("optional", text) for text in found["optional"]),
         *(("to do", text) for text in found["to_do"]),
         ("result", works),
     ]

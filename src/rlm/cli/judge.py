@@ -35,7 +35,7 @@ def judge(
     uncomment: str | None,
     as_json: bool,
 ) -> None:
-    """Tag, score and comment a run.
+    """Tag, score and comment on a run.
 
     Prints what is noted about the run. RUN is the id of a run, the first or last part of it, or the
     word last. LOG is a file with one root run. The viewer shows the same; `rlm rm` removes it with

@@ -50,7 +50,7 @@ def set_key(name: str, in_keyring: bool | None) -> None:
 @keys.command("list")
 @click.option("--json", "as_json", is_flag=True, help="Print the names as one JSON object.")
 def list_keys(as_json: bool) -> None:
-    """List the keys that are there, and where each comes from; never their values."""
+    """List the keys there are and their sources, never their values."""
     from rlm.cli._errors import say
     from rlm.cli._output import show_table
 

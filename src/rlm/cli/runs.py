@@ -16,8 +16,9 @@ Examples:
   rlm runs --all --json | jq '.[] | select(.cost_usd > 1) | .run_id'
 
 \b
-Statuses: running; interrupted (its process was killed); answer, steps, limit,
-cancelled or error, as the run ended. All but running and answer can be resumed.
+Statuses: running; interrupted (its process was killed); answer, passages, steps,
+limit, cancelled or error, as the run ended. All but running, answer and passages
+can be resumed.
 """
 
 STATUSES = ("running", "interrupted", "answer", "passages", "steps", "limit", "cancelled", "error")

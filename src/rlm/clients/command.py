@@ -253,16 +253,20 @@ def _split(command: str | Sequence[str]) -> tuple[str, ...]:
 def _found(program: str) -> str:
     """Return the path of a program; a name alone is looked up in PATH, not in this folder."""
     is_path = "/" in program or os.sep in program
-    path = shutil.which(str(Path(program).expanduser())) if is_path else on_path(program)
+    # As an absolute path: `which` looks on PATH for what has lost its "./".
+    path = shutil.which(Path(program).expanduser().absolute()) if is_path else on_path(program)
     if path is None:
         if not is_path and _exists(program):
             raise ConfigError(
                 f"the program {program!r} is only in this folder, which is not searched: write "
                 f"./{program} if you trust it"
             )
-        where = "can't be executed" if is_path and _exists(program) else "is not there"
+        if is_path and _exists(program):
+            raise ConfigError(f"{program!r} can't be executed; allow it: chmod +x {program}")
         place = "" if is_path else " on PATH"
-        raise ConfigError(f"the program {program!r} {where}{place}; install it, or check its name")
+        raise ConfigError(
+            f"the program {program!r} is not there{place}; install it, or check its name"
+        )
     return str(Path(path).absolute())
 
 

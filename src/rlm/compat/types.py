@@ -4,6 +4,7 @@ They are plain dataclasses with `to_dict`, and `from_dict` where the reference h
 """
 
 import json
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import ModuleType
@@ -113,7 +114,7 @@ class UsageTotals:
         return cls({name: ModelUsage.from_dict(each) for name, each in models.items()})
 
 
-@dataclass
+@dataclass(repr=False)
 class Completion:
     """What `completion()` returns: the fields of the reference, and our own result as `result`.
 
@@ -127,7 +128,16 @@ class Completion:
     execution_time: float
     metadata: dict[str, Any] | None = None
     error: str | None = None
-    result: RunResult = field(default=cast("RunResult", None), repr=False, compare=False)
+    result: RunResult = field(default=cast("RunResult", None), compare=False)
+
+    def __repr__(self) -> str:
+        """Return one line: prompt and metadata may hold a whole context."""
+        shown = reprlib.Repr()
+        shown.maxstring = 120
+        return (
+            f"{type(self).__name__}(root_model={self.root_model!r}, "
+            f"response={shown.repr(self.response)}, execution_time={self.execution_time:.3f})"
+        )
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         """Show the card of the run in a notebook."""

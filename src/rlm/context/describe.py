@@ -11,7 +11,7 @@ from typing import Any
 
 from rlm._util.python_source import PythonParser
 from rlm._util.text import counted
-from rlm.worker.ctx import count_lines
+from rlm.worker.lines import count_lines
 
 __all__ = [
     "MAX_NAMES",

@@ -162,7 +162,8 @@ def store_files(gathered: Gathered) -> StoredContext:
     skipped.sort()
     clause = skipping.clause(skipped)
     if not blob.names and not blob.pictures:
-        raise ConfigError(f"there is no text in {gathered.what}.{clause}".removesuffix("."))
+        why = "; ".join(skipping.left_out(skipped))
+        raise ConfigError(f"there is no text in {gathered.what}" + (f": {why}" if why else ""))
     blob.close()
     description = (
         describe_files(blob.names, blob.chars) if blob.names else "an empty dict: there is no text."

@@ -9,6 +9,7 @@ from rlm.context.opening import display_path
 __all__ = [
     "BINARY",
     "BROKEN_LINK",
+    "EXPECTED",
     "FAILED",
     "FOLDER_LINK",
     "IGNORED",
@@ -56,6 +57,8 @@ _HINTS = {
     UNREADABLE: "no permission, or an error of the disk",
 }
 _FIRST_NAMES = 3
+EXPECTED = frozenset({FOLDER_LINK, IGNORED, TOOL_FOLDER})
+"""Reasons that surprise nobody who hands in a folder."""
 
 
 class Skipped(NamedTuple):

@@ -26,7 +26,7 @@ from rlm.context.parts import (
 )
 from rlm.context.pictures import manifest, stand_in
 from rlm.context.scanning import HASHED_AT_ONCE_BYTES
-from rlm.context.skipping import Skipped, left_out
+from rlm.context.skipping import EXPECTED, Skipped, left_out
 from rlm.errors import ConfigError
 from rlm.images import Picture
 
@@ -171,6 +171,12 @@ class StoredContext:
     def notices(self) -> tuple[str, ...]:
         """Return what the caller should know: one line per surprise, and what was left out."""
         return (*self._remarks, *left_out(self.skipped))
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Return the notices without what nobody misses, such as the entries of .gitignore."""
+        missed = [each for each in self.skipped if each.reason not in EXPECTED]
+        return (*self._remarks, *left_out(missed))
 
     @property
     def data(self) -> bytes:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from rlm.limits import Limits
 from rlm.prompts import nudges
 from rlm.results import CellError, CellResult
-from rlm.worker.ctx import count_lines
+from rlm.worker.lines import count_lines
 
 __all__ = ["budget_worth_showing", "cut", "observation"]
 

@@ -4,6 +4,7 @@ import asyncio
 import atexit
 import hashlib
 import json
+import logging
 import math
 import re
 import weakref
@@ -45,8 +46,11 @@ if TYPE_CHECKING:  # Imported where they are used, because many programs never u
 
 __all__ = ["SENDING_OPTIONS", "CallPolicy", "Model", "ModelSettings", "Resources"]
 
+_log = logging.getLogger("rlm.context")
+
 SMALL_CONTEXT_CHARS = 1_000_000
 """Larger contexts, and files, are read and encoded in a thread."""
+MAX_WARNINGS = 100
 
 SENDING_OPTIONS = ("max_attempts", "timeout_seconds")
 """Options of a client that `rlm.calls` follows, whatever the client."""
@@ -171,6 +175,7 @@ class Resources:
         self._policy = policy
         self._cache = as_cache(policy.cache, settings.variables)
         self._calls: WeakKeyDictionary[asyncio.AbstractEventLoop, Calls] = WeakKeyDictionary()
+        self._warnings: set[str] = set()
         self._close_later()
         self.model = self._add(model)
         self.sub_model = self.model if sub_model is None else self._add(sub_model)
@@ -265,10 +270,18 @@ class Resources:
         if context is None or (isinstance(context, str) and len(context) < SMALL_CONTEXT_CHARS):
             return store_context(context)
         stored = await in_thread(store_context, context)
+        self._warn_of_losses(stored)
         await asyncio.gather(
             asyncio.to_thread(lambda: stored.known_sha256), self._prepare(stored, config)
         )
         return stored
+
+    def _warn_of_losses(self, stored: StoredContext) -> None:
+        """Log what of the files was not read, once; the rows of a batch often share a folder."""
+        for warning in stored.warnings:
+            if warning not in self._warnings and len(self._warnings) < MAX_WARNINGS:
+                self._warnings.add(warning)
+                _log.warning("%s", warning)
 
     async def _prepare(self, stored: StoredContext, config: RunConfig) -> None:
         if config.strategy == "rlm":

@@ -6,8 +6,9 @@ import json
 import re
 
 from .hits import Hits, counted
+from .lines import count_lines, line_spans, matching_lines, numbered
 
-__all__ = ["METHODS", "ContextView", "count_lines"]
+__all__ = ["METHODS", "ContextView"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,12 +18,11 @@ if TYPE_CHECKING:
     from .hits import Passages
 
 _MAX_KEYS_SHOWN = 20
-_SPECIAL = frozenset("\\.^$*+?{}[]|()\n")
 
 METHODS = (
     (
         "grep(pattern, context_lines=0, max_matches=50)",
-        'list of "number: line" that match a regex; `.total` counts all',
+        'list of "number: line" (in a dict "name:number: line") by regex; `.total` counts all',
     ),
     ("search(query, k=5)", "the best passages: dicts with `source`, `line`, `start`, `text`"),
     ("find(pattern, regex=False, max_matches=20)", "list of (start, end, text), and `.total`"),
@@ -37,7 +37,8 @@ METHODS = (
 class ContextView:
     """Read-only views of the payload. Offsets are indices into its text form.
 
-    The text of a list is its items joined by blank lines, that of a dict its JSON.
+    The text of a list is its items joined by blank lines. That of a dict of texts is theirs, each
+    below its name; that of any other dict is its JSON.
     """
 
     def __init__(self, payload: Any) -> None:
@@ -77,46 +78,25 @@ class ContextView:
     def grep(self, pattern: str, context_lines: int = 0, max_matches: int = 50) -> Hits:
         """Lines that match a regular expression (or contain it, if invalid), as `number: line`.
 
-        With `context_lines`, each entry also holds that many lines before and after. `.total` of
-        the list counts all matching lines.
+        In a dict of texts, such as a folder, they are `name:number: line`, with the number in that
+        text. With `context_lines`, each entry also holds that many lines before and after. `.total`
+        of the list counts all matching lines.
         """
         found: list[str] = []
         total = 0
-        for number, start, end in self._matching_lines(pattern):
-            total += 1
-            if len(found) >= max_matches:
-                continue
-            if context_lines > 0:
-                found.append(self._around(number, start, end, context_lines))
-            else:
-                found.append(f"{number}: {self._text[start:end]}")
+        for name, text in self._named_texts():
+            for number, start, end in matching_lines(text, pattern):
+                total += 1
+                if len(found) < max_matches:
+                    found.append(numbered(text, name, (number, start, end), context_lines))
         return Hits(found, total)
 
-    def _matching_lines(self, pattern: str) -> Iterator[tuple[int, int, int]]:
-        """(number, start, end) of each line that matches; plain words are found much faster."""
-        if pattern and _SPECIAL.isdisjoint(pattern):
-            yield from self._lines_with(pattern)
-            return
-        try:
-            compiled = re.compile(pattern)
-        except re.error:
-            compiled = re.compile(re.escape(pattern))
-        text = self._text
-        for number, start, end in self._line_spans():
-            if compiled.search(text[start:end]):
-                yield number, start, end
-
-    def _lines_with(self, word: str) -> Iterator[tuple[int, int, int]]:
-        text = self._text
-        number, start, at = 1, 0, text.find(word)
-        while at >= 0:
-            number += text.count("\n", start, at)
-            start = text.rfind("\n", start, at) + 1 or start
-            end = text.find("\n", at)
-            end = len(text) if end < 0 else end
-            yield number, start, end
-            number, start = number + 1, end + 1
-            at = text.find(word, start)
+    def _named_texts(self) -> Iterator[tuple[str, str]]:
+        """Yield the texts of a dict with their names, or all as one text without a name."""
+        if _holds_texts(self._payload):
+            yield from self._payload.items()
+        else:
+            yield "", self._text
 
     def search(self, query: str, k: int = 5) -> Passages:
         """The `k` passages that fit a question best, as dicts with source, line, start and text.
@@ -164,7 +144,7 @@ class ContextView:
     def lines(self, start: int = 1, end: int | None = None) -> list[str]:
         """Lines number `start` to `end`, counted from 1, both included."""
         wanted = []
-        for number, first, last in self._line_spans():
+        for number, first, last in line_spans(self._text):
             if end is not None and number > end:
                 break
             if number >= start:
@@ -248,44 +228,24 @@ class ContextView:
         """The length in characters."""
         return len(self._text)
 
-    def _line_spans(self) -> Iterator[tuple[int, int, int]]:
-        """(number, start, end) of each line, as `count_lines` counts them."""
-        text = self._text
-        number, start = 1, 0
-        while start < len(text):
-            end = text.find("\n", start)
-            if end < 0:
-                end = len(text)
-            yield number, start, end
-            number, start = number + 1, end + 1
-
-    def _around(self, number: int, start: int, end: int, context_lines: int) -> str:
-        text, first = self._text, number
-        while first > 1 and number - first < context_lines:
-            start = text.rfind("\n", 0, start - 1) + 1
-            first -= 1
-        for _ in range(context_lines):
-            following = text.find("\n", end + 1)
-            end = len(text) if following < 0 else following
-        if end == len(text) and text.endswith("\n"):
-            end -= 1
-        lines = text[start:end].split("\n")
-        return "\n".join(f"{first + offset}: {line}" for offset, line in enumerate(lines))
-
-
-def count_lines(text: str) -> int:
-    """The number of lines: a line feed ends one, and the last need not have it."""
-    return text.count("\n") + (text[-1:] not in ("", "\n"))
-
 
 def _text_of(payload: Any) -> str:
     if isinstance(payload, (list, tuple)):
         return "\n\n".join(map(str, payload))
+    if _holds_texts(payload):
+        return "\n\n".join(f"=== {name} ===\n{text}" for name, text in payload.items())
     if isinstance(payload, dict):
         return _json(payload)
     if isinstance(payload, (bytes, bytearray)):
         return payload.decode("utf-8", "replace")
     return str(payload)
+
+
+def _holds_texts(payload: Any) -> bool:
+    """Return whether the payload is a dict of texts by name, as a folder is."""
+    if not isinstance(payload, dict) or not payload:
+        return False
+    return all(isinstance(each, str) for pair in payload.items() for each in pair)
 
 
 def _json(value: Any) -> str:

@@ -105,11 +105,11 @@ def test_a_body_that_is_no_request(body: bytes) -> None:
         assert call(server, "/v1/messages", BODY)[0] == 200, "no answer was used up"
 
 
-def test_a_used_up_script_is_a_500_that_says_so() -> None:
+def test_a_used_up_script_says_so_and_is_not_tried_again() -> None:
     with FakeServer(["only"]) as server:
         call(server, "/v1/messages", BODY)
         status, found = call(server, "/v1/messages", BODY)
-    assert status == 500
+    assert status == 400
     assert "the script is used up" in found["error"]["message"]
 
 

@@ -79,7 +79,8 @@ class Handler:
         try:
             answer = self._choose(asked)
         except (UsedUp, ConfigError) as error:
-            await _refuse(connection, asked, received, 500, str(error))
+            # Not a 5xx: clients would only ask again.
+            await _refuse(connection, asked, received, 400, str(error))
             return
         received.behaviours = behaviours = answer.behaviours
         if seconds := self._latency_seconds + answer.delay_seconds:

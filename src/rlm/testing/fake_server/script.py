@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 from msgspec import Meta, Struct
 
+from rlm._util.text import counted
 from rlm.errors import ConfigError, ModelError
 from rlm.messages import Reply, Usage
 from rlm.testing.fake_server.requests import Asked
@@ -245,7 +246,8 @@ class Script:
                 break
             self.rewind()
         raise UsedUp(
-            f"the script is used up: it has {len(self._script)} answers and no rule matches; "
+            f"the script is used up: it has {counted(len(self._script), 'answer')} and no rule "
+            "matches; "
             "add an answer, or one with `when`, or start the script again with --loop (loop=True)"
         )
 

@@ -151,7 +151,7 @@ def _divide(fd: int) -> None:
     offered, divided = _read(fd, "cgroup.controllers"), _read(fd, "cgroup.subtree_control")
     missing = [name for name in _NEEDED if name not in offered]
     if missing:
-        raise OSError(f"the kernel does not offer {' and '.join(missing)} there")
+        raise OSError(f"no controller for {' and '.join(missing)} is available there")
     wanted = [name for name in (*_NEEDED, *_WELCOME) if name in offered and name not in divided]
     if wanted:
         _write(fd, "cgroup.subtree_control", " ".join(f"+{name}" for name in wanted))
