@@ -20,7 +20,7 @@ from rlm.records.trajectories import Skipped
 from rlm.viewer.contexts import Contexts, ContextText
 from rlm.viewer.coverage import covered, readings
 from rlm.viewer.coverage_maps import CoverageMaps, Progress
-from rlm.viewer.index import CODES
+from rlm.viewer.index import CODES, ID_CHARS
 from rlm.viewer.library import Library, Unknown
 from rlm.viewer.outlines import MAX_IN_TREE, Node
 from rlm.viewer.record_files import RecordFile
@@ -122,7 +122,7 @@ def search(
                 "type": str(type(event).__struct_config__.tag),
                 "field": found[0],
                 "cell": getattr(event, "cell", None),
-                "call_id": getattr(event, "call_id", None),
+                "call_id": (getattr(event, "call_id", None) or "")[:ID_CHARS] or None,
                 "excerpt": found[1],
             }
         )

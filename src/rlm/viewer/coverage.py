@@ -25,7 +25,7 @@ from msgspec import Struct
 
 from rlm.events import CallEnded, CallStarted, CellOutput, Event, ModelAsked, ModelReplied
 from rlm.images import display_text
-from rlm.viewer.index import CODES
+from rlm.viewer.index import CODES, ID_CHARS
 from rlm.viewer.matching import MINIMUM, Match, Matcher
 from rlm.viewer.record_files import RecordFile
 
@@ -382,7 +382,8 @@ def _of(event: Event) -> Iterator[Reading]:
         reader = Reader(event.run_id, event.step, "printed", cell=event.cell)
         yield Reading(reader, event.text)
     elif isinstance(event, CallStarted):
-        yield Reading(Reader(event.run_id, event.step, "call", event.call_id), event.prompt)
+        reader = Reader(event.run_id, event.step, "call", event.call_id[:ID_CHARS])
+        yield Reading(reader, event.prompt)
     elif isinstance(event, ModelAsked) and event.message_count == len(event.new_messages):
         # Later requests contain what cells printed, which was counted then.
         for message in event.new_messages:
