@@ -2,9 +2,7 @@
 
 import asyncio
 import hashlib
-import json
 import os
-import re
 import stat
 import subprocess
 import sys
@@ -20,11 +18,9 @@ from hypothesis import strategies as st
 
 from rlm import RLM, CallRefused, ConfigError, ScriptedClient
 from rlm.chat import ChatStorage
-from rlm.chat.file import SavedFile, write_saved
+from rlm.chat.file import SavedFile
 from rlm.chat.inside import PRELOADED_MODULES
-from rlm.chat.saved import About
 from rlm.environments.local import LocalEnvironment
-from rlm.logger import RLMLogger
 from rlm.messages import Request, Usage
 from rlm.worker.namespace import PRELOADED
 from tests.picture_samples import png
@@ -301,32 +297,6 @@ async def test_tools_that_are_missing_are_named(tmp_path: Path) -> None:
     assert "look_up was a tool" in str(client.requests[2].messages[-1].content)
     await chat.aclose()
     await one.aclose()
-
-
-async def test_turns_before_and_after_saving_are_one_group(tmp_path: Path) -> None:
-    path, logs = tmp_path / "chat.rlm", tmp_path / "logs"
-    await saved(path, code("FINAL(0)"), logger=RLMLogger(log_dir=str(logs)))
-    await asked(path, code("FINAL(1)"), logger=RLMLogger(log_dir=str(logs)))
-    await saved(tmp_path / "other.rlm", code("FINAL(2)"), logger=RLMLogger(log_dir=str(logs)))
-    groups = [
-        json.loads(line)["settings"]["group"]["name"]
-        for log in sorted(logs.iterdir(), key=lambda each: each.stat().st_mtime_ns)
-        for line in log.read_text("utf-8").splitlines()
-        if '"run_started"' in line
-    ]
-    assert len(groups) == 3
-    assert groups[0] == groups[1] != groups[2]
-
-
-@given(st.text(max_size=30))
-def test_a_strange_chat_id_in_a_file_is_not_taken_over(chat_id: str) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "chat.rlm")
-        write_saved(path, About(chat_id=chat_id), [], {}, None)
-        storage = ChatStorage()
-        storage.load(path)
-        assert re.fullmatch("[0-9a-f]{12}", storage.chat_id)
-        storage.close()
 
 
 async def test_only_a_new_chat_can_be_loaded(tmp_path: Path) -> None:
