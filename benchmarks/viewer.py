@@ -8,6 +8,7 @@ Chromium has drawn each page; that needs the environment of `make test-browser`.
 import argparse
 import asyncio
 import hashlib
+import json
 import random
 import sys
 import tempfile
@@ -82,11 +83,11 @@ def write_log(
             events += 1
             size += file.write(encoded(event) + b"\n")
 
-        told: dict[str, Any] = {"query": f"A run of {name}", "model": "m", "sub_model": "s"}
-        told |= {"strategy": "rlm", "environment": "local", "context_kind": "text"}
-        told |= {"context_bytes": len(context.encode()), "context_description": "a str"}
+        facts: dict[str, Any] = {"query": f"A run of {name}", "model": "m", "sub_model": "s"}
+        facts |= {"strategy": "rlm", "environment": "local", "context_kind": "text"}
+        facts |= {"context_bytes": len(context.encode()), "context_description": "a str"}
         digest = hashlib.sha256(context.encode()).hexdigest()
-        put(RunStarted(run_id=RUN, **told, context_sha256=digest, wall_time=now))
+        put(RunStarted(run_id=RUN, **facts, context_sha256=digest, wall_time=now))
         while not is_enough(events, size):
             step += 1
             at: dict[str, Any] = {"run_id": RUN, "step": step, "wall_time": now}
@@ -110,7 +111,12 @@ def write_log(
     return Log(name, path, file_of_context, events, size)
 
 
+told: dict[str, float] = {}
+"""The seconds of the log that is measured, by what they were needed for."""
+
+
 def tell(what: str, seconds: float) -> None:
+    told[what] = round(seconds, 3)
     print(f"{seconds:9.3f} s  {what}", flush=True)
 
 
@@ -190,9 +196,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--browser", action="store_true", help="also in Chromium")
     parser.add_argument("--quick", action="store_true", help="a hundredth of the size")
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
     options = parser.parse_args()
     share = 100 if options.quick else 1
-    print(in_lines(describe_machine()), f"load {load_average()}", sep="\n")
+    figures: dict[str, Any] = {"machine": describe_machine(), "load at start": load_average()}
+    print(in_lines(figures["machine"]), f"load {figures['load at start']}", sep="\n")
     with tempfile.TemporaryDirectory() as folder:
         many, large = 100_000 // share, 200_000_000 // share
         logs = [
@@ -207,6 +215,12 @@ def main() -> None:
             asyncio.run(over_http(log))
             if options.browser:
                 in_browser(log)
+            size = {"events": log.events, "bytes": log.bytes, "context": log.context.stat().st_size}
+            figures[log.name] = {**size, "seconds": dict(told)}
+            told.clear()
+    figures["load at end"] = load_average()
+    if options.json is not None:
+        options.json.write_text(json.dumps(figures, indent=2) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

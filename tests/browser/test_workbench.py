@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,10 +12,11 @@ from rlm.bench.trial_runs import TrialRuns
 from tests.browser.driving import Page, Visits, expect, wait_until
 from tests.browser.going_on import asking
 from tests.browser.hostile_log import MARKUP, write_hostile_log
-from tests.browser.models import Part, cell
+from tests.browser.models import Part, cell, play_once
 from tests.browser.test_fork import stranger
 from tests.browser.viewers import rlm_view, viewing
 from tests.browser.workbench import QUERY, QUOTE, WIDE, Workbench, set_up
+from tests.endpoint import endpoint
 
 __all__ = ["stranger"]
 
@@ -195,6 +197,97 @@ def test_a_run_in_progress_is_stopped_then_resumed_and_deleted(
             question.get_by_role("button", name="Delete", exact=True).click()
             expect(page.locator(".run-row")).to_have_count(0)
     assert list((state / "runs").glob("*.sqlite")) == []
+
+
+def test_a_killed_run_goes_on_and_the_page_shows_its_new_steps(
+    visit: Visits, tmp_path: Path
+) -> None:
+    visit.forgive("ERR_CONNECTION_REFUSED|ERR_INCOMPLETE|503")  # The first viewer ends.
+    state = tmp_path / "state"
+    steps = {"Which?": [cell("x = 'kept'"), cell("print(x)"), cell("FINAL(f'{x}, and done')")]}
+    part = Part(steps)
+    with asking(state, "Which?", part) as going:
+        going.release(1)
+        with rlm_view(RLM_STATE_DIR=str(state)) as viewer:
+            page = visit(viewer.url)
+            page.locator(".run-row", has_text="Which?").get_by_role("link").click()
+            # The overview, what was before the first step, and two steps.
+            expect(page.locator(".aside-steps .step-row")).to_have_count(4)
+        assert going.process is not None
+        going.process.kill()
+        going.process.wait(60)
+    asked: list[str] = []
+
+    def answer(body: dict[str, Any]) -> str:
+        asked.append(str(part.of_body(body)))
+        return asked[-1]
+
+    with endpoint(answer) as model:
+        variables = {"LLM_BASE_URL": model.url, "LLM_API_KEY": "k"}
+        with rlm_view(RLM_STATE_DIR=str(state), **variables) as viewer:
+            page = visit(viewer.url)
+            page.locator(".run-row", has_text="Which?").get_by_role("link").click()
+            expect(page.locator(".run-facts .status")).to_contain_text("killed")
+            page.get_by_role("button", name="Actions").click()
+            page.get_by_role("dialog").get_by_role("button", name="Resume").click()
+            expect(page.locator(".run-facts .status")).to_contain_text("answered")
+            expect(page.locator(".aside-steps .step-row")).to_have_count(5)
+            page.locator(".aside-steps .step-row").nth(3).click()
+            expect(page.locator(".output")).to_contain_text("kept")
+            page.get_by_role("link", name="overview").click()
+            expect(page.locator(".answer")).to_contain_text("kept, and done")
+    assert asked == steps["Which?"][1:], "the reply of the first step was not asked for again"
+
+
+# -- what a search finds --------------------------------------------------------------------------
+
+LINES = "\n".join(f"line {number} of many" for number in range(300))
+FAR = {
+    "Where?": [
+        cell("x = 1", "I begin."),
+        cell(f"print({LINES!r})\nprint('the hidden place')\nprint({LINES!r})"),
+        cell("FINAL('found')"),
+    ]
+}
+MARKED = """([words, label]) => {
+  const [range] = [...(CSS.highlights.get('hit') ?? [])]
+  if (!range) return false
+  const { top, bottom } = range.getBoundingClientRect()
+  const text = range.startContainer.parentElement.closest('[aria-label]')?.ariaLabel
+  return range.toString() === words && text === label && top >= 0 && bottom <= innerHeight
+}"""
+
+
+@pytest.fixture(scope="module")
+def far(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    state = tmp_path_factory.mktemp("far") / "state"
+    run = play_once(state, Part(FAR), "Where?", "some text")
+    with viewing(state) as address:
+        yield address, run.run_id
+
+
+def test_a_hit_in_a_run_scrolls_to_its_words(visit: Visits, far: tuple[str, str]) -> None:
+    url, run_id = far
+    page = visit(f"{url}#/run/{run_id}/search?q=hidden place")
+    page.locator(".hit", has_text="output of cell 1").click()
+    wait_until(page, MARKED, ["hidden place", "What the cell printed"])
+    page.go_back()
+    page.locator(".hit", has_text="code of cell 1").click()
+    wait_until(page, MARKED, ["hidden place", "Code of cell 1"])
+    page.get_by_role("link", name="overview").click()
+    expect(page.locator(".answer")).to_be_visible()
+    assert page.evaluate("CSS.highlights.has('hit')") is False
+
+
+def test_a_hit_of_all_runs_scrolls_to_its_words(visit: Visits, far: tuple[str, str]) -> None:
+    url, _ = far
+    page = visit(f"{url}#/find?q=hidden")
+    page.locator(".hit", has_text="output of cell 1").click()
+    wait_until(page, MARKED, ["hidden", "What the cell printed"])
+    page.go_back()
+    page.get_by_role("searchbox").fill("found")
+    page.locator(".hit", has_text="answer").click()
+    wait_until(page, MARKED, ["found", "Selected step"])
 
 
 def test_a_run_is_copied_as_it_was_asked(visit: Visits, made: Workbench, url: str) -> None:

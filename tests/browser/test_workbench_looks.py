@@ -41,7 +41,9 @@ def shown(
 ) -> Page:
     view, (width, height) = VIEWS[name], SIZES[size]
     workbench, found = made
-    address = f"{getattr(found, view.place)}{view.address.format(run=workbench.run.run_id)}"
+    one, other = (run.run_id for run in workbench.pair.runs)
+    names = {"run": workbench.run.run_id, "one": one, "other": other}
+    address = f"{getattr(found, view.place)}{view.address.format(**names)}"
     page = visit(address, width=width, height=height, scheme=scheme)
     expect(page.locator(view.wanted).first).to_be_visible()
     if arranged:
@@ -92,7 +94,7 @@ def test_a_page_fits_shuts_nobody_out_and_has_a_picture(
     take(page, name, size, scheme)
 
 
-@pytest.mark.parametrize("name", ["timeline", "usage", "context", "compared", "actions"])
+@pytest.mark.parametrize("name", ["timeline", "usage", "context", "compared", "compare", "actions"])
 def test_focus_can_be_seen_wherever_the_tab_key_goes(
     visit: Visits, made: tuple[Workbench, Places], name: str
 ) -> None:

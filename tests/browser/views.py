@@ -19,11 +19,14 @@ HOSTILE = quote(RUN_ID, safe="")
 
 
 class Places(NamedTuple):
-    """The addresses of viewers: of runs, of a benchmark, of two, of a batch, of a hostile log."""
+    """The addresses of viewers: of runs, of a benchmark, of two, of two runs, of a batch, of
+    a hostile log.
+    """
 
     run: str
     bench: str
     compared: str
+    pair: str
     batch: str
     hostile: str
 
@@ -88,6 +91,7 @@ VIEWS: dict[str, View] = {
     "delete": View("run", "#/run/{run}", ".answer", _ask_to_delete),
     "bench": View("bench", "#/results", ".sample-row", _choose_row),
     "compared": View("compared", "#/results", ".sample-row", _choose_row),
+    "compare": View("pair", "#/compare/{one}/{other}", ".step-diff[open] .added"),
     "batch": View("batch", "#/results", ".sample-row", _choose_row),
     "hostile": View("hostile", f"#/run/{HOSTILE}/step/1", ".output-stderr"),
 }
@@ -101,7 +105,8 @@ def places(folder: Path) -> Generator[tuple[Workbench, Places], None, None]:
         viewing(made.state) as run,
         viewing(made.bench, shelf=TrialRuns(made.bench)) as bench,
         viewing(made.bench, shelf=TrialRuns(made.bench, made.other_bench)) as compared,
+        viewing(made.pair.state) as pair,
         viewing(made.batch, shelf=BatchRuns(made.batch)) as batch,
         viewing(hostile) as nasty,
     ):
-        yield made, Places(run, bench, compared, batch, nasty)
+        yield made, Places(run, bench, compared, pair, batch, nasty)

@@ -14,7 +14,7 @@ from tests.browser.models import Part, cell, play_once
 from tests.browser.viewers import elsewhere
 from tests.operator_reader import codes_in, items_in
 
-__all__ = ["DOCUMENTS", "QUERY", "Workbench", "set_up"]
+__all__ = ["DOCUMENTS", "QUERY", "Pair", "Workbench", "set_up"]
 
 QUERY = "When did the harbour open, and who says so?"
 RIGHT_TO_LEFT = "הנמל נפתח בשנת 1911 ונסגר שוב בשנת 1974"
@@ -65,11 +65,21 @@ STEPS = {QUERY: [cell(LOOK, "I look at the documents."), cell(LABEL), cell(FINIS
 NEEDLES = {name: ALL[name] for name in ("s-niah/single", "multihop/2-hops")}
 
 
+class Pair(NamedTuple):
+    """Two runs of the same query, and where they are kept."""
+
+    state: Path
+    runs: tuple[RunResult, RunResult]
+
+
 class Workbench(NamedTuple):
-    """Where its run is kept, the run, two folders of a benchmark, and the answers of a batch."""
+    """Where its run is kept, the run, two more that differ in one step, two folders of a benchmark,
+    and the answers of a batch.
+    """
 
     state: Path
     run: RunResult
+    pair: Pair
     bench: Path
     other_bench: Path
     batch: Path
@@ -105,6 +115,19 @@ async def _batch(folder: Path) -> Path:
     return desk.out
 
 
+OTHER_LABEL = LABEL.replace("[:60]", "[:30]")
+OTHER_FINISH = FINISH.replace(
+    "the keeper of the minutes says so", "entry 250 of the minutes says so"
+)
+OTHER_STEPS = {QUERY: [STEPS[QUERY][0], cell(OTHER_LABEL), cell(OTHER_FINISH)]}
+
+
+def _pair(state: Path) -> Pair:
+    one = play_once(state, Part(STEPS, _reply), QUERY, DOCUMENTS)
+    other = play_once(state, Part(OTHER_STEPS, _reply), QUERY, DOCUMENTS)
+    return Pair(state, (one, other))
+
+
 def set_up(folder: Path) -> Workbench:
     def results() -> Path:
         async def make() -> Path:
@@ -115,4 +138,6 @@ def set_up(folder: Path) -> Workbench:
         return asyncio.run(make())
 
     run = play_once(folder / "state", Part(STEPS, _reply), QUERY, DOCUMENTS)
-    return Workbench(folder / "state", run, folder / "first", folder / "second", elsewhere(results))
+    pair = _pair(folder / "pair")
+    bench, other_bench = folder / "first", folder / "second"
+    return Workbench(folder / "state", run, pair, bench, other_bench, elsewhere(results))

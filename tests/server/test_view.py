@@ -9,6 +9,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from starlette.routing import Route
 from yarl import URL
 
 from rlm.records.journal import Archive, Places
@@ -130,6 +131,14 @@ async def shared(folder: Path) -> AsyncGenerator[tuple[Tenant, Tenant, Tenant], 
                 await each.session.close()
 
 
+def tenant_routes(folder: Path) -> list[Route]:
+    """All routes of the viewer of a token."""
+    tokens = Tokens(Token(name=name, digest=digest_of(key)) for name, key in KEYS.items())
+    archive = Archive(Places(folder / "state"))
+    viewers = TenantViewers(tokens, archive, folder, static=folder / "static")
+    return viewers._new_viewer(tokens.all[0]).routes
+
+
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rlm.viewer.searching.LOOK_SECONDS", 0.05)
@@ -191,6 +200,50 @@ async def test_a_run_of_another_token_does_not_exist(tmp_path: Path) -> None:
             f"/view/api/runs/{anna.run_id}/judgment", "POST", json={"score": 1}, headers=own
         )
         assert (status, judged["score"]) == (200, 1.0)
+
+
+async def test_no_route_answers_about_a_run_of_another_token(tmp_path: Path) -> None:
+    """Every route there is, also those that are added later."""
+    async with shared(tmp_path) as (anna, bert, _):
+        for tenant in (anna, bert):
+            await tenant.run("fruit")
+            assert await tenant.sign_in() == 200
+            await tenant.listed()
+        own = {"Origin": anna.base, "X-RLM-Token": await anna.page_token()}
+        names = {"step": "1", "index": "0", "field": "query", "number": "0", "format": "html"}
+        seen = 0
+        for route in tenant_routes(tmp_path):
+            if "{run_id}" not in route.path:
+                assert "opened" not in route.path, "files can't be opened in a shared server"
+                continue
+            path = f"/view{route.path}".format(run_id=bert.run_id, **names)
+            for method in (route.methods or set()) - {"HEAD"}:
+                status, answer, _ = await anna.ask(
+                    f"{path}?q=Secret", method, json={"score": 1}, headers=own
+                )
+                assert status == 404 or (method == "POST" and status == 400), (path, answer)
+                assert "bert" not in str(answer)
+                assert "blueberry" not in str(answer)
+                seen += 1
+        assert seen >= 20
+        assert await bert.listed() == [bert.run_id]
+        _, judged, _ = await bert.ask(f"/view/api/runs/{bert.run_id}/judgment")
+        assert judged["score"] is None
+
+
+async def test_the_journal_of_another_run_is_not_reached_by_a_link(tmp_path: Path) -> None:
+    """Were somebody able to put a link in place of a journal, its target is not shown."""
+    async with shared(tmp_path) as (anna, bert, _):
+        for tenant in (anna, bert):
+            await tenant.run("fruit")
+            assert await tenant.sign_in() == 200
+        runs = tmp_path / "state" / "runs"
+        (own,) = runs.glob(f"{anna.run_id}.sqlite")
+        (other,) = runs.glob(f"{bert.run_id}.sqlite")
+        own.unlink()
+        own.symlink_to(other)
+        assert await anna.listed() == []
+        assert (await anna.ask(f"/view/api/runs/{bert.run_id}"))[0] == 404
 
 
 async def test_judgments_of_others_are_not_shown_or_searched(tmp_path: Path) -> None:

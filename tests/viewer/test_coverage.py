@@ -4,11 +4,13 @@ import json
 import random
 import re
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlm.viewer import matching
 from rlm.viewer.coverage import (
     SHORTEST,
     Coverage,
@@ -20,7 +22,7 @@ from rlm.viewer.coverage import (
     unescaped,
     union,
 )
-from rlm.viewer.matching import MINIMUM, common_after, common_before
+from rlm.viewer.matching import COARSE, MINIMUM, Blocks, common_after, common_before
 
 ALPHABETS = (
     "abcdefghijklmnopqrstuvwxyz \n",
@@ -244,3 +246,40 @@ def test_disjoint_spans_say_who_read_what(parts: list[tuple[int, int, int]], mos
     inside = union((start, end) for start, end, _ in few)
     everything = union((start, end) for start, end, _ in read_parts)
     assert length_within(inside, everything) == sum(end - start for start, end in inside)
+
+
+def test_parts_of_many_texts_are_found_without_looking_at_every_character(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where lines tell parts from each other, the slow index of every piece is never made."""
+    text = unique_text(3, 100_000, ALPHABETS[0])
+    lengths: list[int] = []
+    made = Blocks.__init__
+
+    def counted(self: Blocks, text: str, length: int, *rest: Any) -> None:
+        lengths.append(length)
+        made(self, text, length, *rest)
+
+    monkeypatch.setattr(Blocks, "__init__", counted)
+    chunks = [text[at : at + 2_000] for at in range(0, len(text), 2_000)]
+    assert read(text, *chunks).unread_percent == 0.0
+    assert COARSE[0] not in lengths
+
+
+@given(st.sampled_from(ALPHABETS), st.integers(1, 7), st.integers(0, 10**6))
+def test_few_marks_of_many_find_the_same(alphabet: str, every: int, seed: int) -> None:
+    text = unique_text(seed, 4_000, alphabet)
+    printed = [f"{number}: {text[at : at + 700]}" for number, at in enumerate(range(0, 4_000, 650))]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(matching, "MAX_MARKS", max(1, text.count("\n") // every))
+        assert spans_of(read(text, *printed)) == oracle(text, printed)
+
+
+def test_seams_beyond_the_limit_make_an_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = unique_text(5, 20_000, ALPHABETS[0])
+    chunks = [f"{at}: {text[at : at + 1_000]}" for at in range(0, len(text), 1_000)]
+    assert read(text, *chunks).exact
+    monkeypatch.setattr(matching, "MAX_SEAM_CHARS", 100)
+    found = read(text, *chunks)
+    assert found.unread_percent == 0.0
+    assert not found.exact

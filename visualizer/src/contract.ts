@@ -257,6 +257,11 @@ export interface Coverage {
   readonly exact: boolean
 }
 
+/** What is answered while a map is made. */
+export interface CoverageProgress {
+  readonly mapping: { readonly done: number }
+}
+
 /** A line of the context, or a part of a very long one. Places are in characters as Python counts them. */
 export interface ContextRow {
   readonly document: number

@@ -5,6 +5,7 @@ import type {
   ContextHits,
   ContextPage,
   Coverage,
+  CoverageProgress,
   EventPage,
   FoundTexts,
   Hits,
@@ -199,8 +200,13 @@ export class Source {
     return answer(this.place('runs', runId, 'usage'))
   }
 
-  coverage(runId: string): Promise<Coverage> {
-    return answer(this.place('runs', runId, 'coverage'))
+  /** The map of large runs takes a while: `progress` is told how much of it is done, from 0 to 1. */
+  async coverage(runId: string, progress: (done: number) => void = () => {}): Promise<Coverage> {
+    for (;;) {
+      const found = await answer<Coverage | CoverageProgress>(`${this.place('runs', runId, 'coverage')}?wait=1`)
+      if (!('mapping' in found)) return found
+      progress(found.mapping.done)
+    }
   }
 
   async context(runId: string, start: number, end: number): Promise<string> {

@@ -129,8 +129,8 @@ describe('texts that were found', () => {
   const hit: TextHit = { run_id: 'r/1', step: 3, index: 7, kind: 'output', cell: 2, excerpt: '' }
 
   it('open at their place and say where it is', () => {
-    expect(addressOf(hit)).toBe('#/run/r%2F1/step/3')
-    expect(addressOf({ ...hit, kind: 'answer' })).toBe('#/run/r%2F1')
+    expect(addressOf(hit, 'a & b')).toBe('#/run/r%2F1/step/3?hit=7&q=a%20%26%20b')
+    expect(addressOf({ ...hit, kind: 'answer' }, 'x')).toBe('#/run/r%2F1?hit=7&q=x')
     expect(placeOf(hit, 'r/1')).toBe('step 3, output of cell 2')
     expect(placeOf({ ...hit, run_id: 'root-abcdef0123', kind: 'query', cell: null }, 'root')).toBe('child run abcdef0123, query')
   })

@@ -69,7 +69,7 @@ describe('places of hits', () => {
 describe('addresses', () => {
   it('lead where they say', () => {
     expect(parse(to.list())).toEqual({ page: 'list', options: '' })
-    expect(parse(to.step('a/b ü', 3, 'x.1&2'))).toEqual({ page: 'run', runId: 'a/b ü', step: 3, call: 'x.1&2' })
+    expect(parse(to.step('a/b ü', 3, 'x.1&2'))).toEqual({ page: 'run', runId: 'a/b ü', step: 3, call: 'x.1&2', hit: null })
     expect(parse(to.coverage('r'))).toEqual({ page: 'coverage', runId: 'r' })
     expect(parse(to.search('r', 'a b?'))).toEqual({ page: 'search', runId: 'r', words: 'a b?' })
     expect(parse(to.compare('a', 'b'))).toEqual({ page: 'compare', one: 'a', other: 'b' })
@@ -80,7 +80,9 @@ describe('addresses', () => {
     fc.assert(fc.property(fc.string({ unit: 'binary' }), (hash) => void parse(hash)))
     fc.assert(
       fc.property(fc.string({ minLength: 1, unit: 'grapheme' }), fc.nat(1e6), (id, step) => {
-        expect(parse(to.step(id, step))).toEqual({ page: 'run', runId: id, step, call: null })
+        expect(parse(to.step(id, step))).toEqual({ page: 'run', runId: id, step, call: null, hit: null })
+        expect(parse(to.hit(id, step, step, id, id))).toEqual({ page: 'run', runId: id, step, call: id, hit: { index: step, words: id } })
+        expect(parse(to.hit(id, null, 0, id))).toEqual({ page: 'run', runId: id, step: null, call: null, hit: { index: 0, words: id } })
       }),
     )
   })

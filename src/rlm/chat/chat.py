@@ -1,7 +1,6 @@
 """Several runs over one session: variables, contexts and earlier turns stay."""
 
 import asyncio
-import secrets
 from collections.abc import (
     AsyncGenerator,
     Awaitable,
@@ -75,7 +74,6 @@ class Chat:
         self._closed = False
         self._spending = spending or Spending()
         self._storage = storage or ChatStorage()
-        self._group = {"kind": "chat", "name": secrets.token_hex(6)}
         self._keeps_messages = keeps_messages  # as `history_0` …, like the reference engine
         self.turns: list[dict[str, Any]] = []
         self.summaries: list[TurnSummary] = []
@@ -114,7 +112,7 @@ class Chat:
                 self._stored["context"],
                 description=self._description(),
                 prologue="\n".join(filter(None, parts)),
-                settings={"group": self._group},
+                settings={"group": {"kind": "chat", "name": self._storage.chat_id}},
             )
             meter = Meter()
             try:

@@ -102,6 +102,7 @@ class About(Struct, frozen=True, kw_only=True):
     format: str = FORMAT
     version: int = VERSION
     saved: float = 0.0
+    chat_id: str = ""
     model: str = ""
     environment: str = ""
     tools: tuple[str, ...] = ()

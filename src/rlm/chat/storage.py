@@ -1,6 +1,8 @@
 """Save a chat and load it again."""
 
 import asyncio
+import re
+import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -24,6 +26,7 @@ __all__ = ["ChatStorage", "Loaded"]
 
 NAMES_SHOWN = 10
 RESTORE_SECONDS = 120.0
+CHAT_ID = re.compile(r"[0-9a-f]{12}")
 
 
 class Loaded(Struct):
@@ -54,6 +57,8 @@ class ChatStorage:
         self._waiting: SavedVariables | None = None
         """Variables of the file that no session has loaded yet."""
         self._lost = ""
+        self.chat_id = secrets.token_hex(6)
+        """The same after saving and loading: the turns of a chat stay one group in the viewer."""
         self.notices: list[str] = []
         """What could not be saved or restored, in words; each once."""
 
@@ -75,6 +80,7 @@ class ChatStorage:
         variables = await self._variables(worker, contexts)
         about = About(
             saved=time.time(),
+            chat_id=self.chat_id,
             model=self._model,
             environment=self._environment,
             tools=tuple(self._tools()),
@@ -126,6 +132,8 @@ class ChatStorage:
             file.close()
             raise
         self._file = file
+        if CHAT_ID.fullmatch(about.chat_id):  # Files of older versions have none.
+            self.chat_id = about.chat_id
         facts = about.variables or SavedVariables()
         lost = tuple(facts.lost)
         self._notice(*_missing_tools(about.tools, self._tools()))

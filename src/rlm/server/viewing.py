@@ -89,7 +89,7 @@ class TenantRuns(Struct, frozen=True):
         except sqlite3.Error as error:
             raise ConfigError("the table of runs can't be read") from error
         found = [self.places.journal_of(run_id) for (run_id,) in rows]
-        return [path for path in found if path.is_file()]
+        return [path for path in found if path.is_file() and not path.is_symlink()]
 
 
 class Sessions:

@@ -19,7 +19,8 @@ from rlm.events import ContextHashed, Event, RunStarted
 from rlm.records.trajectories import Skipped
 from rlm.viewer.contexts import Contexts, ContextText
 from rlm.viewer.coverage import covered, readings
-from rlm.viewer.index import CODES
+from rlm.viewer.coverage_maps import CoverageMaps, Progress
+from rlm.viewer.index import CODES, ID_CHARS
 from rlm.viewer.library import Library, Unknown
 from rlm.viewer.outlines import MAX_IN_TREE, Node
 from rlm.viewer.record_files import RecordFile
@@ -121,7 +122,7 @@ def search(
                 "type": str(type(event).__struct_config__.tag),
                 "field": found[0],
                 "cell": getattr(event, "cell", None),
-                "call_id": getattr(event, "call_id", None),
+                "call_id": (getattr(event, "call_id", None) or "")[:ID_CHARS] or None,
                 "excerpt": found[1],
             }
         )
@@ -176,8 +177,7 @@ class Answers:
     def __init__(self, library: Library, contexts: Contexts) -> None:
         self._library = library
         self._contexts = contexts
-        self._mapping = threading.Lock()
-        self._mapped: dict[str, tuple[tuple[int, int], dict[str, Any]]] = {}
+        self._maps = CoverageMaps()
 
     def runs(self) -> dict[str, Any]:
         found = self._library.listing(FIRST_ANSWER_SECONDS)
@@ -269,30 +269,25 @@ class Answers:
         file, _ = self._found(run_id)
         return {"text": self._context(file, run_id).text[start:end]}
 
-    def coverage(self, run_id: str) -> dict[str, Any]:
-        """Return the coverage map of a run.
-
-        One is computed at a time, and the last few are cached.
-        """
+    def coverage(self, run_id: str, wait_seconds: float | None = None) -> dict[str, Any]:
+        """Return the coverage map of a run; if that takes longer, how much of it is done."""
         file, tree = self._found(run_id)
-        with self._mapping:
-            version, known = file.version(), self._mapped.get(run_id)
-            if known is not None and known[0] == version:
-                return known[1]
-            coverage = self._map(file, run_id, tree)
-            while len(self._mapped) >= 4:
-                self._mapped.pop(next(iter(self._mapped)))
-            self._mapped[run_id] = version, coverage
-            return coverage
 
-    def _map(self, file: RecordFile, run_id: str, tree: list[str]) -> dict[str, Any]:
+        def make(progress: Progress) -> dict[str, Any]:
+            return self._map(file, run_id, tree, progress)
+
+        return self._maps.get(run_id, file.version(), make, wait_seconds)
+
+    def _map(
+        self, file: RecordFile, run_id: str, tree: list[str], progress: Progress
+    ) -> dict[str, Any]:
         try:
             context = self._context(file, run_id)
         except ConfigError as error:
             nothing: dict[str, Any] = {"chars": 0, "documents": [], "spans": [], "readers": []}
             why_not = {"available": False, "why_not": without_paths(str(error)), "exact": False}
             return {**nothing, **why_not, "unread_percent": 100.0}
-        found = covered(context.text, context.ranges, readings(file, tree))
+        found = covered(context.text, context.ranges, readings(file, tree), progress)
         return {
             "available": True,
             "why_not": None,

@@ -81,6 +81,7 @@ class ViewerApp:
         self._forks = Forks(library.archive, engines, self._threads)
         self._results = Results(library)
         self._closing = asyncio.Event()
+        self.routes = self._all_routes()
         self._app = Border(self._routed(), access.admit, error_response, HEADERS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -102,29 +103,29 @@ class ViewerApp:
         self._opened.close()
         self._threads.close()
 
-    def _routed(self) -> ASGIApp:
+    def _all_routes(self) -> list[Route]:
         runs = RunRoutes(self._view_of, self._threads, self._closing)
         lists = ListRoutes(self._list_of, self._threads, self._closing)
         reading = ReadingRoutes(self._view_of, self._threads, self._closing)
         actions = Actions(self._forks, self._threads)
         results = ResultRoutes(self._results, self._threads, self._closing)
         acting = ActionRoutes(self._view_of, actions, self._threads, self._closing, self._judgments)
-        router = Router(
-            [
-                Route("/api/viewer", self._viewer),
-                *lists.below("/api"),
-                *lists.judging("/api"),
-                *runs.below("/api"),
-                *reading.below("/api"),
-                *acting.below("/api"),
-                *acting.changing(),
-                *results.below("/api"),
-                *(self._opened_routes(lists, runs, reading, acting) if self._opens_files else ()),
-                Route("/api/fork", self._fork, methods=["POST"]),
-                Route("/{path:path}", self._asset),
-            ],
-            redirect_slashes=False,
-        )
+        return [
+            Route("/api/viewer", self._viewer),
+            *lists.below("/api"),
+            *lists.judging("/api"),
+            *runs.below("/api"),
+            *reading.below("/api"),
+            *acting.below("/api"),
+            *acting.changing(),
+            *results.below("/api"),
+            *(self._opened_routes(lists, runs, reading, acting) if self._opens_files else ()),
+            Route("/api/fork", self._fork, methods=["POST"]),
+            Route("/{path:path}", self._asset),
+        ]
+
+    def _routed(self) -> ASGIApp:
+        router = Router(self.routes, redirect_slashes=False)
 
         async def routed(scope: Scope, receive: Receive, send: Send) -> None:
             """Match the path as it was sent: the id of a run may contain an encoded slash."""

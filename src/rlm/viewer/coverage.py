@@ -18,14 +18,14 @@ The
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from msgspec import Struct
 
 from rlm.events import CallEnded, CallStarted, CellOutput, Event, ModelAsked, ModelReplied
 from rlm.images import display_text
-from rlm.viewer.index import CODES
+from rlm.viewer.index import CODES, ID_CHARS
 from rlm.viewer.matching import MINIMUM, Match, Matcher
 from rlm.viewer.record_files import RecordFile
 
@@ -82,8 +82,10 @@ def disjoint(read: Sequence[tuple[int, int, int]], most: int) -> list[Span]:
     merged: list[Span] = []
     for start, end, readers in found:
         if merged and merged[-1][1] == start:
-            names = list(dict.fromkeys([*merged[-1][2], *readers]))
-            merged[-1] = (merged[-1][0], end, names[:MAX_READERS])
+            names = merged[-1][2]
+            if len(names) < MAX_READERS:
+                names = list(dict.fromkeys([*names, *readers]))[:MAX_READERS]
+            merged[-1] = (merged[-1][0], end, names)
         else:
             merged.append((start, end, readers))
     longest = sorted(merged, key=lambda span: span[0] - span[1])[:most]
@@ -253,7 +255,10 @@ class Coverage(Struct, kw_only=True):
 
 
 def covered(
-    text: str, documents: Sequence[tuple[int, int]], readings: Iterable[Reading]
+    text: str,
+    documents: Sequence[tuple[int, int]],
+    readings: Iterable[Reading],
+    progress: Callable[[float], None] = lambda done: None,
 ) -> Coverage:
     """Match readings against a text; percentages refer to its documents."""
     matcher = Matcher(text)
@@ -262,7 +267,7 @@ def covered(
     for reading in kept:
         for variant in _variants(reading.text):
             needles.setdefault(variant, len(needles))
-    matches = matcher.matches(needles)
+    matches = matcher.matches(needles, progress)
     choice, lines = _Choice(text), ShortLines(text, MINIMUM)
     readers: dict[Reader, int] = {}
     read: list[tuple[int, int, int]] = []
@@ -377,7 +382,8 @@ def _of(event: Event) -> Iterator[Reading]:
         reader = Reader(event.run_id, event.step, "printed", cell=event.cell)
         yield Reading(reader, event.text)
     elif isinstance(event, CallStarted):
-        yield Reading(Reader(event.run_id, event.step, "call", event.call_id), event.prompt)
+        reader = Reader(event.run_id, event.step, "call", event.call_id[:ID_CHARS])
+        yield Reading(reader, event.prompt)
     elif isinstance(event, ModelAsked) and event.message_count == len(event.new_messages):
         # Later requests contain what cells printed, which was counted then.
         for message in event.new_messages:

@@ -14,7 +14,7 @@ from msgspec import Meta, Struct
 from rlm.records.trajectories.decoding import KNOWN_TYPES, Glance, Line, Skipped, glance_at
 from rlm.viewer.groups import group_in
 
-__all__ = ["CODES", "FileIndex", "ModelUse", "RunIndex", "StepIndex", "Sum"]
+__all__ = ["CODES", "ID_CHARS", "FileIndex", "ModelUse", "RunIndex", "StepIndex", "Sum"]
 
 MAX_EVENTS = 8_000_000
 MAX_RUNS = 200_000
@@ -26,6 +26,11 @@ MAX_MODELS = 50
 
 OTHER_MODELS = "other models"
 MODEL_CHARS = 200
+ID_CHARS = 500
+"""Runs with longer ids are skipped: no address could name them. Other names are cut."""
+
+_TEXTS = ("query", "answer", "error")
+_WORDS = ("answer_source", "call_id", "kind", "limit", "model", "parent_call_id", "stop_reason")
 SHOWN_CHARS = 2_000
 TYPES = ("run_started", "run_ended", *sorted(KNOWN_TYPES - {"run_started", "run_ended"}))
 CODES = {name: code for code, name in enumerate(TYPES)}
@@ -168,7 +173,7 @@ class RunIndex:
         if code == _CALL:
             row.calls += 1
             if look.kind == "rlm":
-                self.child_calls[look.call_id] = look.step
+                self.child_calls[look.call_id[:ID_CHARS]] = look.step
         elif code == _CELL:
             row.cells += 1
         elif code == _TOOL:
@@ -186,7 +191,7 @@ class RunIndex:
     def _pay(self, look: _Look, usage: _Used, row: StepIndex, *, is_child: bool) -> None:
         tokens = usage.input_tokens + usage.output_tokens
         if is_child:
-            self.child_calls.pop(look.call_id, None)
+            self.child_calls.pop(look.call_id[:ID_CHARS], None)
         used = row.by_children if is_child else row.used
         used.add(tokens, usage.cost_usd, usage.requests)
         self.used.add(tokens, usage.cost_usd, usage.requests)
@@ -269,6 +274,9 @@ class FileIndex:
         if found is None:
             return run
         glance = found[1]
+        if len(glance.run_id) > ID_CHARS:
+            self.skipped.add("id too long", f"byte {place:,}", f"{len(glance.run_id):,} characters")
+            return None
         if run is not None and glance.type == "run_ended":
             run.ending = _short(glance)
             return run
@@ -303,9 +311,13 @@ def _look(text: bytes) -> _Look:
 
 
 def _short(glance: Glance) -> Glance:
-    """Cut long texts: the index lives as long as the server."""
-    answer = None if glance.answer is None else glance.answer[:SHOWN_CHARS]
-    error = None if glance.error is None else glance.error[:SHOWN_CHARS]
+    """Cut long texts: the index lives as long as the server, and lists show all of them."""
+    given = {name: getattr(glance, name) for name in (*_TEXTS, *_WORDS)}
     return msgspec.structs.replace(
-        glance, query=glance.query[:SHOWN_CHARS], answer=answer, error=error
+        glance,
+        **{
+            name: value[: SHOWN_CHARS if name in _TEXTS else ID_CHARS]
+            for name, value in given.items()
+            if value is not None
+        },
     )

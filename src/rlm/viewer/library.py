@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
@@ -110,7 +111,7 @@ class Folder(Struct, frozen=True):
                 found = [(_changed(each), each.path) for each in entries if _is_record(each)]
         except OSError as error:
             raise ConfigError(f"the folder can't be read: {error.strerror or error}") from error
-        return [Path(path) for _, path in sorted(found, reverse=True)]
+        return [_path(path) for _, path in sorted(found, reverse=True)]
 
 
 class Journals(Struct, frozen=True):
@@ -283,7 +284,7 @@ class Library:
         for file in files:
             if self._is_read.is_set():
                 file.refresh()
-            skipped.include(file.skipped)
+            file.add_skipped_to(skipped)
             if file.problem is not None:
                 skipped.add("file that can't be read", file.path.name, file.problem)
             waiting += 1.0 - file.progress
@@ -356,6 +357,12 @@ class Library:
                 except ConfigError:
                     return None
         return None
+
+
+@lru_cache(MAX_FILES)
+def _path(name: str) -> Path:
+    """Return a path; to make those of thousands of files takes longer than to look at the files."""
+    return Path(name)
 
 
 def _is_record(entry: "os.DirEntry[str]") -> bool:

@@ -1,8 +1,9 @@
 """Which parts of texts occur in a long text, and where: the heart of the coverage map.
 
-A match is a part of at least `MINIMUM` equal characters, as long as possible. A coarse index finds
-the long ones. The rest of the texts is looked up in a fine index, which holds only the pieces that
-are sought.
+A match is a part of at least `MINIMUM` equal characters, as long as possible. Nearly all of them
+contain a mark, such as the start of a line, and are found by the characters after it. A coarse
+index finds long ones without a mark. The rest of the texts is looked up in a fine index, which
+holds only the pieces that are sought.
 
 Everything that touches each piece runs inside the interpreter's own loops (`map`, `zip`, `dict`),
 which makes texts of a hundred million characters bearable. Hashes may collide, so texts are
@@ -12,9 +13,10 @@ compared in the end.
 import re
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import compress, repeat
-from operator import and_
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
+from itertools import compress
 from typing import NamedTuple
 
 __all__ = ["MINIMUM", "Blocks", "Match", "Matcher", "all_hashes", "common_after", "common_before"]
@@ -24,9 +26,6 @@ MAX_PLACES = 32
 
 PORTION = 100_000
 """Pieces hashed at a time; in between, other threads can run."""
-
-TABLE = 1 << 26
-MASK = TABLE - 1
 
 
 def hashes(text: str, starts: range, length: int) -> Iterator[int]:
@@ -47,7 +46,7 @@ def all_hashes(text: str, length: int, stride: int) -> "array[int]":
 class Blocks:
     """An index of the pieces of a text at multiples of `stride`.
 
-    With `sought`, hashes of pieces, only those are indexed; a filter keeps most others out.
+    With `sought`, hashes of pieces, only those are indexed.
     """
 
     def __init__(
@@ -57,14 +56,19 @@ class Blocks:
         self.stride = stride
         self.crowded: set[int] = set()
         self._places: dict[int, list[int]] = {}
-        among = None if sought is None else _Filter(sought)
+        among = None if sought is None else frozenset(sought)
         for start in range(0, len(text), stride * PORTION):
             keys = all_hashes(text[start : start + stride * PORTION], length, stride)
             self._add(keys, range(start, len(text), stride), among)
 
-    def _add(self, keys: "array[int]", places: range, among: "_Filter | None") -> None:
-        for number in range(len(keys)) if among is None else among.kept(keys):
+    def _add(self, keys: "array[int]", places: range, among: frozenset[int] | None) -> None:
+        numbers: Iterable[int] = range(len(keys))
+        if among is not None:
+            numbers = compress(numbers, map(among.__contains__, keys))
+        for number in numbers:
             key = keys[number]
+            if key in self.crowded:
+                continue
             known = self._places.setdefault(key, [])
             if len(known) < MAX_PLACES:
                 known.append(places[number])
@@ -88,18 +92,70 @@ class Blocks:
         return self._places[key][:1] if key in self.crowded else self._places[key]
 
 
-class _Filter:
-    """A filter of hashes; a few percent of those that pass were not in it."""
+MAX_MARKS = 500_000
+SAMPLE_CHARS = 200_000
+MARKED_CHARS = 64
+"""How far apart marks should be: a part of a text must contain one."""
 
-    def __init__(self, keys: "array[int]") -> None:
-        table = self._table = bytearray(TABLE)
-        for key in keys:
-            table[key & MASK] = 1
 
-    def kept(self, keys: "array[int]") -> Iterator[int]:
-        """Yield the positions of the hashes that pass."""
-        passes = map(self._table.__getitem__, map(and_, keys, repeat(MASK)))
-        return compress(range(len(keys)), passes)
+class Marks:
+    """An index of the pieces that follow each mark: a character, such as the line feed.
+
+    Every occurrence of a piece is known, wherever it is. If there are very many, only some pieces
+    count, chosen by their hashes.
+    """
+
+    def __init__(self, text: str, length: int) -> None:
+        self.length = length
+        self._mark = _mark_of(text)
+        self._places: dict[int, int | list[int]] = {}
+        self._every = 1 + (text.count(self._mark) // MAX_MARKS if self._mark else 0)
+        starts = array("Q", [0])
+        at = text.find(self._mark) if self._mark else -1
+        while at >= 0:
+            starts.append(at + 1)
+            at = text.find(self._mark, at + 1)
+        for start in starts:
+            key = hash(text[start : start + length])
+            if key % self._every == 0 and start + length <= len(text):
+                self._add(key, start)
+
+    def _add(self, key: int, start: int) -> None:
+        known = self._places.setdefault(key, start)
+        if isinstance(known, list):
+            if len(known) <= MAX_PLACES:
+                known.append(start)
+        elif known != start:
+            self._places[key] = [known, start]
+
+    def next_in(self, text: str, at: int) -> tuple[int, Sequence[int]] | None:
+        """Return the next piece of another text that occurs here and is not crowded."""
+        if at == 0 and (places := self._at(text, 0)):
+            return 0, places
+        at = text.find(self._mark, max(0, at - 1)) if self._mark else -1
+        while at >= 0:
+            if places := self._at(text, at + 1):
+                return at + 1, places
+            at = text.find(self._mark, at + 1)
+        return None
+
+    def _at(self, text: str, start: int) -> Sequence[int]:
+        known = self._places.get(hash(text[start : start + self.length]))
+        if known is None or start + self.length > len(text):
+            return ()
+        if isinstance(known, int):
+            return (known,)
+        return known if len(known) <= MAX_PLACES else ()
+
+
+def _mark_of(text: str) -> str:
+    """Return the character that divides a text best; nothing if all of it is one character."""
+    sample = text[:SAMPLE_CHARS]
+    counts = Counter(sample)
+    if len(sample) < 4 * MARKED_CHARS * counts["\n"] * 2 and counts["\n"] * 16 < len(sample):
+        return "\n"
+    wanted = max(1, len(sample) // MARKED_CHARS)
+    return min(counts, key=lambda each: abs(counts[each] - wanted), default="")
 
 
 # -- growing a match ------------------------------------------------------------------------------
@@ -108,34 +164,41 @@ class _Filter:
 def common_after(one: str, at: int, other: str, place: int) -> int:
     """Return how many characters are equal from there on."""
     most = min(len(one) - at, len(other) - place)
+    if one[at : at + most] == other[place : place + most]:
+        return most
     done, size = 0, 64
-    while done < most:
-        size = min(size, most - done)
-        mine, yours = one[at + done : at + done + size], other[place + done : place + done + size]
-        if mine == yours:
-            done += size
-            size *= 4
-        elif size == 1:
-            return done
+    while one[at + done : at + done + size] == other[place + done : place + done + size]:
+        done += size
+        size *= 4
+    while size > 1:  # The first difference is among the next `size` characters.
+        half = size // 2
+        if one[at + done : at + done + half] == other[place + done : place + done + half]:
+            done += half
+            size -= half
         else:
-            size = max(1, size // 2) if size < 16 else size // 8
+            size = half
     return done
 
 
 def common_before(one: str, at: int, other: str, place: int) -> int:
     """Return how many characters are equal before there."""
     most = min(at, place)
+    if one[at - most : at] == other[place - most : place]:
+        return most
     done, size = 0, 64
-    while done < most:
-        size = min(size, most - done)
-        stop, end = at - done, place - done
-        if one[stop - size : stop] == other[end - size : end]:
-            done += size
-            size *= 4
-        elif size == 1:
-            return done
+    while size <= most - done and (
+        one[at - done - size : at - done] == other[place - done - size : place - done]
+    ):
+        done += size
+        size *= 4
+    size = min(size, most - done)
+    while size > 1:  # The first difference is among the `size` characters before.
+        half = size // 2
+        if one[at - done - half : at - done] == other[place - done - half : place - done]:
+            done += half
+            size -= half
         else:
-            size = max(1, size // 2) if size < 16 else size // 8
+            size = half
     return done
 
 
@@ -146,8 +209,14 @@ FINE = (12, 13)
 COARSE = (32, 256)
 """Length and stride. A part of `length + stride - 1` characters always contains a whole piece."""
 
-MAX_LEFT_CHARS = 4_000_000
+MAX_LEFT_CHARS = 2_000_000
 """How much of what the coarse index did not find is looked up in the fine one."""
+
+MAX_SEAM_CHARS = 100_000
+"""How much around the ends of long parts is; less than the minimum may be found there."""
+
+MAX_SCANNED_CHARS = 8_000_000
+"""How much of what has no mark is looked up in the coarse index."""
 
 MAX_CANDIDATES = 1_000
 MAX_COMPARED = 300_000
@@ -173,24 +242,58 @@ class Matcher:
         self.text = text
         self.exact = True
         self._patience = MAX_COMPARED
-        self._coarse = Blocks(text, *COARSE)
+        self._left_to_scan = MAX_SCANNED_CHARS
+        self._marks = Marks(text, MINIMUM)
 
-    def matches(self, needles: Iterable[str]) -> list[list[Match]]:
+    @cached_property
+    def _coarse(self) -> Blocks:
+        return Blocks(self.text, *COARSE)
+
+    def matches(
+        self, needles: Iterable[str], progress: Callable[[float], None] = lambda done: None
+    ) -> list[list[Match]]:
         """Return the matches of each needle; none lies inside another."""
         texts = list(needles)
-        found = [self._long_matches(text) for text in texts]
+        found: list[_Found] = []
+        for number, text in enumerate(texts):
+            if number % 100 == 0:
+                progress(0.8 * number / len(texts))
+            found.append(self._long_matches(text))
         left = _Left()
         for number, text in enumerate(texts):
             left.add(number, text, found[number])
         self.exact = self.exact and not left.dropped
+        progress(0.9)
         self._look_up(left, texts, found)
         return [self._chosen(texts[number], each) for number, each in enumerate(found)]
 
     # -- long parts --------------------------------------------------------------------------
 
     def _long_matches(self, needle: str) -> "_Found":
-        coarse, found = self._coarse, _Found()
-        at, stop = 0, len(needle) - coarse.length + 1
+        found = _Found()
+        at = 0
+        while (mark := self._marks.next_in(needle, at)) is not None:
+            hit, places = mark
+            at = hit + 1
+            for place in places:
+                if len(places) > 1:
+                    self._patience -= 1
+                at = max(at, self._grown(needle, hit, place, found, self._patience > 0))
+                if self._patience <= 0:
+                    break
+        found.by_mark.update(found.by_range)
+        for start, end in found.gaps(len(needle)):
+            if end - start >= sum(COARSE) - 1:
+                self._scan(needle, start, end, found)
+        return found
+
+    def _scan(self, needle: str, at: int, end: int, found: "_Found") -> None:
+        """Find long parts without a mark, or after marks that are too frequent."""
+        self._left_to_scan -= end - at
+        if self._left_to_scan < 0:
+            self.exact = False
+            return
+        coarse, stop = self._coarse, end - COARSE[0] + 1
         while at < stop:
             hit = next(coarse.hits_in(needle, range(at, stop)), None)
             if hit is None:
@@ -199,7 +302,6 @@ class Matcher:
             sure = key not in coarse.crowded
             grown = (self._grown(needle, hit, place, found, sure) for place in coarse.places(key))
             at = max(hit + 1, max(grown, default=0))
-        return found
 
     def _grown(self, needle: str, at: int, place: int, found: "_Found", sure: bool) -> int:
         """Extend a match in both directions; return its end, or 0 if it is too short."""
@@ -229,7 +331,9 @@ class Matcher:
         sure = key not in blocks.crowded and (len(places) == 1 or self._patience > 0)
         if not sure:
             places = places[:1]
-        for number, offset in left.owners[region]:
+        if region.joint >= 0:
+            places = region.crossing(at, blocks.length, places, self.text)
+        for number, offset in region.owners if places else ():
             known, spot = found[number], offset + at
             if len(known.by_diagonal) > MAX_CANDIDATES:
                 self.exact = False
@@ -254,20 +358,20 @@ class Matcher:
                 reached = end
                 sure = found.is_sure(start, end, places)
                 self.exact = self.exact and sure
-                every = self._all_places(needle[start:end], places)
-                chosen.append(Match(start, end, every, sure))
+                by_mark = (start, end) in found.by_mark
+                every = sorted(places if by_mark else self._all_places(needle[start:end], places))
+                chosen.append(Match(start, end, tuple(every), sure))
         return chosen
 
-    def _all_places(self, part: str, known: set[int]) -> tuple[int, ...]:
+    def _all_places(self, part: str, known: set[int]) -> set[int]:
         """Return all places of a part; a long one may occur where it was not sought."""
-        coarse = self._coarse
         if len(part) >= sum(COARSE) - 1:
-            known = set(known)
+            coarse, known = self._coarse, set(known)
             for at in coarse.hits_in(part, range(coarse.stride)):
                 for place in coarse.places(hash(part[at : at + coarse.length])):
                     if place >= at and self.text.startswith(part, place - at):
                         known.add(place - at)
-        return tuple(sorted(known))
+        return known
 
 
 class _Found:
@@ -280,6 +384,8 @@ class _Found:
     def __init__(self) -> None:
         self.by_range: dict[tuple[int, int], set[int]] = {}
         self.by_diagonal: dict[int, dict[tuple[int, int], bool]] = {}
+        self.by_mark: set[tuple[int, int]] = set()
+        """Those that contain a mark: all their places are known."""
         self._mask = bytearray()
         """Which characters of the needle are matched."""
 
@@ -299,6 +405,16 @@ class _Found:
                 return True
         return False
 
+    def gaps(self, length: int) -> Iterator[tuple[int, int]]:
+        """Yield what lies between the matches in a needle of that length."""
+        at = 0
+        for start, end in sorted(self.by_range):
+            if start > at:
+                yield at, start
+            at = max(at, end)
+        if at < length:
+            yield at, length
+
     def covers(self, start: int, end: int) -> bool:
         """Return whether both ends of that part are matched already."""
         return end <= len(self._mask) and bool(self._mask[start] and self._mask[end - 1])
@@ -307,16 +423,37 @@ class _Found:
         return any(self.by_diagonal[place - start].get((start, end)) for place in places)
 
 
+class _Region:
+    """A part of needles that no long match covers; or, with a `joint`, where one begins or ends."""
+
+    __slots__ = ("joint", "owners", "text")
+
+    def __init__(self, text: str, joint: int) -> None:
+        self.text = text
+        self.joint = joint
+        self.owners: list[tuple[int, int]] = []
+        """The needles that contain it, and where."""
+
+    def crossing(self, at: int, length: int, places: Sequence[int], text: str) -> list[int]:
+        """Return the places where a match would lie on both sides of the joint.
+
+        All others lie inside the long match.
+        """
+        start, end = min(at, self.joint - 1), max(at + length, self.joint + 1)
+        part, before = self.text[start:end], at - start
+        return [each for each in places if each >= before and text.startswith(part, each - before)]
+
+
 class _Left:
     """The regions that no long match covers, each text once, and the hashes of their pieces."""
 
     def __init__(self) -> None:
-        self.owners: list[list[tuple[int, int]]] = []
-        """For each region the needles that contain it, and where."""
         self.keys = array("q")
         self.dropped = False
+        self._seams = 0
+        self._regions: list[_Region] = []
         self._starts: list[int] = []
-        self._known: dict[str, int] = {}
+        self._known: dict[tuple[str, int], _Region] = {}
 
     def add(self, number: int, needle: str, found: _Found) -> None:
         """Add what lies between long matches, and the seams where it meets them."""
@@ -325,26 +462,30 @@ class _Left:
             if start > at:
                 self._add_region(number, needle, at, start)
             for joint in {at, max(at, start)} - {0, len(needle)}:
-                self._add_region(number, needle, joint - MINIMUM + 1, joint + MINIMUM - 1)
+                self._add_region(number, needle, joint - MINIMUM + 1, joint + MINIMUM - 1, joint)
             at = max(at, end)
 
-    def _add_region(self, number: int, needle: str, start: int, stop: int) -> None:
+    def _add_region(
+        self, number: int, needle: str, start: int, stop: int, joint: int | None = None
+    ) -> None:
         start, stop = max(0, start), min(stop, len(needle))
         if stop - start < MINIMUM:
             return
-        text = needle[start:stop]
-        region = self._known.get(text)
+        name = needle[start:stop], -1 if joint is None else joint - start
+        region = self._known.get(name)
         if region is None:
-            if len(self.keys) + len(text) > MAX_LEFT_CHARS:
+            self._seams += 0 if joint is None else stop - start
+            too_many_seams = joint is not None and self._seams > MAX_SEAM_CHARS
+            if too_many_seams or len(self.keys) + stop - start > MAX_LEFT_CHARS:
                 self.dropped = True
                 return
-            region = self._known[text] = len(self.owners)
-            self.owners.append([])
+            region = self._known[name] = _Region(*name)
+            self._regions.append(region)
             self._starts.append(len(self.keys))
-            self.keys.extend(all_hashes(text, FINE[0], 1))
-        self.owners[region].append((number, start))
+            self.keys.extend(all_hashes(region.text, FINE[0], 1))
+        region.owners.append((number, start))
 
-    def region_at(self, position: int) -> tuple[int, int]:
+    def region_at(self, position: int) -> tuple[_Region, int]:
         """Return the region of a hash, and the position in it."""
-        region = bisect_right(self._starts, position) - 1
-        return region, position - self._starts[region]
+        number = bisect_right(self._starts, position) - 1
+        return self._regions[number], position - self._starts[number]

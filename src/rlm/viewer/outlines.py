@@ -29,6 +29,8 @@ class Node(Struct, kw_only=True):
     all_calls: int = 0
     models: dict[str, Sum] = field(default_factory=dict)
     group: tuple[str, str] | None = None
+    listed: dict[str, Any] | None = None
+    """What the list shows of it, once that was made."""
 
     def plain(self, max_chars: int | None = None) -> dict[str, Any]:
         """Return it as the page expects it; in lists, long texts are cut."""

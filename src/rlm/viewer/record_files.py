@@ -5,6 +5,7 @@ in it. Everything blocks and is called from threads. The index grows in small po
 request gets what there is while a large file is read for the first time.
 """
 
+import os
 import threading
 from bisect import bisect_left
 from collections import Counter
@@ -177,12 +178,12 @@ Stamp = tuple[tuple[int, int, int] | None, ...]
 
 def stamp_of(path: Path) -> Stamp:
     """Return the stamp of a file and of SQLite's write-ahead log beside it."""
-    return _stat(path), _stat(Path(f"{path}-wal"))
+    return _stat(path), _stat(f"{path}-wal")
 
 
-def _stat(path: Path) -> tuple[int, int, int] | None:
+def _stat(path: Path | str) -> tuple[int, int, int] | None:
     try:
-        found = path.stat()
+        found = os.stat(path)  # noqa: PTH116 - a Path for each of thousands is slow
     except OSError:
         return None
     return found.st_ino, found.st_size, found.st_mtime_ns
@@ -271,12 +272,12 @@ class RecordFile:
             return 0.0
         return min(1.0, self._index.end / max(1, seen[1]))
 
-    @property
-    def skipped(self) -> Skipped:
-        with self._indexing:
-            skipped = Skipped()
-            skipped.include(self._index.skipped)
-            return skipped
+    def add_skipped_to(self, skipped: Skipped) -> None:
+        """Add what was skipped here."""
+        own = self._index.skipped
+        if own.counts or own.notices:
+            with self._indexing:
+                skipped.include(own)
 
     # -- runs --------------------------------------------------------------------------------
 

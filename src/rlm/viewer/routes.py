@@ -36,6 +36,7 @@ MAX_CONTEXT_CHARS = 100_000
 MAX_EVENTS = 2_000
 MAX_CALLS = 20_000
 MAX_HITS = 1_000
+MAX_WAIT_SECONDS = 10
 _FIELD = re.compile(r"[^/\x00-\x1f]{1,300}")
 
 
@@ -127,7 +128,14 @@ class RunRoutes(ThreadedRoutes):
         return await self._answer(request, self._answers(request).usage, run_id_of(request))
 
     async def _coverage(self, request: Request) -> Response:
-        return await self._answer(request, self._answers(request).coverage, run_id_of(request))
+        """Answer with the map; with `wait`, after so many seconds with how much of it is done."""
+        wait = (
+            number_of(request, "wait", 0, MAX_WAIT_SECONDS)
+            if "wait" in request.query_params
+            else None
+        )
+        find = self._answers(request).coverage
+        return await self._answer(request, find, run_id_of(request), wait)
 
     async def _context(self, request: Request) -> Response:
         start = number_of(request, "start", 0)

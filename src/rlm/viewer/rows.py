@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from rlm.events import CallEnded, CallStarted, Event, ModelAsked, ModelReplied, ToolCalled
 from rlm.images import display_text
-from rlm.viewer.index import CODES, RunIndex, Sum
+from rlm.viewer.index import CODES, ID_CHARS, RunIndex, Sum
 from rlm.viewer.record_files import RecordFile
 
 __all__ = ["call_rows", "request_rows", "step_rows", "usage_points"]
@@ -114,7 +114,7 @@ def _request(event: ModelAsked, number: int) -> CallRow:
         depth=event.depth,
         step=event.step,
         kind="request",
-        model=event.model,
+        model=event.model[:SHOWN_CHARS],
         start=event.wall_time,
         prompt="" if last is None else display_text(last.content)[:SHOWN_CHARS],
     )
@@ -150,7 +150,10 @@ class _Calls:
             return
         elif isinstance(event, CallStarted):
             row = CallRow(
-                **_about(event), kind=event.kind, model=event.model, start=event.wall_time
+                **_about(event),
+                kind=event.kind[:SHOWN_CHARS],
+                model=event.model[:SHOWN_CHARS],
+                start=event.wall_time,
             )
             row.prompt = event.prompt[:SHOWN_CHARS]
             self._open[event.run_id, event.call_id] = row
@@ -160,8 +163,8 @@ class _Calls:
 
 
 def _about(event: CallStarted | ToolCalled) -> dict[str, Any]:
-    names = ("call_id", "run_id", "depth", "step")
-    return {name: getattr(event, name) for name in names}
+    names = ("run_id", "depth", "step")
+    return {"call_id": event.call_id[:ID_CHARS], **{name: getattr(event, name) for name in names}}
 
 
 def _end(row: CallRow, event: CallEnded) -> None:
@@ -170,7 +173,9 @@ def _end(row: CallRow, event: CallEnded) -> None:
     row.tokens = usage.total_tokens if usage else 0
     row.cost_usd = usage.cost_usd if usage else None
     row.error, row.stored, row.retries = event.error, event.stored, event.retries
-    row.child_run_id, row.reply = event.child_run_id, event.reply[:SHOWN_CHARS]
+    child = event.child_run_id
+    row.child_run_id = None if child is None else child[:ID_CHARS]
+    row.reply = event.reply[:SHOWN_CHARS]
     row.error = None if row.error is None else row.error[: 10 * SHOWN_CHARS]
 
 

@@ -25,6 +25,9 @@ MAX_MODELS = 8
 MAX_REASONS = 10
 FIRST_ANSWER_SECONDS = 1.0
 OLD_SECONDS = 10.0
+"""If the list that a condition is applied to is older, it is made again, after the answer."""
+
+TOO_OLD_SECONDS = 60.0
 """How old the list may be that a condition is applied to."""
 
 FRESH_SECONDS = 2.0
@@ -133,12 +136,17 @@ class RunList:
             raise ConfigError("texts of an opened file are searched run by run")
         about = self._about(Skipped())
         rows = _Rows(
-            self._known(0.0 if condition is None else OLD_SECONDS), about, condition, self._fitting
+            self._known(0.0 if condition is None else TOO_OLD_SECONDS),
+            about,
+            condition,
+            self._fitting,
         )
         answer = self._search.search(query, rows, limit, stop)
         if rows.missed:  # A run is newer than the list.
             rows = _Rows(self._known(FRESH_SECONDS), about, condition, self._fitting)
             answer = self._search.search(query, rows, limit, stop)
+        if condition is not None and time.monotonic() - self._nodes[0] > OLD_SECONDS:
+            threading.Thread(target=self._known, args=(OLD_SECONDS,), daemon=True).start()
         return answer
 
     def _known(self, max_age: float) -> dict[str, Node]:
@@ -190,10 +198,13 @@ class _About:
         run_id = node.outline.run_id
         judgment = self.judgments.get(run_id, NOTHING)
         score = self.scores.get(run_id) if judgment.score is None else judgment.score
-        row = node.plain(LISTED_CHARS)
-        row["answer"] = None if row["answer"] is None else row["answer"][:ANSWER_CHARS]
-        row["models"] = _models(node)
-        row |= {"tags": list(judgment.tags), "score": score, "comments": len(judgment.comments)}
+        if node.listed is None:  # It stays the same as long as nothing is added to the file.
+            node.listed = node.plain(LISTED_CHARS)
+            answer = node.outline.answer
+            node.listed["answer"] = None if answer is None else answer[:ANSWER_CHARS]
+            node.listed["models"] = _models(node)
+        about = {"tags": list(judgment.tags), "score": score, "comments": len(judgment.comments)}
+        row = {**node.listed, **about}
         if (group := self.groups.get(run_id) or node.group) is not None:
             row["group"] = {"kind": group[0], "name": group[1]}
         note = self.notes.get(run_id)

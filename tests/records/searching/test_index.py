@@ -10,9 +10,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rlm._util.text import sendable
 from rlm.errors import ConfigError
 from rlm.records.journal import Archive, Places, RunFile
-from rlm.records.searching import FileTexts, IndexedText, SearchIndex, database, index, index_path
+from rlm.records.searching import (
+    FileTexts,
+    IndexedText,
+    SearchIndex,
+    database,
+    index,
+    index_path,
+    matches,
+)
 from rlm.records.searching.words import excerpt, fts_query
 
 
@@ -92,6 +101,32 @@ def test_a_run_shows_its_first_hits_and_says_that_there_are_more(path: Path) -> 
     found = filled(path, one=[text("again", step=step) for step in range(9)])
     (run,) = found.search("again").runs
     assert ([hit.step for hit in run.hits], run.more) == ([0, 1, 2], True)
+
+
+def test_small_portions_find_the_same(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {
+        f"file {number}": [text("again", f"r{number}", step=step) for step in range(number % 7)]
+        for number in range(20)
+    }
+    files["many"] = [text("again", f"m{number % 3}", step=number) for number in range(30)]
+    found = filled(path, **files)
+    expected = found.search("again").runs
+    assert len(expected) == 17 + 3
+    for name in ("PORTION", "MAX_PORTION", "TEXTS_AT_ONCE"):
+        monkeypatch.setattr(matches, name, 2)
+    assert found.search("again").runs == expected
+    monkeypatch.setattr(matches, "FEW_FILES", 0)
+    every = {run.root for run in expected}
+    assert found.search("again", only=every).runs == expected
+
+
+@given(words=st.text(max_size=60))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_characters_come_back_as_they_were(path: Path, words: str) -> None:
+    stored = sendable(words)
+    found = filled(path, one=[text(f"needle {words}", root=f"r{words}"[:50])])
+    (run,) = found.search("needle").runs
+    assert (run.root, run.hits[0].text) == (sendable(f"r{words}"[:50]), f"needle {stored}")
 
 
 def test_several_roots_of_one_file_each_have_hits(path: Path) -> None:

@@ -262,9 +262,10 @@ function Gaps({ coverage, choose }: { coverage: Coverage; choose: (part: Part) =
 }
 
 export function CoverageBody({ runId }: { runId: string }): JSX.Element {
-  const { value, error, again } = useAsked(() => theSource().coverage(runId), `coverage ${sourceNumber.value} ${runId}`)
+  const [done, setDone] = useState(0)
+  const { value, error, again } = useAsked(() => theSource().coverage(runId, setDone), `coverage ${sourceNumber.value} ${runId}`)
   const [chosen, setChosen] = useState<Part | null>(null)
-  if (!value) return <Waiting error={error} what="Comparing outputs and prompts with the context" />
+  if (!value) return <Waiting error={error} what={`Comparing outputs and prompts with the context${done > 0 ? `: ${percent(Math.floor(100 * done))}` : ''}`} />
   if (!value.available) return <p class="empty">{oneLine(value.why_not ?? 'The context of this run is not available.', 600)}</p>
   return (
     <div class="coverage-page">

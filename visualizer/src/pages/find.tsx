@@ -19,8 +19,9 @@ const AGAIN_MS = 1_000
 const TYPING_MS = 200
 
 /** Where a hit is: the page of its run, or the step that has the text. */
-export function addressOf(hit: TextHit): string {
-  return hit.kind === 'query' || hit.kind === 'answer' || hit.step === 0 ? to.run(hit.run_id) : to.step(hit.run_id, hit.step)
+export function addressOf(hit: TextHit, words: string): string {
+  const isOfRun = hit.kind === 'query' || hit.kind === 'answer' || hit.step === 0 || (hit.kind === 'error' && hit.cell === null)
+  return to.hit(hit.run_id, isOfRun ? null : hit.step, hit.index, words)
 }
 
 export function placeOf(hit: TextHit, root: string): string {
@@ -52,7 +53,7 @@ function Found({ found, words }: { found: FoundTexts; words: string }): JSX.Elem
             <Tags run={run} />
           </p>
           {hits.map((hit) => (
-            <a key={`${hit.run_id} ${hit.index} ${hit.kind}`} class="hit" href={addressOf(hit)}>
+            <a key={`${hit.run_id} ${hit.index} ${hit.kind}`} class="hit" href={addressOf(hit, words)}>
               <span class="faint">{placeOf(hit, run.run_id)}</span>
               <Excerpt text={hit.excerpt} words={words} />
             </a>

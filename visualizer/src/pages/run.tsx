@@ -13,6 +13,7 @@ import { StepView } from '../parts/stepview'
 import { Tree } from '../parts/tree'
 import { Words } from '../parts/words'
 import { theSource } from '../state/app'
+import { currentHit, forgetHit, useHit } from '../state/hit'
 import { useKeys } from '../state/keys'
 import { following } from '../state/live'
 import { go, to } from '../state/route'
@@ -33,7 +34,7 @@ function Answer({ page }: { page: Page }): JSX.Element {
   if (cutTo || answer.length > MAX_MARKDOWN_CHARS) {
     const index = (ended as { index?: number } | null)?.index
     const load = index === undefined ? undefined : () => theSource().text(run.run_id, index, 'answer')
-    return <LongText text={answer} total={cutTo} load={load} label="Answer" as="prose" />
+    return <LongText text={answer} total={cutTo} load={load} label="Answer" as="prose" event={index} />
   }
   return <Markdown blocks={blocks(answer)} />
 }
@@ -41,13 +42,14 @@ function Answer({ page }: { page: Page }): JSX.Element {
 function Overview({ page }: { page: Page }): JSX.Element {
   const { run, started, ended, context } = page
   const usage = ended?.usage
+  const box = useHit<HTMLElement>((ended as { index?: number } | null)?.index, page)
   return (
     <article class="overview">
       <section>
         <h2>Query</h2>
-        <LongText as="prose" text={started?.query ?? run.query} label="Query" />
+        <LongText as="prose" text={started?.query ?? run.query} label="Query" event={0} />
       </section>
-      <section class="answer">
+      <section class="answer" ref={box}>
         <h2>{run.stop_reason === 'passages' ? 'Passages, not an answer' : 'Answer'}</h2>
         <Answer page={page} />
         <Citations runId={run.run_id} ended={ended} />
@@ -166,8 +168,10 @@ export function RunBody({ page, step, call }: { page: Page; step: number | null;
       if (steps.length && run.status === 'running') show(steps.length - 1)
     },
   })
+  useEffect(() => forgetHit, [location.hash])
   useEffect(() => {
-    if (following.value && run.status === 'running') return
+    // A search led to a place in it, which is scrolled to instead.
+    if (currentHit() || (following.value && run.status === 'running')) return
     const element = box.current
     if (scrollerOf(element) === element) element?.scrollTo(0, 0)
     else if (step !== null) element?.scrollIntoView({ block: 'start' })

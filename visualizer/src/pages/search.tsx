@@ -35,9 +35,9 @@ export function placeOf(hit: Hit): string {
 }
 
 /** The step of a hit; a call is opened there, by the number of its event. */
-function addressOf(hit: Hit): string {
-  if (hit.type === 'run_started' || hit.type === 'run_ended') return to.run(hit.run_id)
-  return to.step(hit.run_id, hit.step, /^(?:call_|tool_)/.test(hit.type) ? `#${hit.index}` : null)
+function addressOf(hit: Hit, words: string): string {
+  const step = hit.type === 'run_started' || hit.type === 'run_ended' ? null : hit.step
+  return to.hit(hit.run_id, step, hit.index, words, /^(?:call_|tool_)/.test(hit.type) ? `#${hit.index}` : null)
 }
 
 function Excerpt({ text, words }: { text: string; words: string }): JSX.Element {
@@ -71,7 +71,7 @@ export function SearchBody({ runId, words }: { runId: string; words: string }): 
         row={(at) => {
           const hit = hits[at]!
           return (
-            <a class="hit" href={addressOf(hit)}>
+            <a class="hit" href={addressOf(hit, words)}>
               <span class="faint">
                 {hit.run_id === runId ? '' : `child run ${oneLine(hit.run_id.slice(-10))}, `}
                 {placeOf(hit)}

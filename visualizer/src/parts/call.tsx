@@ -41,7 +41,7 @@ function Whole({ runId, index, field, label, isThere }: { runId: string; index: 
       {!isThere ? (
         <p class="faint">None yet.</p>
       ) : value ? (
-        <LongText text={value.text} total={value.chars} label={label} />
+        <LongText text={value.text} total={value.chars} label={label} event={index} />
       ) : (
         <Waiting error={error} what="Loading" />
       )}
@@ -80,7 +80,7 @@ export function CallDetail({ runId, call }: { runId: string; call: StepCall; ver
         {isTool ? (
           <section class="whole">
             <h5>Arguments</h5>
-            <LongText text={call.prompt} label="Arguments" />
+            <LongText text={call.prompt} label="Arguments" event={call.replyIndex} />
           </section>
         ) : (
           <Whole runId={runId} index={call.promptIndex} field="prompt" label="Prompt" isThere={call.promptIndex >= 0} />

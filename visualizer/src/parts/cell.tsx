@@ -4,6 +4,7 @@ import type { ComponentChildren, JSX } from 'preact'
 import type { Numbered } from '../contract'
 import type { CellEnded, CellOutput } from '../events'
 import { theSource } from '../state/app'
+import { useHit } from '../state/hit'
 import type { StepCell } from '../state/step'
 import { count, plural, seconds } from '../text/format'
 import { CallRows, Operators } from './call'
@@ -24,6 +25,7 @@ function Output({ runId, output }: { runId: string; output: Numbered<CellOutput>
         total={kept}
         load={() => theSource().text(runId, output.index, 'text')}
         label={output.stream === 'stderr' ? 'What the cell wrote to stderr' : 'What the cell printed'}
+        event={output.index}
       />
       {lost > 0 && (
         <p class="notice">
@@ -70,9 +72,10 @@ function Variables({ ended }: { ended: CellEnded }): JSX.Element | null {
 }
 
 function Failure({ runId, ended }: { runId: string; ended: Numbered<CellEnded> }): JSX.Element | null {
+  const box = useHit<HTMLDivElement>(ended.index, ended)
   if (!ended.error_type && !ended.interrupted) return null
   return (
-    <div class="failure">
+    <div class="failure" ref={box}>
       <p class="problem">
         {ended.interrupted && <strong>interrupted </strong>}
         {ended.error_type && (
@@ -94,6 +97,7 @@ function Failure({ runId, ended }: { runId: string; ended: Numbered<CellEnded> }
             total={ended.cut?.['traceback']}
             load={() => theSource().text(runId, ended.index, 'traceback')}
             label="Traceback"
+            event={ended.index}
           />
         </details>
       )}
@@ -129,6 +133,7 @@ export function Cell({ runId, cell, opened, version, actions }: CellProps): JSX.
           load={() => theSource().text(runId, started.index, 'code')}
           label={`Code of cell ${cell.number}`}
           first={8_000}
+          event={started.index}
         />
       )}
       <Operators runId={runId} operators={operators} opened={opened} version={version} />

@@ -1,9 +1,10 @@
 /** A text of any length: its beginning first, more on demand, never so much that the page is slow. */
 
 import type { JSX } from 'preact'
-import { useState } from 'preact/hooks'
+import { useEffect, useState } from 'preact/hooks'
 import type { WholeText } from '../contract'
 import { wordsOf } from '../state/asked'
+import { currentHit, placeIn, useHit } from '../state/hit'
 import { count } from '../text/format'
 import { cut, visible } from '../text/hostile'
 import { Python, Words } from './words'
@@ -20,6 +21,8 @@ export interface LongTextProps {
   readonly as?: 'plain' | 'python' | 'prose'
   readonly label: string
   readonly first?: number
+  /** The number of its event: a search may lead to it. */
+  readonly event?: number | undefined
 }
 
 function beginning(text: string, chars: number, lines: number): string {
@@ -31,7 +34,7 @@ function beginning(text: string, chars: number, lines: number): string {
   return text.slice(0, at)
 }
 
-export function LongText({ text, total, load, as = 'plain', label, first = FIRST_CHARS }: LongTextProps): JSX.Element {
+export function LongText({ text, total, load, as = 'plain', label, first = FIRST_CHARS, event }: LongTextProps): JSX.Element {
   const [whole, setWhole] = useState<WholeText | null>(null)
   const [part, setPart] = useState(-1)
   const [error, setError] = useState('')
@@ -52,9 +55,18 @@ export function LongText({ text, total, load, as = 'plain', label, first = FIRST
       setError(wordsOf(failure))
     }
   }
+  const hit = currentHit()
+  const wanted = hit && hit.index === event ? hit.words : null
+  useEffect(() => {
+    if (wanted === null) return
+    const place = placeIn(known, wanted)
+    if (place && place.end > short.length) setPart(Math.floor(place.start / PART_CHARS))
+    else if (!place && !whole && (total ?? 0) > text.length) void open()
+  }, [wanted, known])
+  const box = useHit<HTMLPreElement>(event, shown)
   return (
     <div class={`longtext ${as === 'prose' ? 'prose' : ''}`}>
-      <pre aria-label={label} tabIndex={0}>
+      <pre ref={box} aria-label={label} tabIndex={0}>
         {as === 'python' ? <Python text={shown} /> : <Words text={shown} />}
       </pre>
       {(hidden > 0 || from > 0 || !isShort) && size > shown.length && (

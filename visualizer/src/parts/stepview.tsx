@@ -5,6 +5,7 @@ import { useEffect, useMemo, useState } from 'preact/hooks'
 import type { Numbered, StepRow } from '../contract'
 import type { ModelAsked, ModelReplied } from '../events'
 import { theSource } from '../state/app'
+import { useHit } from '../state/hit'
 import { useStep } from '../state/loading'
 import { costOf, type Exchange, type Notice, type StepCell, type StepModel, tokensOf } from '../state/step'
 import { count, dollars, moment, plural, seconds, short } from '../text/format'
@@ -45,6 +46,7 @@ function Asked({ runId, asked }: { runId: string; asked: Numbered<ModelAsked> })
             total={asked.cut?.[`new_messages.${at}.content`]}
             load={() => theSource().text(runId, asked.index, `new_messages.${at}.content`)}
             label={`Message ${at + 1}`}
+            event={asked.index}
           />
         </section>
       ))}
@@ -64,6 +66,7 @@ function Reasoning({ runId, replied }: { runId: string; replied: Numbered<ModelR
         total={replied.cut?.['reasoning']}
         load={() => theSource().text(runId, replied.index, 'reasoning')}
         label="Reasoning"
+        event={replied.index}
       />
     </details>
   )
@@ -165,11 +168,12 @@ function Reply({ runId, step, model, exchange, opened, version }: ReplyProps): J
   const placed = new Set(read.flatMap((part) => (part.kind === 'cell' ? [part.cell] : [])))
   const rest = [...codes.keys()].filter((number) => !placed.has(number))
   const shared = { runId, step, model, opened, version }
+  const box = useHit<HTMLElement>(asPlain ? undefined : replied?.index, version)
   return (
     <>
       {exchange.asked && <Asked runId={runId} asked={exchange.asked} />}
       {replied && (
-        <section class="reply" aria-label="Reply">
+        <section class="reply" aria-label="Reply" ref={box}>
           <header>
             <h3>Reply</h3>
             <ReplyFacts replied={replied} />
@@ -187,7 +191,7 @@ function Reply({ runId, step, model, exchange, opened, version }: ReplyProps): J
             </p>
           )}
           {asPlain ? (
-            <LongText text={text} total={replied.cut?.['text']} load={() => theSource().text(runId, replied.index, 'text')} label="Reply as it was written" />
+            <LongText text={text} total={replied.cut?.['text']} load={() => theSource().text(runId, replied.index, 'text')} label="Reply as it was written" event={replied.index} />
           ) : (
             read.map((part, at) =>
               part.kind === 'words' ? <Markdown key={at} blocks={part.blocks} /> : <CellOf key={`cell${part.cell}`} {...shared} number={part.cell} />,

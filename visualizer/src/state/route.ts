@@ -12,7 +12,7 @@ export interface ContextPlace {
 export type Route =
   | { readonly page: 'list'; readonly options: string }
   | { readonly page: 'find'; readonly options: string }
-  | { readonly page: 'run'; readonly runId: string; readonly step: number | null; readonly call: string | null }
+  | { readonly page: 'run'; readonly runId: string; readonly step: number | null; readonly call: string | null; readonly hit: { readonly index: number; readonly words: string } | null }
   | { readonly page: 'calls' | 'usage' | 'coverage'; readonly runId: string }
   | { readonly page: 'context'; readonly runId: string; readonly place: ContextPlace }
   | { readonly page: 'results'; readonly filter: Readonly<Record<string, string>> }
@@ -46,7 +46,9 @@ export function parse(hash: string): Route {
   }
   if (second === 'search') return { page: 'search', runId: first, words: options.get('q') ?? '' }
   const step = second === 'step' && /^\d{1,9}$/.test(third ?? '') ? Number(third) : null
-  return { page: 'run', runId: first, step, call: options.get('call') }
+  const index = numberOf(options.get('hit'))
+  const hit = index === null ? null : { index, words: options.get('q') ?? '' }
+  return { page: 'run', runId: first, step, call: options.get('call'), hit }
 }
 
 export const route = signal<Route>(parse(typeof location === 'undefined' ? '' : location.hash))
@@ -57,6 +59,9 @@ export const to = {
   list: (options = ''): string => `#/${options && `?${options}`}`,
   find: (options: string): string => `#/find?${options}`,
   run: (runId: string): string => `#/run/${encode(runId)}`,
+  /** A text of an event, which is scrolled to and marked; `step` is null for the page of the run itself. */
+  hit: (runId: string, step: number | null, index: number, words: string, call?: string | null): string =>
+    `#/run/${encode(runId)}${step === null ? '' : `/step/${step}`}?${call ? `call=${encode(call)}&` : ''}hit=${index}&q=${encode(words)}`,
   step: (runId: string, step: number, call?: string | null): string =>
     `#/run/${encode(runId)}/step/${step}${call ? `?call=${encode(call)}` : ''}`,
   calls: (runId: string): string => `#/run/${encode(runId)}/calls`,

@@ -9,7 +9,7 @@ import hashlib
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -17,7 +17,8 @@ from typing import NamedTuple
 from rlm._util.text import sendable
 from rlm.errors import ConfigError
 from rlm.records.searching import database
-from rlm.records.searching.words import excerpt, fts_query, indexable
+from rlm.records.searching.matches import ROW_BITS, Chosen, FoundRun, IndexedText, found_runs
+from rlm.records.searching.words import fts_query, indexable
 
 __all__ = [
     "FileTexts",
@@ -37,10 +38,8 @@ MAX_ROW_CHARS = 20_000
 
 MAX_FILE_CHARS = 20_000_000
 MAX_ID_CHARS = 500
-ROW_BITS = 20
 MAX_FILE_ROWS = (1 << ROW_BITS) - 1
 FILES_AT_ONCE = 50
-HITS_PER_RUN = 3
 SEARCH_SECONDS = 5.0
 PROGRESS_STEPS = 20_000
 """How often SQLite asks whether a search may go on, in its own instructions."""
@@ -51,18 +50,6 @@ ELSEWHERE = ("busy", "disk I/O", "locked", "readonly", "unable to open")
 """What SQLite says if something other than the file is wrong."""
 
 FAILURES = (OSError, sqlite3.Error, UnicodeError)
-
-
-class IndexedText(NamedTuple):
-    """One text of an event: `event` is its number within its run."""
-
-    run_id: str
-    root: str
-    step: int
-    event: int
-    kind: str
-    cell: int | None
-    text: str
 
 
 class FileTexts(NamedTuple):
@@ -83,14 +70,6 @@ class ReadFile(NamedTuple):
     facts: FileTexts
     texts: Iterable[IndexedText]
     adds: bool = False
-
-
-class FoundRun(NamedTuple):
-    """A root run with the first texts that match, each with an excerpt in place of the text."""
-
-    root: str
-    hits: list[IndexedText]
-    more: bool
 
 
 class SearchResult(NamedTuple):
@@ -204,7 +183,7 @@ class SearchIndex:
         wanted = fts_query(query)
         if wanted is None:
             raise ConfigError("search for at least one word of letters or digits")
-        chosen = _Chosen(fits if only is None else only.__contains__, only)
+        chosen = Chosen(fits if only is None else only.__contains__, only)
         found = self._found(wanted, query, most, chosen, stop)
         longer = fts_query(query, prefix=True)
         if len(found.runs) < most and not found.more and longer not in {wanted, None}:
@@ -217,7 +196,7 @@ class SearchIndex:
         wanted: str,
         query: str,
         most: int,
-        chosen: "_Chosen",
+        chosen: Chosen,
         stop: threading.Event | None,
     ) -> SearchResult:
         began = time.monotonic()
@@ -234,7 +213,7 @@ class SearchIndex:
 
             connection.set_progress_handler(is_over, PROGRESS_STEPS)
             try:
-                for run in _runs(connection, wanted, query, chosen, self._roots(connection)):
+                for run in found_runs(connection, wanted, query, chosen, self._roots(connection)):
                     if len(found) >= most or is_over():
                         more = True
                         break
@@ -390,90 +369,6 @@ def _remove(connection: sqlite3.Connection, path: str) -> None:
         )
     connection.execute("delete from texts where number >= ? and number < ?", within)
     connection.execute("delete from files where number = ?", (number,))
-
-
-_MATCHES = "select rowid from words where words match ? order by rowid desc"
-_WITHIN = "select rowid from words where words match ? and rowid >= ? and rowid < ?"
-_TEXT = "select run_id, root, step, event, kind, cell, text from texts where number = ?"
-PORTION = 1_000
-FEW_FILES = 300
-"""Up to this many, files are searched one by one; else all matches are gone through."""
-
-
-class _Chosen(NamedTuple):
-    """Which root runs are wanted: those that fit, or those of a known set."""
-
-    fits: Callable[[str], bool]
-    only: Collection[str] | None
-
-
-def _runs(
-    connection: sqlite3.Connection,
-    wanted: str,
-    query: str,
-    chosen: _Chosen,
-    roots: Mapping[int, str | None],
-) -> Iterator[FoundRun]:
-    """Yield runs with matches, file by file, from the newest file on."""
-    if chosen.only is not None and len(chosen.only) <= FEW_FILES:
-        files = [n for n, root in roots.items() if root is None or root in chosen.only]
-        found = _in_each(connection, wanted, files)
-    else:
-        found = _in_all(connection, wanted)
-    for numbers in found:
-        root = roots.get(numbers[0] >> ROW_BITS)
-        if root is not None and not chosen.fits(root):
-            continue
-        first = numbers[: -HITS_PER_RUN - 2 : -1] if root is not None else numbers[::-1]
-        yield from _runs_in(connection, first, query, chosen.fits)
-
-
-def _in_each(
-    connection: sqlite3.Connection, wanted: str, files: Collection[int]
-) -> Iterator[list[int]]:
-    """Yield the matches of each file, the last ones first, with a query for each."""
-    for number in sorted(files, reverse=True):
-        within = (number << ROW_BITS, (number + 1) << ROW_BITS)
-        if rows := connection.execute(_WITHIN, (wanted, *within)).fetchall():
-            yield sorted((row for (row,) in rows), reverse=True)
-
-
-def _in_all(connection: sqlite3.Connection, wanted: str) -> Iterator[list[int]]:
-    """Yield the matches of each file, the last ones first, from one query.
-
-    For some words, to begin a query takes longer than to go through its matches.
-    """
-    cursor = connection.execute(_MATCHES, (wanted,))
-    numbers: list[int] = []
-    while rows := cursor.fetchmany(PORTION):
-        for (number,) in rows:
-            if numbers and number >> ROW_BITS != numbers[-1] >> ROW_BITS:
-                yield numbers
-                numbers = []
-            numbers.append(number)
-    if numbers:
-        yield numbers
-
-
-def _runs_in(
-    connection: sqlite3.Connection,
-    numbers: Iterable[int],
-    query: str,
-    fits: Callable[[str], bool],
-) -> Iterator[FoundRun]:
-    """Yield the runs of one file with their first matches."""
-    by_root: dict[str, list[IndexedText]] = {}
-    for number in numbers:
-        found = connection.execute(_TEXT, (number,)).fetchone()
-        if found is None:
-            continue
-        hits = by_root.setdefault(found[1], [])
-        if len(hits) <= HITS_PER_RUN:
-            text = IndexedText(*found)
-            hits.append(text._replace(text=excerpt(text.text, query)))
-    for root, hits in by_root.items():
-        if fits(root):
-            yield FoundRun(root, hits[:HITS_PER_RUN], len(hits) > HITS_PER_RUN)
 
 
 def _make_room(path: Path) -> None:
