@@ -50,7 +50,11 @@ LOCKS: dict[str, list[str]] = {
         *("--group", "adapters", "--extra", "gguf", "--extra", "llm"),
         *("--constraints", "requirements/dev.txt"),
     ],
-    **{f"{name}.txt": ["--group", name] for name in ("inspect", "pydantic-ai", "verifiers")},
+    "acp.txt": ["--group", "acp", "--extra", "mcp"],
+    **{
+        f"{name}.txt": ["--group", name]
+        for name in ("harbor", "inspect", "pydantic-ai", "verifiers")
+    },
     "site.txt": ["--group", "site"],
     "bench-dspy.txt": ["--group", "bench-dspy"],
     "bench-rlms.txt": ["--group", "bench-rlms"],

@@ -113,6 +113,10 @@ ELSEWHERE = {
         "plugins/llm-rlm/tests/test_document.py",
         "test_a_second_turn_has_a_sandbox_of_its_own",
     ),
+    "recursivelm-acp": (
+        "plugins/recursivelm-acp/tests/test_prompts.py",
+        "test_a_second_prompt_has_the_variables_and_the_history",
+    ),
 }
 """Faces that run as other programs, and their tests of a second turn."""
 
