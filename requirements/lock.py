@@ -50,11 +50,8 @@ LOCKS: dict[str, list[str]] = {
         *("--group", "adapters", "--extra", "gguf", "--extra", "llm"),
         *("--constraints", "requirements/dev.txt"),
     ],
-    "acp.txt": ["--group", "acp", "--extra", "mcp"],
-    **{
-        f"{name}.txt": ["--group", name]
-        for name in ("harbor", "inspect", "pydantic-ai", "verifiers")
-    },
+    **{f"{name}.txt": ["--group", name, "--extra", "mcp"] for name in ("acp", "harbor")},
+    **{f"{name}.txt": ["--group", name] for name in ("inspect", "pydantic-ai", "verifiers")},
     "site.txt": ["--group", "site"],
     "bench-dspy.txt": ["--group", "bench-dspy"],
     "bench-rlms.txt": ["--group", "bench-rlms"],

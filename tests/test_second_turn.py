@@ -125,6 +125,7 @@ WITHOUT_TURNS = {
     "bench": "every trial is a run of its own",
     "operators": "every operator is a run of its own",
     "plugin-rlm": "every message is a run of its own; the runtime keeps the conversation",
+    "recursivelm-harbor": "every task is a run of its own",
     "recursivelm-inspect": "every sample is a run of its own",
     "recursivelm-pydantic-ai": "every question of an agent is a run of its own",
     "recursivelm-verifiers": "every rollout is a run of its own",
