@@ -241,9 +241,7 @@ async def test_thousands_of_calls_are_counted_not_shown(tmp_path: Path, project:
     assert last.content[-1].content.text == "10 more calls to models"
 
 
-async def test_without_a_model_a_session_is_refused_with_advice(
-    tmp_path: Path, project: Path
-) -> None:
+async def test_an_unknown_provider_refuses_a_session(tmp_path: Path, project: Path) -> None:
     with FakeServer(["unused"]) as server:
         async with editor(server, tmp_path, model="") as client:
             made = await client.new(project)  # OPENAI_API_KEY is set, so there is a model
