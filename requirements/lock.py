@@ -17,7 +17,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 INTEGRATIONS = {
     name: f"plugins/recursivelm-{name}/pyproject.toml"
-    for name in ("inspect", "pydantic-ai", "verifiers")
+    for name in ("acp", "harbor", "inspect", "pydantic-ai", "verifiers")
 }
 """Their dependencies are theirs alone: `uv run` resolves all groups of a project together."""
 LOCKS: dict[str, list[str]] = {

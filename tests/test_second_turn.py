@@ -113,6 +113,10 @@ ELSEWHERE = {
         "plugins/llm-rlm/tests/test_document.py",
         "test_a_second_turn_has_a_sandbox_of_its_own",
     ),
+    "recursivelm-acp": (
+        "plugins/recursivelm-acp/tests/test_prompts.py",
+        "test_a_second_prompt_has_the_variables_and_the_history",
+    ),
 }
 """Faces that run as other programs, and their tests of a second turn."""
 
@@ -121,6 +125,7 @@ WITHOUT_TURNS = {
     "bench": "every trial is a run of its own",
     "operators": "every operator is a run of its own",
     "plugin-rlm": "every message is a run of its own; the runtime keeps the conversation",
+    "recursivelm-harbor": "every task is a run of its own",
     "recursivelm-inspect": "every sample is a run of its own",
     "recursivelm-pydantic-ai": "every question of an agent is a run of its own",
     "recursivelm-verifiers": "every rollout is a run of its own",

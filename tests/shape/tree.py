@@ -13,6 +13,8 @@ SOURCE = ROOT / "src"
 PLUGINS = {
     "elizaos_plugin_rlm": ROOT / "plugins" / "plugin-rlm",
     "llm_rlm": ROOT / "plugins" / "llm-rlm",
+    "recursivelm_acp": ROOT / "plugins" / "recursivelm-acp",
+    "recursivelm_harbor": ROOT / "plugins" / "recursivelm-harbor",
     "recursivelm_inspect": ROOT / "plugins" / "recursivelm-inspect",
     "recursivelm_pydantic_ai": ROOT / "plugins" / "recursivelm-pydantic-ai",
     "recursivelm_verifiers": ROOT / "plugins" / "recursivelm-verifiers",

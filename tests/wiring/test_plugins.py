@@ -43,6 +43,22 @@ class Count(Task):
 def wave():
     """Wave."""
     click.echo("hi")
+
+
+class Configured(click.Command):
+    takes_settings = True
+
+
+@click.command(cls=Configured)
+@click.option("--max-steps")
+def count_steps(max_steps):
+    click.echo(max_steps)
+
+
+@click.command()
+@click.option("--max-steps")
+def ignore_settings(max_steps):
+    click.echo(max_steps)
 '''
 
 ENTRY_POINTS = """
@@ -58,6 +74,8 @@ count = borrowed_parts:Count
 torn = torn_parts:Task
 [rlm.commands]
 wave = borrowed_parts:wave
+count-steps = borrowed_parts:count_steps
+ignore-settings = borrowed_parts:ignore_settings
 torn = torn_parts:command
 """
 
@@ -113,6 +131,17 @@ def test_a_command_runs_and_a_torn_one_says_why_it_does_not() -> None:
     torn = runner.invoke(commands, ["torn"])
     assert torn.exit_code == 1
     assert "a screw is missing" in torn.output
+
+
+def test_a_command_takes_settings_only_if_it_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RLM_CONFIG_DIR", str(tmp_path))
+    (tmp_path / "config.toml").write_text("[limits]\nmax_steps = 7\n")
+    runner = CliRunner()
+    assert runner.invoke(commands, ["count-steps"]).output == "7\n"
+    assert runner.invoke(commands, ["count-steps", "--max-steps", "3"]).output == "3\n"
+    assert runner.invoke(commands, ["ignore-settings"]).output == "\n"
 
 
 def test_a_torn_plugin_is_one_line_for_doctor() -> None:

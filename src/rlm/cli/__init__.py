@@ -73,13 +73,17 @@ class Commands(click.Group):
         """Find the command, and give its options the defaults that the user has set."""
         name, command, rest = super().resolve_command(ctx, args)
         # Help stays light, and shows itself whatever is wrong with the settings.
-        if name in CONFIGURED and command is not None and not {"-h", "--help"} & set(rest):
+        takes = name in CONFIGURED or getattr(command, "takes_settings", False)
+        if takes and name and command is not None and not {"-h", "--help"} & set(rest):
             ctx.default_map = {name: _configured(command)}
         return name, command, rest
 
 
 CONFIGURED = ("ask", "batch", "chat", "serve")
-"""Commands whose options have the settings of the user and of the project as defaults."""
+"""Commands whose options have the settings of the user and of the project as defaults.
+
+A command of a plugin has them if its attribute `takes_settings` is true.
+"""
 
 OF_ROWS = {"budget_usd": "row_budget_usd", "max_tokens": "row_max_tokens", "timeout": "row_timeout"}
 """Options of `rlm batch` for what other commands limit: a setting limits a run, so here a row."""

@@ -1,0 +1,102 @@
+"""The editor's folder as a context: read once, and what changed since before each prompt."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+from acp import RequestError
+from msgspec import Struct
+
+from rlm import files
+from rlm.context import ContextValue
+from rlm.context.walking import Found, walk
+
+__all__ = ["Changes", "Folder", "State"]
+
+MOST_CHANGES = 20
+"""If more files have changed, the whole folder is read again."""
+
+State = dict[str, tuple[int, int]]
+"""The files of the folder by name: the time of their last change in nanoseconds, and their size."""
+
+
+class Changes(Struct, frozen=True):
+    """The names of files that are new or different, and of those that are gone."""
+
+    changed: tuple[str, ...] = ()
+    deleted: tuple[str, ...] = ()
+
+    @classmethod
+    def between(cls, before: Mapping[str, object], now: Mapping[str, object]) -> "Changes":
+        changed = tuple(name for name, facts in now.items() if before.get(name) != facts)
+        return cls(changed, tuple(name for name in before if name not in now))
+
+
+class Folder:
+    """A folder that is only read. Names follow the rules of `rlm ask -f FOLDER`."""
+
+    def __init__(self, cwd: str) -> None:
+        try:
+            path = Path(cwd)
+            if not path.is_absolute() or not path.is_dir():
+                raise ValueError
+            self.path = path.resolve(strict=True)
+        except (OSError, ValueError, RuntimeError):
+            raise RequestError(
+                -32602, f"cwd must be the absolute path of a folder, not {cwd[:200]!r}"
+            ) from None
+
+    def look(self) -> State:
+        """Return all files that are not ignored; it may take a while."""
+        found: State = {}
+        for each in walk(self.path):
+            if isinstance(each, Found):
+                try:
+                    facts = each.path.stat()
+                except OSError:
+                    continue
+                found[each.name] = facts.st_mtime_ns, facts.st_size
+        return found
+
+    def context(self, changes: Changes | None = None) -> ContextValue:
+        """Return the whole folder, or only what changed if that is little."""
+        if changes is None or len(changes.changed) > MOST_CHANGES:
+            return self.path
+        # A name with a wildcard is one that may turn out to be no text, as in a whole folder.
+        return files(*map(_as_pattern, changes.changed), root=self.path)
+
+    def linked(self, uri: str) -> str | None:
+        """Return the name of a file that a link leads to; None if it leads to no file.
+
+        A link to a file elsewhere is refused, through whatever links of the file system.
+        """
+        try:
+            parts = urlsplit(uri)
+        except ValueError:
+            raise RequestError(-32602, f"{uri[:200]!r} is no address") from None
+        if parts.scheme != "file":
+            return None
+        outside = RequestError(
+            -32602,
+            f"{uri[:200]} is not a file of the session's folder, {self.path}, so it is not read: "
+            "open that folder in the editor, or paste the text",
+        )
+        if parts.netloc not in ("", "localhost"):
+            raise outside
+        try:
+            path = Path(url2pathname(parts.path)).resolve(strict=True)
+        except (OSError, ValueError, RuntimeError):
+            raise outside from None
+        if not path.is_relative_to(self.path) or not path.is_file():
+            raise outside
+        return path.relative_to(self.path).as_posix()
+
+
+def _as_pattern(name: str) -> str:
+    """Return a pattern that matches exactly this name, with a wildcard in its last part."""
+    folder, slash, last = name.rpartition("/")
+    escaped = "".join(f"[{char}]" if char in "*?[" else char for char in folder + slash)
+    plain = "".join(f"[{char}]" if char in "*?[" else char for char in last[1:])
+    first = last[0]
+    return escaped + (f"[{first}]" if first not in "!^" else "?") + plain

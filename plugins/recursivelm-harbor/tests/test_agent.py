@@ -1,0 +1,188 @@
+"""The agent and its tools with an environment of Harbor that runs commands in a folder here."""
+
+import asyncio
+import json
+import shutil
+from pathlib import Path
+from typing import Any, override
+
+import pytest
+from harbor.agents.factory import AgentFactory
+from harbor.environments.base import BaseEnvironment, ExecResult
+from harbor.models.agent.context import AgentContext
+from harbor.models.task.config import EnvironmentConfig
+from harbor.models.trajectories import Trajectory
+from harbor.models.trial.paths import TrialPaths
+from recursivelm_harbor import ContainerTools, RlmAgent
+from tasks import cell
+
+from rlm.errors import ConfigError, ModelError, ToolError
+from rlm.testing.fake_server import FakeServer
+
+
+class FolderEnvironment(BaseEnvironment):
+    """Commands run in a folder; paths in a container are real paths here."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        paths = TrialPaths(trial_dir=folder / "trial")
+        super().__init__(folder, "here", "here", paths, EnvironmentConfig())
+
+    @staticmethod
+    @override
+    def type() -> str:
+        return "folder"
+
+    @override
+    def _validate_definition(self) -> None:
+        pass
+
+    @override
+    async def start(self, force_build: bool) -> None: ...
+
+    @override
+    async def stop(self, delete: bool) -> None: ...
+
+    @override
+    async def exec(
+        self,
+        command: str,
+        cwd: str | None = None,
+        env: dict[str, str] | None = None,
+        timeout_sec: int | None = None,
+        user: str | int | None = None,
+    ) -> ExecResult:
+        pipe: Any = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(
+            *("bash", "-c", command), stdout=pipe, stderr=pipe, cwd=cwd or self.folder
+        )
+        try:
+            async with asyncio.timeout(timeout_sec):
+                out, err = await process.communicate()
+        except BaseException:
+            process.kill()
+            await process.wait()
+            raise
+        code = process.returncode or 0
+        return ExecResult(stdout=out.decode(), stderr=err.decode(), return_code=code)
+
+    @override
+    async def upload_file(self, source_path: Path | str, target_path: str) -> None:
+        shutil.copy(source_path, target_path)
+
+    @override
+    async def upload_dir(self, source_dir: Path | str, target_dir: str) -> None: ...
+
+    @override
+    async def download_file(self, source_path: str, target_path: Path | str) -> None:
+        shutil.copy(source_path, target_path)
+
+    @override
+    async def download_dir(self, source_dir: str, target_dir: Path | str) -> None: ...
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> FolderEnvironment:
+    folder = tmp_path / "container"
+    folder.mkdir()
+    return FolderEnvironment(folder)
+
+
+def agent(server: FakeServer, logs: Path, **options: Any) -> RlmAgent:
+    logs.mkdir(exist_ok=True)
+    variables = {"OPENAI_API_KEY": "fake", "OPENAI_BASE_URL": server.openai_url}
+    return RlmAgent(logs, "openai/gpt-5-mini", extra_env=variables, **options)
+
+
+async def test_tools_run_commands_and_move_files(environment: FolderEnvironment) -> None:
+    tools = ContainerTools(environment)
+    await tools.write_file("a folder/it's $HOME.txt", "line 'one'\n\ud800")
+    assert await tools.read_file("a folder/it's $HOME.txt") == "line 'one'\n?"
+    done = await tools.shell("ls; echo no >&2; exit 3")
+    assert done == {"stdout": "a folder\n", "stderr": "no\n", "exit_code": 3}
+    assert tools.commands == 3, "where the shell starts, the folder of the file, and this one"
+
+
+@pytest.mark.parametrize("path", ["missing.txt", "", "a\0b", "/proc/nothing"])
+async def test_what_can_not_be_read_is_an_error_for_the_model(
+    environment: FolderEnvironment, path: str
+) -> None:
+    with pytest.raises(ToolError):
+        await ContainerTools(environment).read_file(path)
+
+
+async def test_a_command_ends_with_its_time(environment: FolderEnvironment) -> None:
+    tools = ContainerTools(environment)
+    with pytest.raises(ToolError, match="took too long"):
+        await tools.shell("sleep 60", timeout_seconds=1)
+    with pytest.raises(ToolError, match="1 to 3,600"):
+        await tools.shell("true", timeout_seconds=0)
+
+
+async def test_a_large_file_is_a_variable_and_not_a_prompt(
+    tmp_path: Path, environment: FolderEnvironment
+) -> None:
+    (environment.folder / "big.log").write_text("filler\n" * 200_000 + "needle\n")
+    code = "log = read_file('big.log')\nFINAL(str(len(log)) + llm_query('Say ok'))"
+    with FakeServer([cell(code), "ok"]) as server:
+        context = AgentContext()
+        await agent(server, tmp_path / "logs").run("How long is big.log?", environment, context)
+    assert context.metadata is not None
+    assert context.metadata["answer"] == "1400007ok"
+    assert context.metadata["requests"] == server.count == 2
+    assert context.n_input_tokens is not None
+    assert context.n_input_tokens < 5_000
+    assert context.model_usage is not None
+    assert list(context.model_usage) == ["openai/gpt-5-mini"]
+
+
+async def test_what_was_used_is_known_when_the_agent_is_cancelled(
+    tmp_path: Path, environment: FolderEnvironment
+) -> None:
+    replies: list[Any] = [cell("print(shell('echo hi')['stdout'])"), {"behaviour": "never"}]
+    with FakeServer(replies) as server:
+        context = AgentContext()
+        running = asyncio.create_task(
+            agent(server, tmp_path / "logs").run("Wait.", environment, context)
+        )
+        while server.count < 2:
+            await asyncio.sleep(0.01)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+    assert context.n_output_tokens
+    saved = (tmp_path / "logs" / "trajectory.json").read_text()
+    steps = Trajectory.model_validate_json(saved).steps
+    assert [step.source for step in steps] == ["user", "agent"]
+    assert steps[1].observation is not None
+    assert steps[1].observation.results[0].content == "hi\n\n"
+
+
+async def test_options_are_limits(tmp_path: Path, environment: FolderEnvironment) -> None:
+    with FakeServer([cell("print(1)"), "I could not."]) as server:
+        context = AgentContext()
+        await agent(server, tmp_path / "logs", max_steps=1).run("Do it.", environment, context)
+    assert context.metadata is not None
+    assert context.metadata["limit"] == "steps"
+    with pytest.raises(ValueError, match="Unknown option 'max_step'"):
+        agent(server, tmp_path / "logs", max_step=1)
+
+
+async def test_errors_of_a_model_fail_the_trial(
+    tmp_path: Path, environment: FolderEnvironment
+) -> None:
+    failing = FakeServer([{"status": 401, "error": "no such key"}] * 9)
+    with failing as server, pytest.raises(ModelError, match="no such key"):
+        await agent(server, tmp_path / "logs").run("Do it.", environment, AgentContext())
+    with pytest.raises(ConfigError, match="--model provider/model"):
+        await RlmAgent(tmp_path / "logs").run("Do it.", environment, AgentContext())
+
+
+def test_harbor_finds_it_by_its_import_path(tmp_path: Path) -> None:
+    found = AgentFactory.create_agent_from_import_path(
+        "recursivelm_harbor:RlmAgent", logs_dir=tmp_path, model_name="openai/gpt-5-mini"
+    )
+    assert isinstance(found, RlmAgent)
+    told = found.to_agent_info()
+    assert (told.name, told.model_info.name if told.model_info else "") == ("rlm", "gpt-5-mini")
+    assert "max_steps" in json.dumps(RlmAgent.options_schema())
