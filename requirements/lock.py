@@ -50,7 +50,10 @@ LOCKS: dict[str, list[str]] = {
         *("--group", "adapters", "--extra", "gguf", "--extra", "llm"),
         *("--constraints", "requirements/dev.txt"),
     ],
-    **{f"{name}.txt": ["--group", name] for name in ("inspect", "pydantic-ai", "verifiers")},
+    **{
+        f"{name}.txt": ["--group", name] for name in ("dspy", "inspect", "pydantic-ai", "verifiers")
+    },
+    "training.txt": ["--group", "training", "--overrides", "requirements/without-torch.txt"],
     "site.txt": ["--group", "site"],
     "bench-dspy.txt": ["--group", "bench-dspy"],
     "bench-rlms.txt": ["--group", "bench-rlms"],

@@ -113,6 +113,10 @@ ELSEWHERE = {
         "plugins/llm-rlm/tests/test_document.py",
         "test_a_second_turn_has_a_sandbox_of_its_own",
     ),
+    "recursivelm-dspy": (
+        "plugins/recursivelm-dspy/tests/test_interpreter.py",
+        "test_state_stays_between_cells",
+    ),
 }
 """Faces that run as other programs, and their tests of a second turn."""
 

@@ -13,6 +13,7 @@ SOURCE = ROOT / "src"
 PLUGINS = {
     "elizaos_plugin_rlm": ROOT / "plugins" / "plugin-rlm",
     "llm_rlm": ROOT / "plugins" / "llm-rlm",
+    "recursivelm_dspy": ROOT / "plugins" / "recursivelm-dspy",
     "recursivelm_inspect": ROOT / "plugins" / "recursivelm-inspect",
     "recursivelm_pydantic_ai": ROOT / "plugins" / "recursivelm-pydantic-ai",
     "recursivelm_verifiers": ROOT / "plugins" / "recursivelm-verifiers",
