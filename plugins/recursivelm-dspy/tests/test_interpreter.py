@@ -350,3 +350,14 @@ def test_options_are_checked_and_factories_can_be_pickled() -> None:
     with again() as interpreter:
         assert interpreter("6 * 7") == 42
         assert interpreter.execution_timeout == 5
+
+
+@pytest.mark.parametrize("environment", ["agent", "inprocess", "local"])
+def test_other_environments_by_name(environment: str) -> None:
+    made = SandboxInterpreter.factory(environment=environment, tools={"add": lambda a, b=1: a + b})
+    with made() as interpreter:
+        assert interpreter("x = 2\nprint(add(x))") == "3"
+        assert interpreter("t[-1], add(x, b=5)", {"t": "abc" * 100_000}) == ["c", 7]
+        with pytest.raises(CodeExecutionError, match="NameError"):
+            interpreter("unknown")
+        assert interpreter("SUBMIT(x)") == FinalOutput({"output": 2})
