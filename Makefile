@@ -102,7 +102,7 @@ build/venv-site:
 
 heavy_parts := test-heavy test-documents test-sdks test-adapters test-server-clients test-environments test-clouds test-ray test-docker test-browser test-site test-notebook \
 	test-pythons test-fuzz test-clone test-sandbox-docker test-gateway-image test-llm-plugin test-eliza \
-	test-dspy test-inspect test-pydantic-ai test-verifiers test-seeds
+	test-dspy test-inspect test-pydantic-ai test-verifiers test-training test-seeds
 
 .PHONY: test-all
 test-all: $(ready) ## run test and every heavier target, then print a summary with every skip
@@ -239,6 +239,15 @@ test-dspy test-inspect test-pydantic-ai test-verifiers: test-%:
 	@build/venv-$*/bin/python -m pip install $(pip_flags) --no-deps --no-build-isolation -e plugins/recursivelm-$*
 	@cd plugins/recursivelm-$* && ../../build/venv-$*/bin/mypy && ../../build/venv-$*/bin/ty check --python ../../build/venv-$*
 	@cd plugins/recursivelm-$* && ../../build/venv-$*/bin/python -m pytest $(ARGS)
+
+training := build/venv-training
+
+# Without dependencies of dependencies: accelerate wants torch, and nothing is trained here.
+test-training: ## test exported training rows with the real TRL and datasets
+	@sh .ci/venv $(PYTHON) $(training)
+	@$(training)/bin/python -m pip install $(pip_flags) --no-deps --require-hashes -r requirements/training.txt
+	@$(training)/bin/python -m pip install $(pip_flags) --no-deps --no-build-isolation -e .
+	@$(training)/bin/python -m pytest tests/training $(ARGS)
 
 test-browser: $(browser) ## rebuild the viewer's page and test it in Chromium (needs Node; installs Debian's chromium)
 	@sh .ci/browser-tools
