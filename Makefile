@@ -102,7 +102,7 @@ build/venv-site:
 
 heavy_parts := test-heavy test-documents test-sdks test-adapters test-server-clients test-environments test-clouds test-ray test-docker test-browser test-site test-notebook \
 	test-pythons test-fuzz test-clone test-sandbox-docker test-gateway-image test-llm-plugin test-eliza \
-	test-acp test-harbor test-inspect test-pydantic-ai test-verifiers test-seeds
+	test-acp test-dspy test-harbor test-inspect test-pydantic-ai test-verifiers test-training test-seeds
 
 .PHONY: test-all
 test-all: $(ready) ## run test and every heavier target, then print a summary with every skip
@@ -124,7 +124,7 @@ adapters := build/venv-litellm build/venv-local-model build/venv-otel
 sdks := build/venv-sdks
 server_clients := build/venv-server-clients
 llm_plugin := build/venv-llm-plugin
-integrations := build/venv-acp build/venv-harbor build/venv-inspect build/venv-pydantic-ai build/venv-verifiers
+integrations := build/venv-acp build/venv-dspy build/venv-harbor build/venv-inspect build/venv-pydantic-ai build/venv-verifiers
 browser := build/venv-browser
 notebook := build/venv-notebook
 local_model := build/models/qwen2.5-coder-0.5b-instruct-q4_k_m.gguf
@@ -232,12 +232,13 @@ test-llm-plugin: $(llm_plugin) ## test plugins/llm-rlm with the real llm, and fr
 	@cd plugins/llm-rlm && ../../$(llm_plugin)/bin/python -m pytest -n 2 $(ARGS)
 
 test-acp: build/venv-acp ## test plugins/recursivelm-acp with the client of the real SDK, and from wheels
+test-dspy: build/venv-dspy ## test plugins/recursivelm-dspy with the real dspy, and from wheels
 test-inspect: build/venv-inspect ## test plugins/recursivelm-inspect with the real inspect_ai, and from wheels
 test-pydantic-ai: build/venv-pydantic-ai ## test plugins/recursivelm-pydantic-ai with the real Pydantic AI, and from wheels
 test-verifiers: build/venv-verifiers ## test plugins/recursivelm-verifiers with the real verifiers, and from wheels
 
 # Each checks and tests plugins/recursivelm-NAME in build/venv-NAME.
-test-acp test-inspect test-pydantic-ai test-verifiers: test-%:
+test-acp test-dspy test-inspect test-pydantic-ai test-verifiers: test-%:
 	@build/venv-$*/bin/python -m pip install $(pip_flags) --no-deps --no-build-isolation -e plugins/recursivelm-$*
 	@cd plugins/recursivelm-$* && ../../build/venv-$*/bin/mypy && ../../build/venv-$*/bin/ty check --python ../../build/venv-$*
 	@cd plugins/recursivelm-$* && ../../build/venv-$*/bin/python -m pytest $(ARGS)
@@ -248,6 +249,14 @@ test-harbor: build/venv-harbor ## test plugins/recursivelm-harbor with the real 
 	@cd plugins/recursivelm-harbor && ../../build/venv-harbor/bin/mypy && ../../build/venv-harbor/bin/ty check --python ../../build/venv-harbor
 	@cd plugins/recursivelm-harbor && ../../build/venv-harbor/bin/python -m pytest -m "not docker" $(ARGS)
 	@cd plugins/recursivelm-harbor && sh ../../.ci/with-docker ../../build/venv-harbor/bin/python ../../build/venv-harbor/bin/python -m pytest -m docker $(ARGS)
+training := build/venv-training
+
+# Without dependencies of dependencies: accelerate wants torch, and nothing is trained here.
+test-training: ## test exported training rows with the real TRL and datasets
+	@sh .ci/venv $(PYTHON) $(training)
+	@$(training)/bin/python -m pip install $(pip_flags) --no-deps --require-hashes -r requirements/training.txt
+	@$(training)/bin/python -m pip install $(pip_flags) --no-deps --no-build-isolation -e .
+	@$(training)/bin/python -m pytest tests/training $(ARGS)
 
 test-browser: $(browser) ## rebuild the viewer's page and test it in Chromium (needs Node; installs Debian's chromium)
 	@sh .ci/browser-tools

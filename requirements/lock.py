@@ -17,7 +17,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 INTEGRATIONS = {
     name: f"plugins/recursivelm-{name}/pyproject.toml"
-    for name in ("acp", "harbor", "inspect", "pydantic-ai", "verifiers")
+    for name in ("acp", "dspy", "harbor", "inspect", "pydantic-ai", "verifiers")
 }
 """Their dependencies are theirs alone: `uv run` resolves all groups of a project together."""
 LOCKS: dict[str, list[str]] = {
@@ -59,6 +59,7 @@ LOCKS: dict[str, list[str]] = {
         f"{name}.txt": ["--group", "adapters", "--group", f"{pyproject}:test"]
         for name, pyproject in INTEGRATIONS.items()
     },
+    "training.txt": ["--group", "training", "--overrides", "requirements/without-torch.txt"],
     "site.txt": ["--group", "site"],
     "bench-dspy.txt": ["--group", "bench-dspy"],
     "bench-rlms.txt": ["--group", "bench-rlms"],

@@ -117,6 +117,10 @@ ELSEWHERE = {
         "plugins/recursivelm-acp/tests/test_prompts.py",
         "test_a_second_prompt_has_the_variables_and_the_history",
     ),
+    "recursivelm-dspy": (
+        "plugins/recursivelm-dspy/tests/test_interpreter.py",
+        "test_state_stays_between_cells",
+    ),
 }
 """Faces that run as other programs, and their tests of a second turn."""
 

@@ -23,6 +23,7 @@ TIGHTER = {"src/rlm/engine/loop.py": (200, 40)}
 
 BORDERS: dict[str, tuple[str, ...]] = {
     "cell execution": (
+        "recursivelm_dspy.inside:run",
         "rlm.chat.inside:_bound",
         "rlm.chat.inside:_pickled",
         "rlm.chat.inside:import_all",
@@ -32,6 +33,7 @@ BORDERS: dict[str, tuple[str, ...]] = {
         "rlm.worker.runner:describe",
     ),
     "plugin call": (
+        "recursivelm_dspy.tools:_answered",
         "rlm.clients._adapters:_outcome",
         "rlm.environments._cloud_streams:outcome_of",
         "rlm.environments._calls:_answer_frame",

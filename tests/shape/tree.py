@@ -14,6 +14,7 @@ PLUGINS = {
     "elizaos_plugin_rlm": ROOT / "plugins" / "plugin-rlm",
     "llm_rlm": ROOT / "plugins" / "llm-rlm",
     "recursivelm_acp": ROOT / "plugins" / "recursivelm-acp",
+    "recursivelm_dspy": ROOT / "plugins" / "recursivelm-dspy",
     "recursivelm_harbor": ROOT / "plugins" / "recursivelm-harbor",
     "recursivelm_inspect": ROOT / "plugins" / "recursivelm-inspect",
     "recursivelm_pydantic_ai": ROOT / "plugins" / "recursivelm-pydantic-ai",

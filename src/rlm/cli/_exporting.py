@@ -38,9 +38,10 @@ def export_recorded(
         raise ConfigError(f"there is no run yet in {places.root}; `rlm ask` makes one")
     trajectory = open_trajectories(each.path for each in found)
     trajectory.judgments = Judgments(places.root).all()
+    trajectory.scores = _scores(found)
     chosen = _named(found)
     if condition is not None:
-        chosen = _fitting(trajectory, chosen, condition, _scores(found))
+        chosen = _fitting(trajectory, chosen, condition, trajectory.scores)
     only = found[0].run_id if len(found) == 1 and condition is None else None
     pieces = export(trajectory, form, run_id=only, run_ids=None if only else chosen)
     if target is None:

@@ -93,11 +93,12 @@ def show(recorded: str, step: int | None, as_json: bool) -> None:
     _showing.show_recorded(recorded, step=step, as_json=as_json)
 
 
-FORMATS = ("sft", "openai-chat", "markdown", "html", "reference-jsonl")
+FORMATS = ("sft", "trl", "openai-chat", "markdown", "html", "reference-jsonl")
 
 EXPORT_EXAMPLES = """\b
 Formats:
-  sft              one row per step for training: the conversation so far and the reply
+  sft              one row per reply, of steps and calls: what it answers, and its origin
+  trl              the same in the columns that TRL's trainers and datasets read
   openai-chat      one conversation per run, for OpenAI fine-tuning
   markdown, html   a report to read and to share
   reference-jsonl  a log as the reference engine writes it
@@ -122,7 +123,7 @@ answer, comment and id with = != < <= > >= and ~ (contains); and, or, not, ( ).
     type=click.Choice(FORMATS),
     metavar="FORMAT",
     required=True,
-    help="sft, openai-chat, markdown, html or reference-jsonl.",
+    help="sft, trl, openai-chat, markdown, html or reference-jsonl.",
 )
 @click.option(
     "-o",

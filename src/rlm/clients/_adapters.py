@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import contextvars
-import os
 import re
 import threading
 import time
@@ -13,18 +12,17 @@ from importlib import import_module
 from typing import Any, Generic, TypeVar, cast
 
 from rlm._util.distribution import install_command
+from rlm._util.secret_values import SHORTEST_SECRET_CHARS, secrets_of_the_environment
 from rlm.errors import ConfigError, ModelError
 
 __all__ = ["Flow", "Threads", "each_within", "imported", "last_of", "model_error", "public_line"]
 
 SHOWN_CHARS = 300
-SHORTEST_SECRET_CHARS = 8
 RETRYABLE = frozenset({408, 409, 429})
 NEVER_SENT = re.compile(
     r"(Connect|ConnectionRefused|Proxy|PoolTimeout|NameResolution)(Error|Timeout)?$"
 )
 LATE_OR_LOST = re.compile(r"Timeout|TimedOut|Connection|Connect|Network|Disconnected|ReadError")
-SECRET_NAME = re.compile(r".*(API_?KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL)S?$", re.IGNORECASE)
 SECRET_SHAPE = re.compile(
     r"\b(?:sk|pk|rk|gsk|xai|hf|ghp|AIza)[-_A-Za-z0-9]{16,}"
     r"|(?i:\bbearer\s+)[-._~+/=\w]{8,}"
@@ -71,17 +69,13 @@ def public_line(text: str, secrets: Iterable[str] = ()) -> str:
 
     They are removed before the text is cut, so that no half of one is left.
     """
-    hidden = {*secrets, *_secrets_of_the_environment()}
+    hidden = {*secrets, *secrets_of_the_environment()}
     for secret in sorted(hidden, key=len, reverse=True):
         if len(secret) >= SHORTEST_SECRET_CHARS:
             text = text.replace(secret, "[secret]")
     text = SECRET_SHAPE.sub("[secret]", text)
     text = " ".join(_CONTROL.sub(" ", text).split())
     return text if len(text) <= SHOWN_CHARS else text[: SHOWN_CHARS - 1] + "…"
-
-
-def _secrets_of_the_environment() -> list[str]:
-    return [value for name, value in os.environ.items() if SECRET_NAME.fullmatch(name)]
 
 
 def _status(error: BaseException) -> int | None:

@@ -46,6 +46,14 @@ class Trajectory:
         self._parts = [_Part(each, is_alone, hides_settings) for each in sources]
         self.judgments: Mapping[str, Judgment] = {}
         """What people said about root runs, by their ids; exports write it beside the runs."""
+        self.scores: Mapping[str, float] = {}
+        """What a bench gave root runs, by their ids; a person's score takes precedence."""
+
+    def score_of(self, root_id: str) -> float | None:
+        """Return the score of a root run: a person's, else that of a bench."""
+        judgment = self.judgments.get(root_id)
+        given = None if judgment is None else judgment.score
+        return self.scores.get(root_id) if given is None else given
 
     @property
     def paths(self) -> list[Path]:

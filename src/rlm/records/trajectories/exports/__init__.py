@@ -11,7 +11,7 @@ from rlm.errors import ConfigError
 from rlm.records.trajectories.exports._reference import reference_jsonl
 from rlm.records.trajectories.exports._report import html, markdown
 from rlm.records.trajectories.exports._texts import clock_time, in_tree_order
-from rlm.records.trajectories.exports._training import openai_chat, sft
+from rlm.records.trajectories.exports._training import openai_chat, sft, trl
 from rlm.records.trajectories.index import RunOutline
 from rlm.records.trajectories.read import Trajectory
 
@@ -27,7 +27,8 @@ class Format(Struct, frozen=True):
 
 
 FORMATS: dict[str, Format] = {
-    "sft": Format("one row per step: the conversation so far and the reply", ".jsonl", sft),
+    "sft": Format("one row per reply, with what it answers and where it is from", ".jsonl", sft),
+    "trl": Format("one row per reply, in the columns that TRL and datasets read", ".jsonl", trl),
     "openai-chat": Format(
         "one conversation per run, for OpenAI fine-tuning", ".jsonl", openai_chat
     ),

@@ -20,8 +20,8 @@ from rlm.events import (
     RunStarted,
 )
 from rlm.messages import Usage
+from rlm.records.trajectories.exports._replies import Conversation
 from rlm.records.trajectories.exports._texts import json_of, text_of
-from rlm.records.trajectories.exports._training import Conversation
 from rlm.records.trajectories.index import RunOutline
 from rlm.records.trajectories.read import Trajectory
 from rlm.records.trajectories.values import as_count, as_dict

@@ -10,7 +10,7 @@ from rlm.images import display_text
 from rlm.records.trajectories.index import RunOutline
 from rlm.records.trajectories.read import Trajectory
 
-__all__ = ["clock_time", "in_tree_order", "json_of", "judgments_of", "text_of"]
+__all__ = ["clock_time", "in_tree_order", "json_of", "judgments_of", "roots_of", "text_of"]
 
 
 def text_of(content: str | list[dict[str, Any]]) -> str:
@@ -66,10 +66,16 @@ def judgments_of(trajectory: Trajectory, runs: list[RunOutline]) -> dict[str, di
     """Return what people said about each run or its root, as plain values, by the run's id."""
     if not trajectory.judgments:
         return {}
+    return {
+        run_id: msgspec.to_builtins(judgment)
+        for run_id, root in roots_of(runs).items()
+        if (judgment := trajectory.judgments.get(root))
+    }
+
+
+def roots_of(runs: list[RunOutline]) -> dict[str, str]:
+    """Return the root of each run, by their ids; parents come first in `runs`."""
     roots: dict[str, str] = {}
-    found: dict[str, dict[str, Any]] = {}
-    for run in runs:  # parents first
-        root = roots[run.run_id] = roots.get(run.parent_id or "", run.run_id)
-        if judgment := trajectory.judgments.get(root):
-            found[run.run_id] = msgspec.to_builtins(judgment)
-    return found
+    for run in runs:
+        roots[run.run_id] = roots.get(run.parent_id or "", run.run_id)
+    return roots

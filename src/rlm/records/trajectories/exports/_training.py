@@ -1,4 +1,4 @@
-"""Export runs as training data: one row per step, or OpenAI conversations."""
+"""Export runs as training data: one row per reply, or OpenAI conversations."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -8,81 +8,101 @@ import msgspec
 from rlm.events import ModelAsked, ModelReplied
 from rlm.messages import Message, ToolCall
 from rlm.prompts import NATIVE_TOOLS
-from rlm.records.trajectories.exports._texts import json_of, judgments_of, text_of
+from rlm.records.trajectories.exports._replies import (
+    Conversation,
+    Once,
+    Taught,
+    finished,
+    plain_calls,
+    replies,
+)
+from rlm.records.trajectories.exports._secrets import without_secrets
+from rlm.records.trajectories.exports._texts import json_of, judgments_of, roots_of, text_of
 from rlm.records.trajectories.index import RunOutline
 from rlm.records.trajectories.read import Trajectory
 
-__all__ = ["Conversation", "openai_chat", "sft"]
-
-
-class Conversation:
-    """The messages of one run; a log has only what each request added."""
-
-    def __init__(self) -> None:
-        self.messages: list[Message] = []
-        self._sent = 0
-
-    def ask(self, event: ModelAsked) -> list[Message]:
-        """Add a request. Return the previous messages if this one does not continue them.
-
-        That happens after a compaction, and for requests that stand alone.
-        """
-        base = max(0, event.message_count - len(event.new_messages))
-        before = self.messages
-        self.messages = [*before[:base], *event.new_messages]
-        goes_on = before[: self._sent] == self.messages[: self._sent]
-        self._sent = len(self.messages)
-        return [] if goes_on else finished(before)
-
-    def reply(self, event: ModelReplied) -> None:
-        """Add a reply. If the model was then asked anew, the next request leaves it out."""
-        if event.error is None:
-            self.messages.append(
-                Message("assistant", event.text, tool_calls=tuple(event.tool_calls))
-            )
-
-
-def finished(messages: list[Message]) -> list[Message]:
-    """Return the conversation up to its last reply; empty if there was none."""
-    last = max((at for at, each in enumerate(messages) if each.role == "assistant"), default=-1)
-    return messages[: last + 1]
+__all__ = ["openai_chat", "sft", "trl"]
 
 
 def sft(trajectory: Trajectory, runs: list[RunOutline]) -> Iterator[str]:
     """Yield rows of `prompt` and `completion`, lists of messages as trainers take them.
 
-    Child runs have rows of their own, with the judgment of their root. Empty and failed replies
-    have none.
+    Child runs and plain calls have rows of their own, with the judgment of their root.
     """
     judged = judgments_of(trajectory, runs)
+    lines = _Lines()
+    for taught, about in _taught(trajectory, runs):
+        row = {
+            "parent_id": taught.run.parent_id,
+            "step": taught.step,
+            "purpose": taught.purpose,
+            "model": taught.model,
+            "prompt": [_message(each) for each in taught.prompt],
+            "completion": [_message(taught.reply)],
+            "finish_reason": taught.finish_reason,
+            "run_stop_reason": taught.run.stop_reason or taught.run.status,
+            "run_answer_source": taught.run.answer_source,
+        }
+        if taught.reasoning:
+            row["reasoning"] = taught.reasoning
+        yield from lines.of({**judged.get(taught.run.run_id, {}), **row, **about})
+
+
+def trl(trajectory: Trajectory, runs: list[RunOutline]) -> Iterator[str]:
+    """Yield rows that `datasets` reads as one table: the same columns, and texts as contents."""
+    lines = _Lines()
+    for taught, about in _taught(trajectory, runs):
+        completion = _text_message(taught.reply)
+        row: dict[str, Any] = {
+            "prompt": [_text_message(each) for each in taught.prompt],
+            "completion": [completion],
+            **about,
+        }
+        calls = [call.name for each in (*taught.prompt, taught.reply) for call in each.tool_calls]
+        if calls:
+            row["tools"] = [_tool(name) for name in dict.fromkeys(calls)]
+        yield from lines.of(row)
+
+
+class _Lines:
+    """Rows as JSON, without secrets, and each conversation once."""
+
+    def __init__(self) -> None:
+        self._hide = without_secrets()
+        self._once = Once()
+
+    def of(self, row: dict[str, Any]) -> Iterator[str]:
+        try:
+            shown = self._hide(row)
+        except RecursionError:  # Only a forged log is nested that deep.
+            return
+        messages = [shown.get(name) for name in ("prompt", "completion", "messages")]
+        if self._once.is_new(*messages):
+            yield json_of(shown) + "\n"
+
+
+def _taught(
+    trajectory: Trajectory, runs: list[RunOutline]
+) -> Iterator[tuple[Taught, dict[str, Any]]]:
+    """Yield every reply, and what all rows say about it."""
+    roots = roots_of(runs)
     for run in runs:
-        conversation = Conversation()
-        for event in trajectory.run_events(run.run_id):
-            if isinstance(event, ModelAsked):
-                conversation.ask(event)
-            elif isinstance(event, ModelReplied):
-                if event.error is None and (event.text.strip() or event.tool_calls):
-                    row = _row(run, event, conversation.messages)
-                    yield json_of({**row, **judged.get(run.run_id, {})}) + "\n"
-                conversation.reply(event)
+        root_id = roots[run.run_id]
+        for taught in replies(run, trajectory.run_events(run.run_id)):
+            yield (
+                taught,
+                {
+                    "kind": taught.kind,
+                    "run_id": run.run_id,
+                    "root_id": root_id,
+                    "depth": run.depth,
+                    "score": trajectory.score_of(root_id),
+                },
+            )
 
 
-def _row(run: RunOutline, event: ModelReplied, prompt: list[Message]) -> dict[str, Any]:
-    reply = Message("assistant", event.text, tool_calls=tuple(event.tool_calls))
-    row = {
-        "run_id": run.run_id,
-        "parent_id": run.parent_id,
-        "depth": run.depth,
-        "step": event.step,
-        "purpose": event.purpose,
-        "model": event.model,
-        "prompt": [_message(each) for each in prompt],
-        "completion": [_message(reply)],
-        "finish_reason": event.finish_reason,
-        "run_stop_reason": run.stop_reason or run.status,
-        "run_answer_source": run.answer_source,
-    }
-    return {**row, "reasoning": event.reasoning} if event.reasoning else row
+def _text_message(message: Message) -> dict[str, Any]:
+    return {**_message(message), "content": text_of(message.content)}
 
 
 def _message(message: Message) -> dict[str, Any]:
@@ -100,25 +120,28 @@ def _call(call: ToolCall) -> dict[str, Any]:
 
 
 def openai_chat(trajectory: Trajectory, runs: list[RunOutline]) -> Iterator[str]:
-    """Yield one conversation per run, child runs included; a compacted run has several."""
+    """Yield one conversation per run and per plain call; a compacted run has several."""
+    lines = _Lines()
     for run in runs:
         conversation = Conversation()
         for event in trajectory.run_events(run.run_id):
             if isinstance(event, ModelAsked):
-                yield from _line(conversation.ask(event))
+                yield from _chat(lines, conversation.ask(event))
             elif isinstance(event, ModelReplied):
                 conversation.reply(event)
-        yield from _line(finished(conversation.messages))
+        yield from _chat(lines, finished(conversation.messages))
+        for call in plain_calls(run, trajectory.run_events(run.run_id)):
+            yield from _chat(lines, [*call.prompt, call.reply])
 
 
-def _line(messages: list[Message]) -> Iterator[str]:
-    lines = list(_Telling(messages))
-    if any(each["role"] == "assistant" and each.get("weight") != 0 for each in lines):
-        row: dict[str, Any] = {"messages": lines}
-        names = {c["function"]["name"]: None for m in lines for c in m.get("tool_calls", ())}
+def _chat(lines: _Lines, messages: list[Message]) -> Iterator[str]:
+    told = list(_Telling(messages))
+    if any(each["role"] == "assistant" and each.get("weight") != 0 for each in told):
+        row: dict[str, Any] = {"messages": told}
+        names = {c["function"]["name"]: None for m in told for c in m.get("tool_calls", ())}
         if names:
             row["tools"] = [_tool(name) for name in names]
-        yield json_of(row) + "\n"
+        yield from lines.of(row)
 
 
 class _Telling:
