@@ -1,6 +1,6 @@
 /** Keys of the whole page. The innermost part that knows a key has it. */
 
-import { useEffect, useRef } from 'preact/hooks'
+import { useLayoutEffect, useRef } from 'preact/hooks'
 
 export type Handlers = Readonly<Record<string, () => void>>
 
@@ -51,7 +51,8 @@ export function listenToKeys(): void {
 export function useKeys(handlers: Handlers): void {
   const layer = useRef(handlers)
   layer.current = handlers
-  useEffect(() => {
+  // Not `useEffect`, which waits for the next frame: what is visible has its keys.
+  useLayoutEffect(() => {
     layers.push(layer)
     return () => {
       layers.splice(layers.indexOf(layer), 1)
