@@ -10,7 +10,7 @@ import pytest
 
 from rlm.data import DataRefused, DataSource, QueryLimits, table, tables
 from rlm.data.given import GivenTables, given_data
-from rlm.data.tables import open_tables
+from rlm.data.table_source import open_tables
 from rlm.errors import ConfigError
 from tests.data.attacking import ALL, attack
 

@@ -166,3 +166,17 @@ def test_a_chat_keeps_its_tables(tmp_path: Path, shop: Path) -> None:
         chat.save(tmp_path / "saved.rlm")
     with RLM(ScriptedClient([count]), journal=None).chat(load=tmp_path / "saved.rlm") as loaded:
         assert loaded.ask("Once more?").answer == "25000"
+
+
+def test_the_names_of_the_package_stay_functions(shop: Path) -> None:
+    source = store_context(rlm.table(shop)).source
+    assert source is not None
+    source.close()
+    assert [each.__name__ for each in (rlm.table, rlm.tables, rlm.database)] == [
+        "table",
+        "tables",
+        "database",
+    ]
+    from rlm import data
+
+    assert callable(data.tables)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rlm.data import DataRefused, DataSource, QueryLimits, table, tables
-from rlm.data.tables import open_tables
+from rlm.data.table_source import open_tables
 from rlm.errors import ConfigError
 from tests.data.attacking import ALL, attack
 

@@ -8,7 +8,7 @@ from typing import Any
 from rlm._util.text import counted
 from rlm.data.source import QueryLimits
 
-__all__ = ["described_tables", "sample_text"]
+__all__ = ["SAMPLE_CHARS", "described_tables", "sample_text"]
 
 MAX_COLUMNS = 40
 MAX_TABLES = 40
@@ -16,6 +16,8 @@ MAX_NAME_CHARS = 80
 MAX_TYPE_CHARS = 60
 MAX_VALUE_CHARS = 30
 MAX_SAMPLE_CHARS = 200
+SAMPLE_CHARS = 20_000
+"""How much text of rows is kept for runs that show some."""
 _RANGED = ("INT", "DOUBLE", "FLOAT", "REAL", "DECIMAL", "NUMERIC", "DATE", "TIME", "HUGEINT")
 
 

@@ -68,5 +68,6 @@ def _library(name: str, frame: Any) -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         raise ConfigError(
-            f"to pass a {type(frame).__name__} as a table, {install_command('tables')}"
+            f"to pass a {type(frame).__name__} as a table, {install_command('tables')}; or pass "
+            "its text or its rows, see docs/guides/contexts.md"
         ) from error

@@ -15,7 +15,7 @@ _POSTGRES = ("postgres", "postgresql")
 
 def open_data(given: GivenTables | Database) -> DataSource:
     """Open and describe tables or a database; ConfigError if that fails."""
-    from rlm.data.tables import open_tables  # imported here because few contexts are tables
+    from rlm.data.table_source import open_tables  # imported here because few contexts are tables
 
     if isinstance(given, GivenTables):
         return open_tables(given)

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 from rlm._util.distribution import install_command
 from rlm._util.limited import calling_on_stop, check_wanted, in_thread
-from rlm.data.describing import described_tables, sample_text
+from rlm.data.describing import SAMPLE_CHARS, described_tables, sample_text
 from rlm.data.given import Database
 from rlm.data.requests import quoted, read_request
 from rlm.data.results import error_answer, error_in
@@ -62,6 +62,7 @@ class PostgresSource:
                 self._describe()
         except self._psycopg.Error as error:
             raise ConfigError(f"the database can't be read: {self._words(error)}") from None
+        self._sample = self._first_rows()
         shape = [[each[n] for n in ("name", "columns", "types")] for each in self._tables]
         digest = hashlib.sha256(json.dumps([self._place, shape]).encode())
         self.id = digest.hexdigest()
@@ -91,14 +92,8 @@ class PostgresSource:
         return {"source": "database", "url": self._given.url, "schemas": list(self._given.schemas)}
 
     def preview(self, chars: int) -> str:
-        """Return the first rows of some tables."""
-        parts = []
-        for table in self._tables[:PREVIEW_TABLES]:
-            answer = self._query(f"select * from {table['reference']} limit {PREVIEW_ROWS}", [])
-            if error_in(answer) is None:
-                found = json.loads(answer)
-                parts.append(sample_text(table["name"], found["columns"], found["rows"], chars))
-        return "\n".join(parts)[:chars]
+        """Return the first rows of some tables, as they were when the database was opened."""
+        return self._sample[:chars]
 
     async def answer(self, method: str, arguments: dict[str, Any]) -> str:
         """Answer `sql` and `rows` of a cell."""
@@ -167,6 +162,16 @@ class PostgresSource:
                 f"there are no tables to read in {', '.join(schemas)}; pass schemas=[…], or grant "
                 "SELECT to the role"
             )
+
+    def _first_rows(self) -> str:
+        parts = []
+        for table in self._tables[:PREVIEW_TABLES]:
+            answer = self._query(f"select * from {table['reference']} limit {PREVIEW_ROWS}", [])
+            if error_in(answer) is None:
+                found = json.loads(answer)
+                rows = found["rows"]
+                parts.append(sample_text(table["name"], found["columns"], rows, SAMPLE_CHARS))
+        return "\n".join(parts)[:SAMPLE_CHARS]
 
     # -- queries -------------------------------------------------------------------------------
 

@@ -38,6 +38,8 @@ class RunData:
         It counts as a call and is recorded like that of a tool.
         """
         method, given = arguments["method"], arguments["arguments"]
+        if not (method.isidentifier() and method.isascii()):  # It becomes part of an event's name.
+            raise _refusal("malformed request for data")
         source = self.context(arguments["source"]).source
         assert source is not None
         scope = self._scope

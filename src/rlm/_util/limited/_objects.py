@@ -32,6 +32,8 @@ class LimitedObject:
     def __init__(
         self, jobs: Jobs, function: str, *arguments: Any, limits: JobLimits | None = None
     ) -> None:
+        self._worker: Worker | None = None
+        self._timer: threading.Timer | None = None
         self._name = f"{jobs.module}.{function}"
         self._jobs = jobs
         self._limits = limits or jobs.limits
@@ -39,9 +41,7 @@ class LimitedObject:
         self._opening = framed(header) + framed(arguments)
         self._turns = JobSlots(1)
         self._lock = threading.Lock()
-        self._worker: Worker | None = None
         self._is_busy = False
-        self._timer: threading.Timer | None = None
 
     def __del__(self) -> None:
         if self._timer is not None:

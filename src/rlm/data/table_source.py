@@ -8,7 +8,7 @@ from typing import Any
 
 from rlm._util.distribution import install_command
 from rlm._util.limited import JobLimits, Jobs, JobStopped, LimitedObject
-from rlm.data.describing import described_tables, sample_text
+from rlm.data.describing import SAMPLE_CHARS, described_tables, sample_text
 from rlm.data.files import TableFile, check_unchanged, table_file
 from rlm.data.frames import TemporaryTable, is_frame
 from rlm.data.given import GivenTables
@@ -67,6 +67,7 @@ class TableSource:
             raise ConfigError(f"{self._named} has no tables")
         for number, table in enumerate(self._tables):
             self._measure(table, with_statistics=number < MAX_STATED_TABLES)
+        self._sample = self._first_rows()
         self.id = self._digest()
         note = f"; for more, {install_command('tables')}" if self._is_makeshift else ""
         self.engine = found["engine"]
@@ -89,20 +90,8 @@ class TableSource:
         return {"source": "tables", "files": {name: f.path for name, f in self._files.items()}}
 
     def preview(self, chars: int) -> str:
-        """Return the first rows of each table, as many tables as fit."""
-        parts: list[str] = []
-        for table in self._tables:
-            sql = f"select * from {table['reference']} limit {PREVIEW_ROWS}"
-            try:
-                limits = self._limits
-                found = json.loads(self._process.call("query", sql, [], limits.rows, limits.bytes))
-            except JobStopped:
-                continue
-            if "error" not in found:
-                parts.append(sample_text(table["name"], found["columns"], found["rows"], chars))
-            if sum(map(len, parts)) >= chars:
-                break
-        return "\n".join(parts)[:chars]
+        """Return the first rows of each table, as many tables as fit; they were read before."""
+        return self._sample[:chars]
 
     async def answer(self, method: str, arguments: dict[str, Any]) -> str:
         """Answer `sql` and `rows` of a cell."""
@@ -179,6 +168,20 @@ class TableSource:
                 )
         except JobStopped:
             return  # It is too large for that; queries may be about less.
+
+    def _first_rows(self) -> str:
+        parts: list[str] = []
+        limits = self._limits
+        for table in self._tables[:MAX_STATED_TABLES]:
+            sql = f"select * from {table['reference']} limit {PREVIEW_ROWS}"
+            try:
+                found = json.loads(self._process.call("query", sql, [], limits.rows, limits.bytes))
+            except JobStopped:
+                continue
+            if "error" not in found:
+                rows = found["rows"]
+                parts.append(sample_text(table["name"], found["columns"], rows, SAMPLE_CHARS))
+        return "\n".join(parts)[:SAMPLE_CHARS]
 
     def _why(self, stopped: JobStopped) -> str:
         limits = self._limits
