@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from rlm import RLM, ScriptedClient
 from rlm.data import DataRefused, DataSource, QueryLimits, table, tables
 from rlm.data.given import GivenTables, given_data
 from rlm.data.table_source import open_tables
@@ -156,6 +157,15 @@ async def test_a_dict_of_frames_and_files(orders: Path) -> None:
     source.close()
     with pytest.raises(ConfigError, match="'note' is no table"):
         given_data({"people": plain, "note": "x"})
+
+
+def test_a_run_about_frames() -> None:
+    code = (
+        "print(list(context))\nFINAL(ctx.sql('select max(l.id + r.id) as n from a l, b r')[0]['n'])"
+    )
+    given = dict(zip(("a", "b"), frames(), strict=False))
+    with RLM(ScriptedClient([f"```repl\n{code}\n```"]), journal=None) as engine:
+        assert engine.ask("What is the sum?", given).answer == "4"
 
 
 def test_the_copy_of_a_frame_is_removed() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import rlm
-from rlm import RLM, ConfigError, Limits, ScriptedClient
+from rlm import RLM, ConfigError, Limits, ModelError, ScriptedClient
 from rlm.context import store_context
 from rlm.events import CellOutput, RunStarted, ToolCalled
 from rlm.messages import Request
@@ -119,20 +119,24 @@ def test_queries_count_as_calls(tmp_path: Path, shop: Path) -> None:
 
 
 def test_a_resumed_run_opens_its_tables_and_asks_nothing_twice(tmp_path: Path, shop: Path) -> None:
-    code = "n = ctx.sql('select count(*) as n from orders')[0]['n']"
-    first, _ = run(tmp_path, shop, code, limits=Limits(max_steps=1))
-    client = ScriptedClient([cell(code), cell("FINAL(n)")])
-    engine = RLM(client, journal=tmp_path / "runs", limits=Limits(max_steps=5))
+    code = cell("n = ctx.sql('select count(*) as n from orders')[0]['n']")
+    first = RLM(ScriptedClient([code, RuntimeError("gone")]), journal=tmp_path / "runs")
+    with pytest.raises(ModelError):
+        first.ask("How many?", shop, run_id="one")
+    engine = RLM(ScriptedClient([cell("FINAL(n)")]), journal=tmp_path / "runs")
     archive = engine.runner.resources.archive
     assert archive is not None
-    stored = archive.context_of(archive.facts(archive.places.find(first.run_id)))
-    assert stored.source is not None
+    facts = archive.facts(archive.places.find("one"))
+    stored = archive.context_of(facts)
     assert stored.sha256 == store_context(shop).sha256
+    result = engine.ask("How many?", stored, run_id="one")  # type: ignore[arg-type]
+    assert result.answer == "25000"
+    assert [each.stored for each in queries(result)] == [True]
     with sqlite3.connect(shop) as connection:
         connection.execute("delete from orders where id > 9")
     connection.close()
     with pytest.raises(ConfigError, match="changed since"):
-        archive.context_of(archive.facts(archive.places.find(first.run_id)))
+        archive.context_of(facts)
 
 
 @pytest.mark.parametrize("strategy", ["direct", "mapreduce"])
