@@ -26,6 +26,10 @@ LOCKS: dict[str, list[str]] = {
     "documents.txt": [
         *("--group", "dev", "--extra", "documents", "--constraints", "requirements/dev.txt"),
     ],
+    "data.txt": [
+        *("--group", "data", "--extra", "tables", "--extra", "postgres"),
+        *("--constraints", "requirements/dev.txt"),
+    ],
     "otel.txt": [
         *("--group", "otel", "--extra", "otel", "--constraints", "requirements/dev.txt"),
     ],

@@ -22,7 +22,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("records", "testing"),
     ("engine",),
     ("calls", "clients", "context", "environments", "tools", "typed"),
-    ("logger", "models", "portal", "prompts", "web"),
+    ("data", "logger", "models", "portal", "prompts", "web"),
     ("protocols",),
     ("config", "results"),
     ("cards",),

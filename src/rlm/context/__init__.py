@@ -8,6 +8,7 @@ from rlm.context.citable import citable_texts
 from rlm.context.describe import describe
 from rlm.context.fileset import FileSet, files
 from rlm.context.skipping import Skipped
+from rlm.context.sources import restore_source, store_source
 from rlm.context.store import (
     ContextValue,
     EncodedJson,
@@ -26,7 +27,9 @@ __all__ = [
     "citable_texts",
     "describe",
     "files",
+    "restore_source",
     "store_context",
     "store_encoded",
+    "store_source",
     "warn_of_path",
 ]
