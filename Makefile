@@ -100,7 +100,7 @@ build/venv-site:
 
 # -- heavier tests; each target can run alone -----------------------------------------------------
 
-heavy_parts := test-heavy test-documents test-sdks test-adapters test-server-clients test-environments test-clouds test-ray test-docker test-browser test-site test-notebook \
+heavy_parts := test-heavy test-documents test-corpus test-sdks test-adapters test-server-clients test-environments test-clouds test-ray test-docker test-browser test-site test-notebook \
 	test-pythons test-fuzz test-clone test-sandbox-docker test-gateway-image test-llm-plugin test-eliza \
 	test-inspect test-pydantic-ai test-verifiers test-seeds
 
@@ -120,6 +120,9 @@ test-documents: ## test PDF, Office, EPUB and Outlook files with the real librar
 	@$(documents)/bin/python -m pip install $(pip_flags) --no-deps --no-build-isolation -e .
 	@$(documents)/bin/python -m pytest tests/context/documents $(ARGS)
 
+test-corpus: build/venv-corpus ## test corpora larger than memory with the real tantivy: updates, kills, damage, patterns
+	@build/venv-corpus/bin/python -m pytest tests/data/corpus $(ARGS)
+
 adapters := build/venv-litellm build/venv-local-model build/venv-otel
 sdks := build/venv-sdks
 server_clients := build/venv-server-clients
@@ -127,6 +130,7 @@ llm_plugin := build/venv-llm-plugin
 integrations := build/venv-inspect build/venv-pydantic-ai build/venv-verifiers
 browser := build/venv-browser
 notebook := build/venv-notebook
+corpus := build/venv-corpus
 local_model := build/models/qwen2.5-coder-0.5b-instruct-q4_k_m.gguf
 
 # WebAssembly needs a newer Python than the rest.
@@ -136,8 +140,8 @@ clouds := build/venv-daytona build/venv-e2b build/venv-modal build/venv-prime
 ray := build/venv-ray
 $(environments): PYTHON := $(environments_python)
 
-.PHONY: test-local-model $(adapters) $(sdks) $(server_clients) $(llm_plugin) $(integrations) $(browser) $(notebook) $(environments) $(clouds) $(ray)
-$(adapters) $(sdks) $(server_clients) $(llm_plugin) $(integrations) $(browser) $(notebook) $(environments) $(clouds) $(ray): build/venv-%:
+.PHONY: test-local-model $(adapters) $(sdks) $(server_clients) $(llm_plugin) $(integrations) $(browser) $(notebook) $(corpus) $(environments) $(clouds) $(ray)
+$(adapters) $(sdks) $(server_clients) $(llm_plugin) $(integrations) $(browser) $(notebook) $(corpus) $(environments) $(clouds) $(ray): build/venv-%:
 	@sh .ci/venv $(PYTHON) $@
 	@$@/bin/python -m pip install $(pip_flags) --require-hashes -r requirements/$*.txt
 	@$@/bin/python -m pip install $(pip_flags) --no-deps --no-build-isolation -e .

@@ -22,13 +22,13 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("records", "testing"),
     ("engine",),
     ("calls", "clients", "context", "environments", "tools", "typed"),
-    ("logger", "models", "portal", "prompts", "web"),
+    ("data", "logger", "models", "portal", "prompts", "web"),
     ("protocols",),
     ("config", "results"),
     ("cards",),
     ("events", "limits"),
     ("citations", "messages"),
-    ("images",),
+    ("filesystem", "images"),
     ("errors", "_util"),
 )
 """Top first. A unit is a module or a package directly below `rlm`.

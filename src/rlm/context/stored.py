@@ -12,7 +12,6 @@ from functools import cached_property
 from itertools import chain
 from typing import Literal
 
-from rlm.context.opening import tail_of
 from rlm.context.parts import (
     Documents,
     EncodedTexts,
@@ -26,8 +25,9 @@ from rlm.context.parts import (
 )
 from rlm.context.pictures import manifest, stand_in
 from rlm.context.scanning import HASHED_AT_ONCE_BYTES
-from rlm.context.skipping import Skipped, left_out
 from rlm.errors import ConfigError
+from rlm.filesystem.opening import tail_of
+from rlm.filesystem.skipping import Skipped, left_out
 from rlm.images import Picture
 
 __all__ = ["StoredContext", "ascii_in_place"]

@@ -1,0 +1,3 @@
+"""Data that stays on the host."""
+
+__all__: list[str] = []
