@@ -100,7 +100,7 @@ build/venv-site:
 
 # -- heavier tests; each target can run alone -----------------------------------------------------
 
-heavy_parts := test-heavy test-documents test-corpus test-sdks test-adapters test-server-clients test-environments test-clouds test-ray test-docker test-browser test-site test-notebook \
+heavy_parts := test-heavy test-documents test-data test-corpus test-sdks test-adapters test-server-clients test-environments test-clouds test-ray test-docker test-browser test-site test-notebook \
 	test-pythons test-fuzz test-clone test-sandbox-docker test-gateway-image test-llm-plugin test-eliza \
 	test-inspect test-pydantic-ai test-verifiers test-seeds
 
@@ -119,6 +119,14 @@ test-documents: ## test PDF, Office, EPUB and Outlook files with the real librar
 	@$(documents)/bin/python -m pip install $(pip_flags) --require-hashes -r requirements/documents.txt
 	@$(documents)/bin/python -m pip install $(pip_flags) --no-deps --no-build-isolation -e .
 	@$(documents)/bin/python -m pytest tests/context/documents $(ARGS)
+
+data := build/venv-data
+
+test-data: ## test tables and databases with the real DuckDB, PyArrow, pandas, polars and PostgreSQL
+	@sh .ci/venv $(PYTHON) $(data)
+	@$(data)/bin/python -m pip install $(pip_flags) --require-hashes -r requirements/data.txt
+	@$(data)/bin/python -m pip install $(pip_flags) --no-deps --no-build-isolation -e .
+	@$(data)/bin/python -m pytest tests/data $(ARGS)
 
 test-corpus: build/venv-corpus ## test corpora larger than memory with the real tantivy: updates, kills, damage, patterns
 	@build/venv-corpus/bin/python -m pytest tests/data/corpus $(ARGS)

@@ -29,6 +29,10 @@ LOCKS: dict[str, list[str]] = {
     "corpus.txt": [
         *("--group", "adapters", "--extra", "corpus", "--constraints", "requirements/dev.txt"),
     ],
+    "data.txt": [
+        *("--group", "data", "--extra", "tables", "--extra", "postgres"),
+        *("--constraints", "requirements/dev.txt"),
+    ],
     "otel.txt": [
         *("--group", "otel", "--extra", "otel", "--constraints", "requirements/dev.txt"),
     ],

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from rlm.compat.types import Completion as Completion
     from rlm.config import Guards as Guards
     from rlm.context import files as files
+    from rlm.data import database as database
+    from rlm.data import table as table
+    from rlm.data import tables as tables
     from rlm.errors import BudgetExceededError as BudgetExceededError
     from rlm.errors import CallRefused as CallRefused
     from rlm.errors import CancellationError as CancellationError
@@ -70,7 +73,10 @@ _HOMES = {
     "acompletion": "rlm.api",
     "completion": "rlm.api",
     "create_enforced_agent": "rlm.agent",
+    "database": "rlm.data",
     "files": "rlm.context",
+    "table": "rlm.data",
+    "tables": "rlm.data",
 }
 
 __all__ = [  # noqa: RUF022 - plain order, pinned by a test
@@ -103,7 +109,10 @@ __all__ = [  # noqa: RUF022 - plain order, pinned by a test
     "acompletion",
     "completion",
     "create_enforced_agent",
+    "database",
     "files",
+    "table",
+    "tables",
 ]
 
 

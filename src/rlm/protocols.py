@@ -95,8 +95,11 @@ class ContextSource(Protocol):
     """A stored context: bytes that every session of a run tree can be given."""
 
     @property
-    def kind(self) -> Literal["text", "json", "tagged_json", "bytes"]:
-        """How to read the bytes; only values of tools are `tagged_json`, see `worker.tagged`."""
+    def kind(self) -> Literal["text", "json", "tagged_json", "bytes", "source"]:
+        """How to read the bytes; only values of tools are `tagged_json`, see `worker.tagged`.
+
+        Those of a `source` are the manifest of data that stays on the host.
+        """
 
     @property
     def size_bytes(self) -> int: ...

@@ -137,7 +137,8 @@ class HostileWorker(Worker):
 
     def _call(self, request: wire.Frame) -> bytes:
         """A call of some kind, with one or more fields that are not as they should be."""
-        kind = self.random.choice((b"llm", b"rlm", b"tool", b"stream", b"note", b"cite", b"budget"))
+        kinds = (b"llm", b"rlm", b"tool", b"data", b"stream", b"note", b"cite", b"budget")
+        kind = self.random.choice(kinds)
         parts = self._valid_call(kind)
         if self.random.random() < self._malice:
             parts = self._mutated(wire.CALL, parts)
@@ -166,6 +167,10 @@ class HostileWorker(Worker):
             is_odd = self.random.random() < self._malice
             value = self._json() if is_odd else json.dumps(self._value(4)).encode()
             return [kind, b'{"name": "lookup", "arguments": {"a": %s}}' % value]
+        if kind == b"data":
+            asked = {"query": self._text().decode("utf-8", "replace"), "parameters": [None, 1]}
+            method = self.random.choice(("sql", "rows", "close", "_process"))
+            return [kind, wire.to_json({"source": "x", "method": method, "arguments": asked})]
         return [kind, b"{}", *([b"key", self._json()] if kind in (b"stream", b"note") else [])]
 
     def _flood(self, request: wire.Frame) -> bytes:

@@ -65,7 +65,7 @@ def test_the_fast_reader_accepts_nothing_that_the_strict_one_refuses(value: Any)
 
 @given(st.lists(st.binary(max_size=40), max_size=9))
 def test_garbage_is_a_violation_or_a_call(parts: list[bytes]) -> None:
-    for kind in (b"llm", b"rlm", b"tool", b"cite", b"budget"):
+    for kind in (b"llm", b"rlm", b"tool", b"data", b"cite", b"budget"):
         with contextlib.suppress(ProtocolViolation):
             assert call(kind, *parts).kind == kind.decode()
     with contextlib.suppress(ProtocolViolation):

@@ -53,7 +53,7 @@ async def test_seeds_reach_every_kind_of_call_and_of_failure() -> None:
                     kinds.add(_calls.read_call(frame).kind)
         except (wire.WireError, ProtocolViolation, CallRefused):
             refused += 1
-    assert kinds == {"llm", "rlm", "tool", "stream", "note", "cite", "budget"}
+    assert kinds == {"llm", "rlm", "tool", "data", "stream", "note", "cite", "budget"}
     assert 5 < refused < 50
 
 

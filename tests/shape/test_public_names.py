@@ -42,7 +42,10 @@ RLM_NAMES = [
     "acompletion",
     "completion",
     "create_enforced_agent",
+    "database",
     "files",
+    "table",
+    "tables",
 ]
 """The names of the package itself. Adding one is a promise; removing one breaks programs."""
 

@@ -30,7 +30,7 @@ from rlm.chat.saved import (
     about_from,
     about_to_bytes,
 )
-from rlm.context import StoredContext
+from rlm.context import StoredContext, restore_source
 from rlm.errors import ConfigError
 from rlm.images import MAX_IMAGE_BYTES, Picture, picture_of
 
@@ -231,6 +231,8 @@ class SavedFile:
         return b"".join(self.blocks(name))
 
     def _context(self, number: int, facts: SavedContext) -> StoredContext:
+        if facts.kind == "source":
+            return restore_source(facts.source, facts.sha256, facts.description)
         part = _Member(self, f"contexts/{number}", facts.size_bytes, facts.sha256)
         return StoredContext(
             facts.kind,
@@ -319,6 +321,7 @@ def _facts(name: str, stored: StoredContext) -> SavedContext:
         description=stored.description,
         documents=stored.documents,
         pictures=tuple(stored.pictures),
+        source=None if stored.source is None else stored.source.spec,
     )
 
 

@@ -72,15 +72,19 @@ class SavedTurn(Struct, frozen=True, kw_only=True):
 
 
 class SavedContext(Struct, frozen=True, kw_only=True):
-    """A context and its description; pictures are named in the order of their numbers."""
+    """A context and its description; pictures are named in the order of their numbers.
+
+    `source` says how data that stays on the host is opened again.
+    """
 
     name: str
-    kind: Literal["text", "json", "bytes"]
+    kind: Literal["text", "json", "bytes", "source"]
     size_bytes: int
     sha256: str
     description: str
     documents: tuple[str, ...] = ()
     pictures: tuple[str, ...] = ()
+    source: dict[str, Any] | None = None
 
 
 class SavedVariables(Struct, frozen=True, kw_only=True):

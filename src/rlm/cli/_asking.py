@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from rlm import models, prompts
 from rlm.api import RLM
 from rlm.cli import dotenv
-from rlm.cli._context import context_of, is_piped
+from rlm.cli._context import context_of, data_of, is_piped
 from rlm.cli._errors import say, unknown_price
 from rlm.cli._models import Choice, choose, find_servers, windows_of
 from rlm.cli._progress import Manner, RunDisplay
@@ -57,6 +57,9 @@ class Options(Struct, frozen=True, kw_only=True):
     cite: bool = False
     raw: bool = False
     samples: int = 1
+    tables: tuple[str, ...] = ()
+    db: str | None = None
+    db_schemas: tuple[str, ...] = ()
 
     @property
     def manner(self) -> Manner:
@@ -142,7 +145,8 @@ def _run(
     """Run once. Mistakes in options are reported before standard input is read."""
     engine = make_rlm(options, made_of, [*display.recorders, *beside])
     with engine:
-        context = context_of(options.files)
+        data = data_of(options.tables, options.db, options.db_schemas)
+        context = context_of(options.files) if data is None else data
         if context is None and not options.quiet:
             say(_without_context())
         try:

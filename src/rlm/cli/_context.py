@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 import click
 
 from rlm.context import ContextValue, files, store_context
+from rlm.data import Database, GivenTables, database, tables
 
 STDIN = "-"
 
@@ -35,6 +36,15 @@ def context_of(sources: Sequence[str]) -> ContextValue:
         return next(iter(streams.values()))
     named = {"stdin" if source == STDIN else source: text for source, text in streams.items()}
     return {**named, **_read(_files(paths))} if named else _files(paths)
+
+
+def data_of(
+    table_files: Sequence[str], url: str | None, schemas: Sequence[str]
+) -> GivenTables | Database | None:
+    """Return the tables or the database of `--table` and `--db`; None without any."""
+    if url is not None:
+        return database(url, tuple(schemas) or ("public",))
+    return tables(*table_files) if table_files else None
 
 
 def is_piped() -> bool:

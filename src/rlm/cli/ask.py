@@ -51,6 +51,27 @@ Exit codes: 0 an answer, 1 an error, 2 wrong usage, 3 a limit, 4 only passages
     type=SOURCE,
     help="A file, a folder, a glob pattern, or - for standard input; may be repeated.",
 )
+@click.option(
+    "--table",
+    "tables",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="A table for SQL: Parquet, CSV, TSV, SQLite or DuckDB; may be repeated.",
+)
+@click.option(
+    "--db",
+    metavar="URL",
+    help="A database to query, read-only: postgresql://…, sqlite:///path, or '$NAME' of a variable "
+    "that holds the URL.",
+)
+@click.option(
+    "--db-schema",
+    "db_schemas",
+    multiple=True,
+    metavar="NAME",
+    help="A schema of PostgreSQL that can be read; may be repeated. Default: public.",
+)
 @model_option
 @sub_model_option
 @environment_option
@@ -120,6 +141,7 @@ def ask(ctx: click.Context, /, query: str, others: tuple[str, ...], **given: Any
     if not query.strip():
         raise click.UsageError("QUERY is empty", ctx)
     exclusive(ctx, quiet=given["quiet"], verbose=given["verbose"])
+    exclusive(ctx, file=bool(given["files"]), table=bool(given["tables"]), db=bool(given["db"]))
     ctx.exit(answer(query, Options(**given)))
 
 

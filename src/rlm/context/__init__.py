@@ -7,6 +7,7 @@ never enters a message or a log: those hold hash, size and description.
 from rlm.context.citable import citable_texts
 from rlm.context.describe import describe
 from rlm.context.fileset import FileSet, files
+from rlm.context.sources import restore_source, store_source
 from rlm.context.store import (
     ContextValue,
     EncodedJson,
@@ -26,7 +27,9 @@ __all__ = [
     "citable_texts",
     "describe",
     "files",
+    "restore_source",
     "store_context",
     "store_encoded",
+    "store_source",
     "warn_of_path",
 ]

@@ -15,8 +15,11 @@ from rlm.context.describe import describe
 from rlm.context.fileset import FileSet
 from rlm.context.parts import EncodedTexts, HeldTexts
 from rlm.context.pictures import describe_picture
+from rlm.context.sources import store_source
 from rlm.context.stored import StoredContext
 from rlm.context.streams import advice_for, is_open_file, read_file, read_items
+from rlm.data import Database, GivenTables, given_data, open_data
+from rlm.data.frames import Frame
 from rlm.errors import ConfigError
 from rlm.images import Picture, picture_of
 
@@ -39,6 +42,9 @@ ContextValue = (
     | dict[str, Any]
     | PathLike[Any]
     | FileSet
+    | Frame
+    | GivenTables
+    | Database
     | IO[str]
     | IO[bytes]
     | Iterator[Any]
@@ -46,17 +52,20 @@ ContextValue = (
 )
 """A `str` is always text, never a path; files are `Path` objects, lists of those, or `files(…)`.
 
-An open file is read from where it is, and an iterator to its end, both within bounds.
+An open file is read from where it is, and an iterator to its end, both within bounds. Frames, files
+that can only be tables, and what `table` and `database` return stay on the host, for SQL.
 """
 
 
 def store_context(
-    value: ContextValue, pictures: Mapping[str, Picture] | None = None
+    value: ContextValue | StoredContext, pictures: Mapping[str, Picture] | None = None
 ) -> StoredContext:
-    """Store what the caller passed in; None is an empty text.
+    """Store what the caller passed in; None is an empty text, and what is stored stays as it is.
 
     `pictures` of another context can be named besides its own; the description omits them.
     """
+    if isinstance(value, StoredContext):
+        return value
     stored = _stored(value)
     if pictures:
         stored.pictures = {**pictures, **stored.pictures}
@@ -114,6 +123,8 @@ def _stored(value: ContextValue) -> StoredContext:
         return StoredContext("text", text, describe(text))
     if isinstance(value, (bytes, bytearray, memoryview)):
         return _store_bytes(bytes(value))
+    if (given := given_data(value)) is not None:
+        return store_source(open_data(given))
     if isinstance(value, (PathLike, FileSet)):
         return _store_files(value)
     if isinstance(value, (list, tuple)) and value and isinstance(value[0], PathLike):

@@ -25,6 +25,7 @@ from rlm.context.parts import (
 )
 from rlm.context.pictures import manifest, stand_in
 from rlm.context.scanning import HASHED_AT_ONCE_BYTES
+from rlm.data import DataSource
 from rlm.errors import ConfigError
 from rlm.filesystem.opening import tail_of
 from rlm.filesystem.skipping import Skipped, left_out
@@ -63,12 +64,13 @@ _one_at_a_time = threading.Lock()
 class StoredContext:
     """One blob and its kind. Sessions read `chunks`; people and models get `description`.
 
-    `pictures` stay on the host: model calls may name them. `name` is that of the only file.
+    `pictures` stay on the host: model calls may name them. `name` is that of the only file. Data of
+    kind "source" stays there too: the blob is the manifest of `source`.
     """
 
     def __init__(
         self,
-        kind: Literal["text", "json", "bytes"],
+        kind: Literal["text", "json", "bytes", "source"],
         data: str | bytes | Sequence[Part],
         description: str,
         *,
@@ -80,9 +82,11 @@ class StoredContext:
         skipped: tuple[Skipped, ...] = (),
         remarks: tuple[str, ...] = (),
         name: str | None = None,
+        source: DataSource | None = None,
     ) -> None:
         self.name = name
-        self.kind: Literal["text", "json", "bytes"] = kind
+        self.source = source
+        self.kind: Literal["text", "json", "bytes", "source"] = kind
         self.description = description
         self.documents = documents
         self.pictures: Mapping[str, Picture] = pictures or {}
@@ -209,6 +213,8 @@ class StoredContext:
         """Return the context as one text, for strategies that read it all; documents by name."""
         if self.documents and (texts := self.documents_in_order()) is not None:
             return "\n\n".join(f"=== {name} ===\n{''.join(pieces)}" for name, pieces in texts)
+        if self.source is not None:
+            return self.description
         if self._text is not None:
             return self._text
         if self.kind == "bytes" and self.pictures:
@@ -218,14 +224,14 @@ class StoredContext:
 
     def preview(self, chars: int) -> str:
         """Return the beginning of a text, shown to the model only on request."""
-        if chars == 0 or self.kind == "bytes":
+        if chars == 0 or self.kind in ("bytes", "source"):
             return ""
         head = next(cut(self.blocks(), 4 * chars), b"")
         return head.decode("utf-8", "ignore")[:chars]
 
     def ending(self, chars: int) -> str:
         """Return the end of a text, or nothing if a large context would have to be read for it."""
-        if chars == 0 or self.kind == "bytes":
+        if chars == 0 or self.kind in ("bytes", "source"):
             return ""
         if self._text is not None:
             return self._text[-chars:]
@@ -237,6 +243,13 @@ class StoredContext:
         else:
             return ""
         return tail.decode("utf-8", "ignore")[-chars:]
+
+    def described(self, preview_chars: int) -> str:
+        """Return the description; if the model may see content at once, with rows of tables."""
+        if self.source is None or not preview_chars:
+            return self.description
+        rows = self.source.preview(preview_chars)
+        return f"{self.description}\n{rows}" if rows else self.description
 
     def first_look(self, chars: int) -> tuple[str, str]:
         """Return beginning and end, `chars` characters in all; a short text is all beginning."""

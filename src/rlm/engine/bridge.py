@@ -20,8 +20,10 @@ from rlm._util.untrusted import JsonBounds, TooLarge, read_json
 from rlm.calls.calls import Calls
 from rlm.calls.scope import Scope, failed
 from rlm.config import RunConfig
+from rlm.context import StoredContext
 from rlm.engine.children import ChildTask, StartChild
 from rlm.engine.concurrency import concurrently, outcome
+from rlm.engine.data_calls import RunData
 from rlm.engine.operators import OperatorCall, run_operator
 from rlm.engine.operators.reading import json_in
 from rlm.engine.operators.shapes import Shape, shape_of
@@ -89,6 +91,7 @@ class Bridge:
         self.start_child = start_child
         self.tools = {tool.name: tool for tool in tools}
         self.pictures = RunPictures({} if contexts is None else contexts)
+        self.data = RunData({} if contexts is None else contexts, scope)
         self.grants = grants
         self.inside = Inside()
         """Where the run is. Requests of cells come in the context that opened their session."""
@@ -106,6 +109,8 @@ class Bridge:
         if kind == "tool":
             inside.set(self.inside)
             return await self._tool(arguments)
+        if kind == "data":
+            return await self.data.answer(arguments)
         if kind == "budget":
             return dict(self.scope.budget.left()), ()
         if kind == "cite" and self.scope.citations is not None:
@@ -229,7 +234,7 @@ class Bridge:
         contexts = arguments.get("contexts")
         if not isinstance(contexts, list) or len(parts) < len(contexts):
             raise CallRefused("malformed rlm_query", limit="kind")
-        values = await _all_decoded(contexts, parts[len(contexts) :])
+        values = await self._decoded(contexts, parts[len(contexts) :])
 
         def child(index: int) -> Awaitable[str]:
             has_context = contexts[index] is not None
@@ -237,6 +242,14 @@ class Bridge:
 
         answer = await self._all_of(len(contexts), child)
         return self._with_failed_replies("rlm", arguments, answer)
+
+    async def _decoded(self, kinds: Sequence[Any], parts: Sequence[str]) -> list[Any]:
+        """Return the contexts of child runs; those on the host are named by their ids."""
+        values = await _all_decoded(kinds, parts)
+        return [
+            self.data.context(value) if kind and kind.get("kind") == "source" else value
+            for kind, value in zip(kinds, values, strict=True)
+        ]
 
     def _child_model(self) -> str | None:
         """Return the model of child runs; at the depth limit a child is a plain call."""
@@ -451,4 +464,6 @@ def _digest(*texts: str) -> str:
 
 
 def _as_text(context: Any) -> str:
+    if isinstance(context, StoredContext):
+        return context.text()
     return context if isinstance(context, str) else json.dumps(context, ensure_ascii=False)

@@ -10,9 +10,10 @@ import msgspec
 from msgspec import Struct, field
 
 from rlm.calls.scope import Scope, error_of, failed
+from rlm.context import StoredContext, store_context
 from rlm.errors import CallRefused
 from rlm.images import Picture
-from rlm.limits import Amount
+from rlm.limits import Amount, Limits
 from rlm.messages import Reply, ReplyKey, Usage
 from rlm.results import RunResult
 
@@ -22,6 +23,7 @@ __all__ = [
     "StartChild",
     "answered",
     "charge",
+    "context_of",
     "recalled",
     "spent_by",
 ]
@@ -63,6 +65,14 @@ class ChildAnswer(Struct, frozen=True):
 
 
 StartChild = Callable[[ChildTask], Awaitable[ChildAnswer]]
+
+
+async def context_of(task: ChildTask, parent: Scope, limits: Limits) -> StoredContext:
+    """Return the context of a child run, with its hash: the id of the child depends on it."""
+    context = store_context(task.context_value, task.pictures)
+    parent.tree.count_child_context(context.size_bytes, limits)
+    await context.hashed()
+    return context
 
 
 async def recalled(child: Scope, step: int) -> ChildAnswer | None:

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from rlm import prompts
 from rlm.calls.scope import Scope
 from rlm.config import RunConfig
-from rlm.context import store_context
 from rlm.engine import children
 from rlm.engine.bridge import Bridge
 from rlm.engine.cells import Actions, Cell, parse_reply, parse_tool_calls
@@ -123,9 +122,7 @@ class ReplRun:
 
     async def start_child(self, task: ChildTask) -> ChildAnswer:
         """Execute a child run; only its answer comes back."""
-        context = store_context(task.context_value, task.pictures)
-        self.scope.tree.count_child_context(context.size_bytes, self.config.limits)
-        await context.hashed()  # Its id depends on its context.
+        context = await children.context_of(task, self.scope, self.config.limits)
         query = task.prompt if task.has_context else prompts.FIXED_QUERY
         budget = self.scope.budget.child(self.config.limits)
         scope = self.scope.child(budget, context.digest(task.distinct(query)))
@@ -148,10 +145,11 @@ class ReplRun:
             (*self.services.tool_lines, *prompts.prepared_lines(self.session.prepared)),
             grants=bool(self.services.child_toolset.names),
             pictures=bool(task.context.pictures),
+            tables=task.context.source is not None,
         )
         first = prompts.first_message(
             task.query,
-            task.description or task.context.description,
+            task.description or task.context.described(self.config.preview_chars),
             look=task.context.first_look(self.config.preview_chars),
             prologue="\n\n".join(filter(None, (task.prologue, self.session.take_loss(), hint))),
             max_steps=self.config.limits.max_steps,

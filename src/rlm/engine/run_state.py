@@ -400,7 +400,7 @@ class ReplRunState(RunState):
         evidence = [output for code, output in self.progress.outputs if text not in code]
         if is_founded(text, (self.task.query, self.task.prologue, *evidence)):
             return False
-        if context.size_bytes > SEARCHED_BYTES:
+        if context.size_bytes > SEARCHED_BYTES or context.source is not None:
             return False
         return not await asyncio.to_thread(lambda: is_founded(text, (context.text(),)))
 

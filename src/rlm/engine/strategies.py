@@ -33,11 +33,18 @@ def choose_strategy(calls: Calls, task: Task, config: RunConfig) -> tuple[str, T
     """Return the strategy, and the task with the reason if `auto` chose it."""
     if task.operator is not None:
         return OPERATOR, task
+    if task.context.source is not None and config.strategy in ("direct", "mapreduce"):
+        raise ConfigError(
+            f"strategy={config.strategy!r} reads texts, and this context is data for queries: "
+            "use strategy='rlm'"
+        )
     if config.strategy != "auto":
         return config.strategy, task
     info, size = calls.info(config.model), task.context.size_bytes
     profile, most = config.profile or info.profile, prompts.call_chars(info) // 2
-    if task.context.pictures:
+    if task.context.source is not None:
+        strategy, why = "rlm", "the context is data that only code can query"
+    elif task.context.pictures:
         strategy, why = "rlm", "the context has pictures, which only code can look at one by one"
     elif size <= most:
         why = f"the context has {size:,} bytes, and {most:,} are half of what one prompt may hold"

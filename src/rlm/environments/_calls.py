@@ -57,7 +57,7 @@ class _OperatorArguments(Struct, forbid_unknown_fields=True):
 
 
 class _ContextKind(Struct, forbid_unknown_fields=True):
-    kind: Literal["text", "json"]
+    kind: Literal["text", "json", "source"]
 
 
 class _RlmArguments(Struct, forbid_unknown_fields=True):
@@ -200,6 +200,24 @@ def _read_tool(frame: wire.Frame) -> Call | None:
     return Call("tool", {"name": name, "arguments": arguments}, [], 0)
 
 
+def _read_data(frame: wire.Frame) -> Call | None:
+    """Check a request for data that is on the host: its source, a method, and arguments by name."""
+    try:
+        given = read_json(frame.part(1), _ARGUMENTS[b"data"])
+    except TooLarge:
+        raise
+    except ValueError as error:
+        raise ProtocolViolation(f"the worker sent malformed metadata: {error}") from None
+    if not isinstance(given, dict) or given.keys() != {"source", "method", "arguments"}:
+        raise ProtocolViolation("the worker asked for data in no known form")
+    names, arguments = (given["source"], given["method"]), given["arguments"]
+    if not all(isinstance(name, str) for name in names) or not isinstance(arguments, dict):
+        raise ProtocolViolation("the worker asked for data in no known form")
+    if any(len(name) > bounds.MAX_NAME_CHARS for name in names):
+        raise TooLarge(f"a name has at most {bounds.MAX_NAME_CHARS} characters")
+    return Call("data", given, [], 0)
+
+
 def _read_cite(frame: wire.Frame) -> Call | None:
     """Check a citation: two offsets or one quote, and the name of a text."""
     given, parts = read_metadata(frame, 1, _CITE), read_parts(frame.parts[2:])
@@ -227,6 +245,7 @@ _CALL_READERS: dict[bytes, Callable[[wire.Frame], Call | None]] = {
     b"rlm": _read_rlm,
     b"operator": _read_operator,
     b"tool": _read_tool,
+    b"data": _read_data,
     b"stream": _read_message,
     b"note": _read_message,
     b"cite": _read_cite,

@@ -23,7 +23,7 @@ __all__ = [
     "until_had",
 ]
 
-WAITS_FOR = frozenset({"llm", "operator", "rlm", "tool"})
+WAITS_FOR = frozenset({"data", "llm", "operator", "rlm", "tool"})
 """Kinds of calls that stop the clock. The host answers all others itself."""
 
 _MOMENT_SECONDS = 0.01

@@ -187,6 +187,8 @@ _entries_lock = threading.Lock()
 
 def worth_sharing(source: ContextSource) -> bool:
     """Return whether a file is possible, and cheaper than sending the bytes to each session."""
+    if source.kind == "source":
+        return False  # The worker needs more than its bytes.
     can_be_forgotten = type(source).__weakrefoffset__ != 0
     return can_be_forgotten and can_share_memory() and source.size_bytes >= _MIN_BYTES
 

@@ -9,6 +9,7 @@ from rlm.config import WEAK, RunConfig
 from rlm.messages import ModelInfo, ToolSpec
 from rlm.worker.ctx import METHODS
 from rlm.worker.namespace import REPL_NAMES
+from rlm.worker.tables import METHODS as TABLE_METHODS
 
 __all__ = [
     "FIXED_QUERY",
@@ -60,7 +61,7 @@ NAMES_FOR_SMALL_MODELS = ("context", "ctx", "llm_query", "map_query")
 NAMES_FOR_ALL = ("context", "ctx", "llm_query", "llm_query_batched", "budget")
 RECURSIVE_NAMES = ("rlm_query", "rlm_query_batched")
 """Other names work too, but every name in a prompt costs tokens in every request."""
-METHODS_FOR_SMALL_MODELS = ("grep", "chunk")
+METHODS_FOR_SMALL_MODELS = ("grep", "chunk", "sql")
 MAX_PREPARED = 30
 GRANTING = (
     '`rlm_query(..., tools=["name"])` gives a child only these tools; without it, all of them'
@@ -97,18 +98,19 @@ def system_prompt(
     *,
     grants: bool = False,
     pictures: bool = False,
+    tables: bool = False,
 ) -> str:
     """Return the instructions of a run, by the profile of its model.
 
     `grants`: there are tools that children may have, so that the model can choose among them.
-    `pictures`: the context has some, so calls are shown to take them.
+    `pictures`: the context has some, so calls are shown to take them. `tables`: it is data for SQL.
     """
     if config.system_prompt is not None:
         return config.system_prompt
     small = (config.profile or root.profile) in WEAK
     size = call_chars(sub)
     recursive = not small and depth + 1 < config.limits.max_depth
-    names = _rows(small, recursive)
+    names = _rows(small, recursive, TABLE_METHODS if tables else METHODS)
     if not pictures:
         names = [_without_images(row) for row in names]
     if not _models(config):
@@ -116,7 +118,7 @@ def system_prompt(
     if grants and recursive:
         tools = (*tools, GRANTING)
     return fill(
-        "system_small" if small else "system",
+        f"system{'_small' if small else ''}{'_tables' if tables else ''}",
         names="\n".join(f"- {row}" for row in (*names, *tools)),
         output_chars=f"{config.limits.output_chars:,}",
         cell_seconds=f"{config.limits.cell_seconds:g}",
@@ -203,7 +205,7 @@ def prepared_lines(variables: Mapping[str, str]) -> tuple[str, ...]:
     return (*shown[:MAX_PREPARED], *more)
 
 
-def _rows(small: bool, recursive: bool) -> list[str]:
+def _rows(small: bool, recursive: bool, methods: tuple[tuple[str, str], ...]) -> list[str]:
     """Return a line on each name of the REPL, taken from the worker's own lists."""
     shown = {*(NAMES_FOR_SMALL_MODELS if small else NAMES_FOR_ALL)}
     shown |= {*RECURSIVE_NAMES} if recursive else set()
@@ -212,7 +214,7 @@ def _rows(small: bool, recursive: bool) -> list[str]:
         if name.name == "ctx":
             rows += [
                 f"`ctx.{usage}`: {what}"
-                for usage, what in METHODS
+                for usage, what in methods
                 if not small or usage.partition("(")[0] in METHODS_FOR_SMALL_MODELS
             ]
         elif name.name in shown:

@@ -64,11 +64,22 @@ def tool_names(tools: Iterable[Any] | None) -> list[str] | None:
 def context_kind(context: Any) -> dict[str, str] | None:
     if context is None:
         return None
+    if _source_id(context) is not None:
+        return {"kind": "source"}
     return {"kind": "text" if isinstance(context, str) else "json"}
 
 
 def context_text(context: Any) -> str:
+    """Return the text of a context, or the id of its source if it stays on the host."""
+    source_id = _source_id(context)
+    if source_id is not None:
+        return source_id
     return context if isinstance(context, str) else json.dumps(context, ensure_ascii=False)
+
+
+def _source_id(context: Any) -> str | None:
+    """Return the id of the source of tables; None for any other context."""
+    return getattr(context, "_source_id", None)
 
 
 def chunk_text(chunk: Any) -> str:

@@ -100,6 +100,7 @@ CALLS = {
     b"rlm": CallBounds("rlm_query", 4 << 20, _MAX_TEXTS, 48 << 20),
     b"operator": CallBounds("an operator", 1 << 20, _MAX_TEXTS, 62 << 20),
     b"tool": CallBounds("a tool", 8 << 20, 0, 0),
+    b"data": CallBounds("a query", 8 << 20, 0, 0),
     b"stream": CallBounds("stream", 64, 2, 4 << 20),
     b"note": CallBounds("note", 64, 2, 4 << 20),
     b"cite": CallBounds("cite", 4 << 10, 1, 64 << 10),

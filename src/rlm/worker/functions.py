@@ -14,6 +14,7 @@ from . import calls, citing, operators, tagged
 from .bounds import checked
 from .calls import llm_query
 from .replies import CallFailed, FailedReply, ToolFailed, awaitable, vote
+from .tables import QueryFailed, made_source
 
 __all__ = ["CallFunctions", "parameters", "provide_names", "renamed", "value_of"]
 
@@ -47,7 +48,7 @@ class CallFunctions:
 
         @functools.wraps(dialogues)
         def blocking(*arguments: Any, **named: Any) -> Any:
-            value = self._run(dialogues(*arguments, **renamed(named, known)))
+            value = self.answer_of(dialogues(*arguments, **renamed(named, known)))
             return awaitable(value) if _loop_is_running() else value
 
         @functools.wraps(dialogues)
@@ -59,13 +60,18 @@ class CallFunctions:
         self._twins[blocking] = twin
         return blocking
 
-    def _run(self, dialogue: Dialogue) -> Any:
+    def answer_of(self, dialogue: Dialogue) -> Any:
+        """Hold a dialogue with the host to its end, and return its value."""
         try:
             parts = next(dialogue)
             while True:
                 parts = dialogue.send(self._channel.ask(checked(parts)))
         except StopIteration as end:
             return end.value
+
+    def loaded(self, kind: str, data: bytes | bytearray) -> Any:
+        """Return the value of a stored context, which may ask the host for what it holds."""
+        return made_source(data, self.answer_of) if kind == "source" else value_of(kind, data)
 
     async def _run_async(self, dialogue: Dialogue) -> Any:
         try:
@@ -112,7 +118,7 @@ def provide_names(
     )
     names = {each.__name__: functions.make(each) for each in dialogues}
     names["llm_batch"] = names["llm_query_batched"]
-    types = {each.__name__: each for each in (CallFailed, FailedReply, ToolFailed)}
+    types = {each.__name__: each for each in (CallFailed, FailedReply, QueryFailed, ToolFailed)}
     namespace.provide({**names, **types, **finals.names()})
     namespace.provide({"vote": vote, "SHOW_VARS": SHOW_VARS})
     namespace.load("context", "")

@@ -177,7 +177,7 @@ class Worker:
         if kind == "tools":
             self._change_tools(frame, data)
         else:
-            self._bind(frame, len(data), lambda: functions.value_of(kind, data))
+            self._bind(frame, len(data), lambda: self._functions.loaded(kind, data))
 
     def _change_tools(self, frame: wire.Frame, data: bytearray) -> None:
         """Replace the tools."""

@@ -16,6 +16,7 @@ from itertools import filterfalse
 from types import ModuleType
 
 from .ctx import ContextView
+from .tables import Table, Tables, TablesView
 
 __all__ = ["PRELOADED", "REPL_NAMES", "Namespace", "ReplName"]
 
@@ -130,6 +131,7 @@ REPL_NAMES = (
     ReplName("FailedReply", "the type of a failed item in a batch; it has .failed and .reason"),
     ReplName("CallFailed", "raised by a model call that failed or was refused"),
     ReplName("ToolFailed", "raised by a tool call that failed"),
+    ReplName("QueryFailed", "raised by a query of a table that failed"),
 )
 
 _YIELDING_NAMES = frozenset(entry.name for entry in REPL_NAMES if entry.yields)
@@ -163,7 +165,7 @@ class Namespace:
         variables.update(PRELOADED)
         self._ours: dict[str, Any] = {}
         self._restored = dict(_PLAIN_MODULE)
-        self._view = ContextView("")
+        self._view: ContextView | TablesView = ContextView("")
         self._tools: dict[str, Any] = {}
 
     @property
@@ -207,7 +209,8 @@ class Namespace:
         """Bind a context; the first one, `context`, also feeds ctx, P, peek, tail and lenP."""
         self.provide({name: value})
         if name == "context":
-            self._view = view = ContextView(value)
+            view = TablesView(value) if isinstance(value, (Table, Tables)) else ContextView(value)
+            self._view = view
             self.provide({"context_0": value, "P": value, "ctx": view})
             self.provide({"peek": view._peek, "tail": view._tail, "lenP": view._length})
 

@@ -85,3 +85,30 @@ def attempt(what: str, place: str = "") -> str:
     except OSError as error:
         return type(error).__name__
     return "done"
+
+
+class Counter:
+    """An object that is kept in its process, and methods that end it."""
+
+    def __init__(self, start: int) -> None:
+        self._count = start
+
+    def add(self, number: int) -> list[int]:
+        self._count += number
+        return [self._count, os.getpid()]
+
+    def sleep(self) -> None:
+        time.sleep(600)
+
+    def fill(self) -> int:
+        return len(bytearray(4 << 30))
+
+    def talk(self) -> str:
+        return "x" * (8 << 20)
+
+    def fail(self) -> None:
+        raise ValueError("no")
+
+
+def counter(start: int) -> Counter:
+    return Counter(start)

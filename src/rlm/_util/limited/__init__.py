@@ -5,19 +5,25 @@ function in its own module, called through `Jobs`: each call runs in a process t
 advance, does this one job and ends. The result is JSON or text, never a pickle. Blocking code uses
 `call`; a coroutine uses `acall`, which never blocks the event loop, and cancelling it kills the
 process.
+
+Where a job must first open something large, `LimitedObject` keeps a process: a function makes an
+object there, its methods are called one after the other, and a call that exceeds a limit ends it.
 """
 
 from rlm._util.limited._jobs import Collected, Jobs, owner
 from rlm._util.limited._limits import JobLimits, JobStopped
-from rlm._util.limited._threads import Stop, Unwanted, check_wanted, in_thread
+from rlm._util.limited._objects import LimitedObject
+from rlm._util.limited._threads import Stop, Unwanted, calling_on_stop, check_wanted, in_thread
 
 __all__ = [
     "Collected",
     "JobLimits",
     "JobStopped",
     "Jobs",
+    "LimitedObject",
     "Stop",
     "Unwanted",
+    "calling_on_stop",
     "check_wanted",
     "in_thread",
     "owner",

@@ -20,7 +20,7 @@ from rlm._util.limited._limits import JobLimits, JobSlots, JobStopped
 from rlm._util.limited._threads import calling_on_stop, check_wanted, in_thread
 from rlm._util.limited._workers import ForkServer, Worker, spawned
 
-__all__ = ["Collected", "Jobs", "owner"]
+__all__ = ["Collected", "Jobs", "ended", "final_value", "framed", "owner", "received"]
 
 owner: ContextVar[str] = ContextVar("owner", default="")
 """The owner of a job, who has at most half of the slots. Empty: the program itself."""
@@ -203,7 +203,8 @@ class _Job:
         self._name = f"{jobs.module}.{function}"
         self._limits = limits or jobs.limits
         header = {**asdict(self._limits), "function": function, "data": data is not None}
-        self._frames = _framed(json.dumps(header)) + _framed(json.dumps(arguments))
+        header["serves"] = False
+        self._frames = framed(header) + framed(arguments)
         self._data = data
         self._lock = threading.Lock()
         self._worker: Worker | None = None
@@ -247,7 +248,7 @@ class _Job:
 
         The time of the job begins when its process has loaded everything.
         """
-        if _received(worker, len(_process.READY), time.monotonic() + _START_SECONDS) is None:
+        if received(worker, len(_process.READY), time.monotonic() + _START_SECONDS) is None:
             return None
         deadline = time.monotonic() + self._limits.seconds
         try:
@@ -259,14 +260,14 @@ class _Job:
             return None
         left = self._limits.output_bytes
         while True:
-            head = _received(worker, _HEAD.size, deadline)
+            head = received(worker, _HEAD.size, deadline)
             if head is None:
                 return None
             kind, size = _HEAD.unpack(head)
             left -= size
             if kind == _process.OUTPUT or left < 0:
                 return self._failed("output", f"more than {self._limits.output_bytes:,} bytes")
-            data = _received(worker, size, deadline)
+            data = received(worker, size, deadline)
             if data is None:
                 return None
             if kind == _process.ITEM:
@@ -275,24 +276,37 @@ class _Job:
                 return self._final(kind, data)
 
     def _final(self, kind: bytes, data: bytes) -> _Result:
-        if kind == _process.DONE:
-            return _Result([], json.loads(data), None)
-        if kind == _process.TEXT:
-            return _Result([], data.decode("utf-8", "surrogatepass"), None)
-        if kind == _process.MEMORY:
-            return self._failed("memory", f"more than {self._limits.memory_bytes >> 20} MiB")
-        return self._failed("crash", str(json.loads(data)))
+        found = final_value(self._name, kind, data, self._limits)
+        if isinstance(found, JobStopped):
+            return _Result([], None, found)
+        return _Result([], found, None)
 
     def _ended(self, status: int | None) -> _Result:
-        if status == _SIGXCPU:
-            return self._failed("time", f"it took more than {self._limits.seconds:g} s")
-        return self._failed("crash", f"its process ended with status {status}")
+        return _Result([], None, ended(self._name, status, self._limits.seconds))
 
     def _failed(self, reason: Any, message: str) -> _Result:
         return _Result([], None, JobStopped(reason, f"{self._name}: {message}"))
 
 
-def _received(worker: Worker, size: int, deadline: float) -> bytes | None:
+def final_value(name: str, kind: bytes, data: bytes, limits: JobLimits) -> Any:
+    """Return the value of the last frame of a call, or a JobStopped that says why there is none."""
+    if kind == _process.DONE:
+        return json.loads(data)
+    if kind == _process.TEXT:
+        return data.decode("utf-8", "surrogatepass")
+    if kind == _process.MEMORY:
+        return JobStopped("memory", f"{name}: more than {limits.memory_bytes >> 20} MiB")
+    return JobStopped("crash", f"{name}: {json.loads(data)}")
+
+
+def ended(name: str, status: int | None, seconds: float) -> JobStopped:
+    """Return why a process ended without a result, by its exit status."""
+    if status == _SIGXCPU:
+        return JobStopped("time", f"{name}: it took more than {seconds:g} s")
+    return JobStopped("crash", f"{name}: its process ended with status {status}")
+
+
+def received(worker: Worker, size: int, deadline: float) -> bytes | None:
     """Return exactly `size` bytes; None if the process ended before."""
     data = bytearray()
     while len(data) < size:
@@ -306,8 +320,9 @@ def _received(worker: Worker, size: int, deadline: float) -> bytes | None:
     return bytes(data)
 
 
-def _framed(text: str) -> bytes:
-    data = text.encode()
+def framed(value: Any) -> bytes:
+    """Return a value as a frame of JSON."""
+    data = json.dumps(value).encode()
     return _HEAD.pack(_process.DONE, len(data)) + data
 
 

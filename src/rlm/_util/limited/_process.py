@@ -8,9 +8,10 @@ import math
 import os
 import struct
 import sys
+import time
 from collections.abc import Callable, Iterator
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 if sys.platform == "win32":
     resource = None
@@ -47,18 +48,26 @@ Write = Callable[[bytes], object]
 
 
 def do_job(module: ModuleType, read: Read, write: Write) -> None:
-    """Do one job: a header with its limits, then its arguments, then perhaps data."""
+    """Do one job: a header with its limits, then its arguments, then perhaps data.
+
+    With `serves`, the function makes an object, whose methods are called from then on.
+    """
     write(READY)
     header = json.loads(_frame(read))
     most = header["output_bytes"]
     out_of_memory = HEAD.pack(MEMORY, 0)
     _limit_memory(header["memory_bytes"])
-    _limit_time(header["seconds"])
+    if header["serves"]:
+        _limit_call(header["seconds"])
+    else:
+        _limit_time(header["seconds"])
     try:
         arguments = json.loads(_frame(read))
         if header["data"]:
             arguments = [_frame(read), *arguments]
         value = getattr(module, header["function"])(*arguments)
+        if header["serves"]:
+            _serve(value, read, write, most)
         if isinstance(value, Iterator):
             for item in value:
                 most = _send(write, ITEM, item, most)
@@ -69,6 +78,16 @@ def do_job(module: ModuleType, read: Read, write: Write) -> None:
     except BaseException as error:  # noqa: BLE001 - reported to the host; a panic of Rust is no Exception
         words = f"{type(error).__name__}: {error}"[:_MAX_MESSAGE_CHARS]
         _send(write, FAILED, words, _MAX_MESSAGE_CHARS * 12)
+
+
+def _serve(served: Any, read: Read, write: Write, most: int) -> NoReturn:
+    """Call methods of an object until the host closes the stream, or one raises."""
+    _send(write, DONE, None, most)
+    while True:
+        header = json.loads(_frame(read))
+        arguments = json.loads(_frame(read))
+        _limit_call(header["seconds"])
+        _send(write, DONE, getattr(served, header["function"])(*arguments), most)
 
 
 def _send(write: Write, kind: bytes, value: Any, most: int) -> int:
@@ -137,6 +156,18 @@ def _limit_time(seconds: float) -> None:
         return
     most = max(1, math.ceil(seconds))
     _lower(resource.RLIMIT_CPU, most, most + 1)  # The signal of the first limit says which it was.
+
+
+def _limit_call(seconds: float) -> None:
+    """Limit the processor time of one call among many; its threads may use every core."""
+    if resource is None:
+        return
+    used = time.process_time() + seconds * (os.cpu_count() or 1)
+    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    most = math.ceil(used) + 1
+    resource.setrlimit(
+        resource.RLIMIT_CPU, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard)
+    )
 
 
 def _lower(which: int, soft: int, hard: int | None = None) -> None:

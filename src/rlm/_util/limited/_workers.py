@@ -50,6 +50,10 @@ class Worker(Protocol):
         """Kill it now, from any thread."""
         ...
 
+    def rest(self) -> None:
+        """Note that an answer has arrived: no deadline applies until the next call."""
+        ...
+
     def close(self) -> None:
         """Release a process that has done its job."""
         ...
@@ -129,6 +133,9 @@ class _Forked:
         with contextlib.suppress(OSError):
             self._lifeline.shutdown(socket.SHUT_WR)
 
+    def rest(self) -> None:
+        """Do nothing: deadlines belong to single reads."""
+
     def close(self) -> None:
         self._stream.close()
         self._lifeline.close()
@@ -177,6 +184,10 @@ class _Spawned:
 
     def kill(self) -> None:
         self._process.kill()
+
+    def rest(self) -> None:
+        self._end_timer()
+        self._timer = None
 
     def close(self) -> None:
         self.finish()

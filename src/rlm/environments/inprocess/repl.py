@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 from rlm.environments.inprocess.calls import DirectChannel, StartCall
 from rlm.environments.inprocess.interrupts import ThreadInterrupts
 from rlm.worker.finals import Finals
-from rlm.worker.functions import CallFunctions, provide_names, value_of
+from rlm.worker.functions import CallFunctions, provide_names
 from rlm.worker.namespace import Namespace
 from rlm.worker.proxies import made_tools
 from rlm.worker.runner import Runner, parts_of_done
@@ -119,7 +119,7 @@ class InProcessRepl:
     def load(self, name: str, kind: str, chunks: Iterable[bytes]) -> str | None:
         """Bind a context; return why that failed, or None."""
         try:
-            self._namespace.load(name, value_of(kind, b"".join(chunks)))
+            self._namespace.load(name, self._functions.loaded(kind, b"".join(chunks)))
         except (OSError, ValueError, MemoryError, RecursionError) as error:
             return f"{type(error).__name__}: {error}"
         return None

@@ -282,6 +282,7 @@ def facts_of(context: StoredContext) -> ContextFacts:
         context.documents,
         pictures,
         context.name,
+        None if context.source is None else context.source.spec,
     )
 
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from rlm.context import StoredContext, store_context
+from rlm.context import StoredContext, restore_source, store_context
 from rlm.errors import ConfigError
 from rlm.images import Picture, picture_of
 from rlm.records.journal.facts import ContextFacts
@@ -43,6 +43,8 @@ class ContextFolder:
         """Return the context that these facts describe, in memory; ConfigError if it is gone."""
         if not facts.sha256:
             raise ConfigError("the run ended before its context was kept; give it again")
+        if facts.kind == "source":
+            return restore_source(facts.source, facts.sha256, facts.description)
         data = b"".join(self.chunks(facts.sha256))
         pictures = {name: self._picture(sha256) for name, sha256 in facts.pictures.items()}
         if facts.kind == "text":

@@ -28,16 +28,18 @@ RunStatus = Literal[
 class ContextFacts(Struct, frozen=True, omit_defaults=True):
     """Enough to find a context again and to describe it; pictures by name and hash.
 
+    `source` says how data on the host is opened again; None if only a program can.
     `sha256` is empty until a large context is hashed; no reply is stored before that.
     """
 
-    kind: Literal["text", "json", "bytes"]
+    kind: Literal["text", "json", "bytes", "source"]
     sha256: str
     size_bytes: int
     description: str
     documents: tuple[str, ...] = ()
     pictures: dict[str, str] = field(default_factory=dict)
     name: str | None = None
+    source: dict[str, Any] | None = None
 
     def is_same(self, other: "ContextFacts") -> bool:
         """Return whether it is the same context, as far as an early killed run can say."""

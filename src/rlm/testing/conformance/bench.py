@@ -53,8 +53,10 @@ def _short(value: object) -> str:
 class StoredContext:
     """A context in memory; implements `rlm.protocols.ContextSource`."""
 
-    def __init__(self, kind: Literal["text", "json", "tagged_json", "bytes"], data: bytes) -> None:
-        self.kind: Literal["text", "json", "tagged_json", "bytes"] = kind
+    def __init__(
+        self, kind: Literal["text", "json", "tagged_json", "bytes", "source"], data: bytes
+    ) -> None:
+        self.kind: Literal["text", "json", "tagged_json", "bytes", "source"] = kind
         self.size_bytes = len(data)
         self._data = data
 
@@ -124,6 +126,12 @@ class SuiteHost:
     ) -> tuple[dict[str, Any], Sequence[str]]:
         if kind == "budget":
             return {"calls": 7}, []
+        if kind == "data":
+            if arguments["arguments"].get("query") == "select broken":
+                raise CallRefused("no such column: broken", limit="data")
+            rows = [[1, "é"], [2, None]] if not arguments["arguments"].get("start") else []
+            told = {"columns": ["id", "text"], "types": ["", ""], "is_cut": False, "rows": rows}
+            return {}, [json.dumps(told)]
         if kind == "cite":
             return ({}, parts) if parts else ({"problem": "there is no such place"}, [])
         if kind == "tool":

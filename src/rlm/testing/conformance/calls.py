@@ -1,9 +1,10 @@
 """Calls from cells: what reaches the host, what comes back, and errors that can be repaired."""
 
 import asyncio
+import json
 from typing import Any
 
-from rlm.testing.conformance.bench import Repl, expect
+from rlm.testing.conformance.bench import Repl, StoredContext, expect
 from rlm.testing.conformance.checks import Checks
 
 __all__ = ["checks"]
@@ -150,6 +151,22 @@ async def citations(repl: Repl) -> None:
     numbered = {"start": 3, "end": 5, "name": 0}
     expect(repl.host.asked[-1], ("cite", numbered, []), "what was asked")
     await repl.fails("cite(1)", "TypeError")
+
+
+@checks("a table stays on the host: its rows are asked for by calls")
+async def tables(repl: Repl) -> None:
+    table = {"name": "t", "reference": '"t"', "columns": ["id", "text"], "types": ["INT", "TEXT"]}
+    manifest = {"source": "tables", "id": "i" * 64, "tables": [{**table, "rows": 2}]}
+    await repl.session.load("context", StoredContext("source", json.dumps(manifest).encode()))
+    await repl.shows("len(context), context.columns", "(2, ['id', 'text'])")
+    await repl.shows("ctx.sql('select * from t where id > ?', 0)['text']", "['é', None]")
+    asked = {"query": "select * from t where id > ?", "parameters": [0]}
+    called = {"source": "i" * 64, "method": "sql", "arguments": asked}
+    expect(repl.host.asked[-1], ("data", called, []), "what was asked")
+    await repl.shows("[row['id'] for row in context]", "[1, 2]")
+    await repl.shows("(await ctx.sql('select 1'))[1]['id']", "2")
+    await repl.fails("ctx.sql('select broken')", "QueryFailed", "no such column: broken")
+    await repl.fails("ctx.grep('é')", "AttributeError", "ctx.sql(")
 
 
 @checks("a tool that fails raises ToolFailed, and wrong arguments a TypeError")

@@ -1,0 +1,228 @@
+"""DuckDB over exactly the files that were given. It runs only in a limited process.
+
+The database is in memory, and everything that leads out of it is switched off before the first
+query: other files, extensions, settings. The kernel refuses other files too, where it can.
+"""
+
+import contextlib
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+from rlm.data.results import Answer, QueryError, error_answer, rows_answer
+
+__all__ = ["DuckTables", "open_tables", "preload"]
+
+MAX_STATED_COLUMNS = 60
+"""Statistics of more columns take long, and no description would show them."""
+
+_SETTINGS = {
+    "allow_community_extensions": "false",
+    "allow_unsigned_extensions": "false",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "async_threads": "1",
+    "python_enable_replacements": "false",
+    "temp_directory": "",
+}
+_SNIFFED_WHOLE_BYTES = 64 << 20
+_SNIFFED_ROWS = 200_000
+_EMPTY = "(empty)"
+_DELIMITERS = (",", ";", "\t", "|")
+_FIRST_LINE_BYTES = 1 << 20
+_STATISTICS = "select column_name, min, max, approx_unique, null_percentage from (summarize {rows})"
+_DATABASE = "given"
+
+
+def preload() -> None:
+    """Load the library before processes are forked; nothing is opened, so no thread is started."""
+    importlib.import_module("duckdb")
+    with contextlib.suppress(ImportError):
+        importlib.import_module("pytz").timezone("UTC")  # DuckDB needs it for times with a zone.
+
+
+def open_tables(
+    tables: list[dict[str, str]], memory_bytes: int, threads: int, confined: list[str]
+) -> "DuckTables":
+    """Open tables: dicts with `name`, `path` and `form`; `confined` are the files they need."""
+    return DuckTables(tables, memory_bytes, threads, confined)
+
+
+class DuckTables:
+    """A locked database with a view of each file, or with the tables of one DuckDB file."""
+
+    def __init__(
+        self, tables: list[dict[str, str]], memory_bytes: int, threads: int, confined: list[str]
+    ) -> None:
+        duckdb = self._duckdb = importlib.import_module("duckdb")
+        self._names = {each["path"]: each["path"].rpartition("/")[2] for each in tables}
+        self._references: dict[str, str] = {}
+        self._problem = ""
+        settings = {**_SETTINGS, "memory_limit": f"{memory_bytes >> 20}MiB", "threads": threads}
+        self._connection = duckdb.connect(":memory:", config=settings)
+        try:
+            for table in tables:
+                self._add(**table)
+            self._lock(confined)
+        except duckdb.Error as error:
+            self._problem = self._words(error)
+
+    def _add(self, name: str, path: str, form: str) -> None:
+        if form == "duckdb":
+            self._connection.execute(f"attach {_text(path)} as {_DATABASE} (read_only)")
+            self._connection.execute(f"use {_DATABASE}")
+            self._find_tables()
+            return
+        if form == "parquet":
+            reader = f"read_parquet({_text(path)})"
+        else:
+            reader = self._csv_reader(path, form)
+        reference = _quoted(name)
+        self._connection.execute(f"create view {reference} as select * from {reader}")
+        self._references[name] = reference
+
+    def _csv_reader(self, path: str, form: str) -> str:
+        """Find out the form of a CSV file once; DuckDB would do so again for every query."""
+        whole = Path(path).stat().st_size <= _SNIFFED_WHOLE_BYTES
+        rows = -1 if whole else _SNIFFED_ROWS
+        # Left alone, DuckDB takes a file with one wrong row for a file of one column.
+        delimiter = "\t" if form == "tsv" else _delimiter(path)
+        sniffed = self._connection.execute(
+            "select Quote, Escape, SkipRows, HasHeader, Columns, DateFormat, TimestampFormat from "
+            f"sniff_csv({_text(path)}, sample_size={rows}, delim={_text(delimiter)})"
+        ).fetchone()
+        quote, escape, skip, header, columns, dates, times = sniffed
+        options = [
+            _text(path),
+            "auto_detect=false",
+            f"delim={_text(delimiter)}",
+            # A sample without quotes says nothing about the rest.
+            f"quote={_text(_given(quote))}",
+            f"escape={_text(_given(escape))}",
+            f"skip={int(skip)}",
+            f"header={'true' if header else 'false'}",
+            *([f"dateformat={_text(dates)}"] if dates else []),
+            *([f"timestampformat={_text(times)}"] if times else []),
+            "columns={"
+            + ", ".join(f"{_text(c['name'])}: {_text(c['type'])}" for c in columns)
+            + "}",
+        ]
+        return f"read_csv({', '.join(options)})"
+
+    def _lock(self, confined: list[str]) -> None:
+        paths = ", ".join(map(_text, confined))
+        for statement in (
+            "set TimeZone = 'UTC'",
+            f"set allowed_paths = [{paths}]",
+            "set enable_external_access = false",
+            "set lock_configuration = true",
+        ):
+            self._connection.execute(statement)
+        if sys.platform == "linux":
+            from rlm.worker.sandbox import landlock
+
+            with contextlib.suppress(OSError):  # Some kernels have no Landlock.
+                landlock.restrict(readable=[*confined, "/proc/self", "/sys", "/dev/urandom"])
+
+    def _find_tables(self) -> None:
+        found = self._connection.execute(
+            "select table_schema, table_name from information_schema.tables "
+            f"where table_catalog = '{_DATABASE}' order by all"
+        ).fetchall()
+        for schema, name in found:
+            if schema == "main":
+                self._references[name] = _quoted(name)
+            else:
+                self._references[f"{schema}.{name}"] = f"{_quoted(schema)}.{_quoted(name)}"
+
+    # -- what the host calls -------------------------------------------------------------------
+
+    def schema(self) -> dict[str, Any]:
+        """Return the version, and the columns and types of each table; or the problem."""
+        if self._problem:
+            return {"error": self._problem}
+        tables = []
+        try:
+            for name, reference in self._references.items():
+                found = self._connection.execute(f"describe select * from {reference}").fetchall()
+                columns, types = [row[0] for row in found], [row[1] for row in found]
+                described = {"name": name, "reference": reference}
+                tables.append({**described, "columns": columns, "types": types})
+        except self._duckdb.Error as error:
+            return {"error": self._words(error)}
+        return {"engine": f"DuckDB {self._duckdb.__version__}", "tables": tables}
+
+    def count(self, name: str) -> dict[str, Any]:
+        """Return the number of rows; reads a whole CSV file, so that its errors show."""
+        reference = self._references[name]
+        try:
+            (found,) = self._connection.execute(f"select count(*) from {reference}").fetchall()
+        except self._duckdb.Error as error:
+            return {"error": self._words(error)}
+        return {"rows": found[0]}
+
+    def statistics(self, name: str, columns: list[str], most_rows: int) -> dict[str, list[Any]]:
+        """Return minimum, maximum, distinct values and the share of nulls, by column."""
+        listed = ", ".join(map(_quoted, columns[:MAX_STATED_COLUMNS]))
+        rows = f"select {listed} from {self._references[name]} limit {int(most_rows)}"
+        try:
+            found = self._connection.execute(_STATISTICS.format(rows=rows)).fetchall()
+        except self._duckdb.Error:
+            return {}
+        return {
+            row[0]: [row[1], row[2], row[3], float(row[4])]
+            for row in found
+            if all(isinstance(each, (str, type(None))) for each in row[1:3])
+        }
+
+    def query(self, sql: str, parameters: list[Any], max_rows: int, max_bytes: int) -> Answer:
+        """Answer one SELECT; anything else, and any error, is an answer that says so."""
+        try:
+            self._check(sql)
+            result = self._connection.execute(sql, parameters or None)
+            columns = [each[0] for each in result.description]
+            types = [str(each[1]) for each in result.description]
+            return rows_answer(columns, types, result.fetchmany, max_rows, max_bytes)
+        except QueryError as error:
+            return error_answer(error)
+        except self._duckdb.Error as error:
+            return error_answer(self._words(error))
+        finally:
+            self._connection.interrupt()  # What is left of a result that was cut goes on otherwise.
+
+    def _check(self, sql: str) -> None:
+        """Refuse anything but one SELECT, which SHOW, DESCRIBE and VALUES are for DuckDB too."""
+        statements = self._connection.extract_statements(sql)
+        if len(statements) != 1:
+            raise QueryError(f"one statement at a time, not {len(statements)}")
+        kind = statements[0].type
+        if kind not in {self._duckdb.StatementType.SELECT, self._duckdb.StatementType.EXPLAIN}:
+            name = str(kind).rpartition(".")[2]
+            raise QueryError(f"only SELECT is possible here, not {name}: the data is read-only")
+
+    def _words(self, error: Exception) -> str:
+        """Return an error in one line: without the query, and with names in place of paths."""
+        text = str(error).partition("\n\nLINE ")[0]
+        for path, name in self._names.items():
+            text = text.replace(path, name)
+        return " ".join(text.split())
+
+
+def _delimiter(path: str) -> str:
+    """Return what separates the names in the first line of a CSV file."""
+    with Path(path).open("rb") as file:
+        line = file.readline(_FIRST_LINE_BYTES)
+    return max(_DELIMITERS, key=lambda mark: line.count(mark.encode()))
+
+
+def _given(mark: str) -> str:
+    return '"' if mark in ("", _EMPTY) else mark
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"

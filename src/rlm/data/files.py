@@ -1,0 +1,114 @@
+"""Files that hold tables: recognized by their beginning, stamped, and hashed."""
+
+import hashlib
+import os
+import stat
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from rlm.errors import ConfigError
+
+__all__ = ["TableFile", "TableFormat", "check_unchanged", "is_table_file", "table_file"]
+
+TableFormat = Literal["parquet", "csv", "tsv", "sqlite", "duckdb"]
+
+HASHED_WHOLE_BYTES = 64 << 20
+"""Of a larger file, beginning, end and size are hashed: reading it all would take longer than most
+queries."""
+HASHED_PART_BYTES = 1 << 20
+
+_PARQUET = b"PAR1"
+_SQLITE = b"SQLite format 3\0"
+_DUCKDB = b"DUCK"
+_DUCKDB_AT = 8
+_HEAD_BYTES = 16
+_TABS = (".tsv", ".tab")
+
+
+class TableFile(NamedTuple):
+    """A file that holds a table, or a database; `stamp` tells whether it was changed."""
+
+    path: str
+    format: TableFormat
+    stamp: tuple[int, int]
+
+    @property
+    def name(self) -> str:
+        return Path(self.path).name
+
+    def digest(self) -> str:
+        """Return a hash of the content; blocking."""
+        digest = hashlib.sha256(str(self.stamp[0]).encode())
+        with Path(self.path).open("rb") as file:
+            if self.stamp[0] <= HASHED_WHOLE_BYTES:
+                while block := file.read(HASHED_PART_BYTES):
+                    digest.update(block)
+            else:
+                digest.update(file.read(HASHED_PART_BYTES))
+                file.seek(-HASHED_PART_BYTES, os.SEEK_END)
+                digest.update(file.read(HASHED_PART_BYTES))
+        return digest.hexdigest()
+
+
+def is_table_file(path: Path) -> bool:
+    """Return whether a file can only be a table: CSV files are texts, too, unless asked for."""
+    try:
+        head, status = _head(path)
+    except (OSError, ValueError):
+        return False
+    if not stat.S_ISREG(status.st_mode):
+        return False
+    return path.suffix.lower() in (".parquet", ".pq") or _by_head(head) is not None
+
+
+def table_file(path: Path) -> TableFile:
+    """Return a file as a table; ConfigError if it is none."""
+    path = path.absolute()
+    try:
+        head, status = _head(path)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ConfigError(f"the table {path.name!r} can't be read: {reason}") from error
+    if not stat.S_ISREG(status.st_mode):
+        raise ConfigError(f"{path.name!r} is no file; a table is one, or a database")
+    if not status.st_size:
+        raise ConfigError(f"{path.name!r} is empty: there is no table in it")
+    form = _by_head(head)
+    if form is None and path.suffix.lower() in (".parquet", ".pq"):
+        raise ConfigError(f"{path.name!r} is not a Parquet file: it does not begin like one")
+    if form is None and b"\0" in head:
+        raise ConfigError(
+            f"{path.name!r} is neither Parquet nor CSV nor a database of SQLite or DuckDB"
+        )
+    tabs = path.suffix.lower() in _TABS
+    return TableFile(str(path), form or ("tsv" if tabs else "csv"), _stamp(status))
+
+
+def check_unchanged(file: TableFile) -> None:
+    """Raise ConfigError if a file is gone or was changed since it was described."""
+    try:
+        now = _stamp(Path(file.path).stat())
+    except OSError as error:
+        raise ConfigError(f"{file.name!r} can't be read any more: {error.strerror}") from error
+    if now != file.stamp:
+        raise ConfigError(f"{file.name!r} changed since it was handed in; ask again")
+
+
+def _head(path: Path) -> tuple[bytes, os.stat_result]:
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):  # A pipe would block.
+        return b"", status
+    with path.open("rb") as file:
+        return file.read(_HEAD_BYTES), os.fstat(file.fileno())
+
+
+def _by_head(head: bytes) -> TableFormat | None:
+    if head.startswith(_PARQUET):
+        return "parquet"
+    if head == _SQLITE:
+        return "sqlite"
+    return "duckdb" if head[_DUCKDB_AT:].startswith(_DUCKDB) else None
+
+
+def _stamp(status: os.stat_result) -> tuple[int, int]:
+    return status.st_size, status.st_mtime_ns

@@ -1,0 +1,137 @@
+"""What users write to pass tables and databases: `table`, `tables` and `database`."""
+
+import os
+import re
+from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from rlm.data.files import is_table_file
+from rlm.data.frames import is_frame
+from rlm.errors import ConfigError
+
+__all__ = ["Database", "GivenTables", "database", "given_data", "table", "tables"]
+
+_NOT_A_WORD = re.compile(r"\W+")
+_MAX_NAME_CHARS = 60
+
+
+class GivenTables(Struct, frozen=True):
+    """Tables by name: paths of files, and frames."""
+
+    by_name: dict[str, Any]
+
+
+class Database(Struct, frozen=True):
+    """A database by URL, or by `$NAME` of an environment variable that holds its URL."""
+
+    url: str
+    schemas: tuple[str, ...]
+
+    @property
+    def variable(self) -> str | None:
+        """The name of the environment variable, if one was given."""
+        return self.url[1:] if self.url.startswith("$") else None
+
+    def resolved(self) -> str:
+        """Return the URL itself, which may hold a password."""
+        if self.variable is None:
+            return self.url
+        found = os.environ.get(self.variable, "")
+        if not found:
+            raise ConfigError(
+                f"the environment variable {self.variable} is not set: it holds the database's URL"
+            )
+        return found
+
+
+def table(value: Any, name: str | None = None) -> GivenTables:
+    """Pass a file (Parquet, CSV, TSV, SQLite, DuckDB) or a frame as a table for `ctx.sql`."""
+    return _named([(name, value)])
+
+
+def tables(*values: Any, **named: Any) -> GivenTables:
+    """Pass several files or frames as tables; files are named after themselves, or by keyword."""
+    if not values and not named:
+        raise ConfigError("tables() needs at least one file or frame, such as tables('orders.csv')")
+    return _named([*((None, each) for each in values), *named.items()])
+
+
+def database(url: str, schemas: list[str] | tuple[str, ...] = ("public",)) -> Database:
+    """Let cells query a database, read-only: `postgresql://…`, `sqlite:///path`, or `$VARIABLE`.
+
+    Only the listed schemas of PostgreSQL are shown and searched.
+    """
+    if not isinstance(url, str) or not url:
+        raise ConfigError("database() needs a URL, such as 'postgresql://reader@host/sales'")
+    if isinstance(schemas, str) or not schemas or not all(isinstance(s, str) for s in schemas):
+        raise ConfigError("schemas= is a list of names, such as schemas=['public']")
+    return Database(url, tuple(schemas))
+
+
+def given_data(value: object) -> GivenTables | Database | None:
+    """Return what a context is, if it is data for queries; None if it is anything else."""
+    if isinstance(value, GivenTables | Database):
+        return value
+    if is_frame(value):
+        return _named([(None, value)])
+    if isinstance(value, PathLike):
+        path = Path(os.fsdecode(value))
+        return _named([(None, path)]) if is_table_file(path) else None
+    if isinstance(value, Mapping) and any(map(_is_table, value.values())):
+        others = [str(name) for name, each in value.items() if not _is_table(each)]
+        if others:
+            raise ConfigError(
+                f"{others[0]!r} is no table: a dict of tables may hold only frames and paths"
+            )
+        return _named([(str(name), each) for name, each in value.items()])
+    if isinstance(value, (list, tuple)) and value and isinstance(value[0], PathLike):
+        paths = [Path(os.fsdecode(each)) for each in value if isinstance(each, PathLike)]
+        if len(paths) == len(value) and all(map(is_table_file, paths)):
+            return _named([(None, path) for path in paths])
+    return None
+
+
+def _is_table(value: object) -> bool:
+    return is_frame(value) or isinstance(value, PathLike)
+
+
+def _named(given: list[tuple[str | None, Any]]) -> GivenTables:
+    """Give every table a name that needs no quotes in SQL, and that no other has."""
+    by_name: dict[str, Any] = {}
+    for name, value in given:
+        if isinstance(value, (str, PathLike)):
+            value = Path(os.fsdecode(value))
+            name = name or value.stem
+        elif not is_frame(value):
+            raise ConfigError(
+                f"a table is a file or a frame of pandas, polars or PyArrow, not "
+                f"{type(value).__name__}"
+            )
+        wanted = free = _plain_name(name or "table")
+        number = 2
+        while free.casefold() in {each.casefold() for each in by_name}:
+            free, number = f"{wanted}_{number}", number + 1
+        by_name[free] = value
+    return GivenTables(by_name)
+
+
+_RESERVED = frozenset(
+    {
+        *("all", "and", "as", "case", "cast", "create", "default", "desc", "distinct", "drop"),
+        *("else", "end", "false", "from", "group", "having", "in", "index", "into", "join", "like"),
+        *("limit", "not", "null", "offset", "on", "or", "order", "select", "table", "then", "to"),
+        *("true", "union", "using", "when", "where", "with"),
+    }
+)
+"""Words that are no names in SQL; such a table gets an underscore."""
+
+
+def _plain_name(name: str) -> str:
+    plain = _NOT_A_WORD.sub("_", name).strip("_")[:_MAX_NAME_CHARS]
+    if not plain or plain[0].isdigit():
+        plain = f"t_{plain}".rstrip("_")
+    return "data" if plain == "table" else f"{plain}_" if plain.lower() in _RESERVED else plain

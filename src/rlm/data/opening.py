@@ -1,0 +1,45 @@
+"""Open data that was given, or that a recorded run was about. Blocking."""
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from rlm.data.given import Database, GivenTables, table
+from rlm.data.source import DataSource
+from rlm.errors import ConfigError
+
+__all__ = ["open_data", "reopen_data"]
+
+_POSTGRES = ("postgres", "postgresql")
+
+
+def open_data(given: GivenTables | Database) -> DataSource:
+    """Open and describe tables or a database; ConfigError if that fails."""
+    from rlm.data.table_source import open_tables  # imported here because few contexts are tables
+
+    if isinstance(given, GivenTables):
+        return open_tables(given)
+    url = given.resolved()
+    scheme = urlsplit(url).scheme
+    if scheme == "sqlite":
+        path = unquote(url.partition(":///")[2])
+        if not path:
+            raise ConfigError("the URL of a SQLite file is sqlite:///path")
+        return open_tables(table(Path(path)))
+    if scheme in _POSTGRES:
+        from rlm.data.postgres import PostgresSource
+
+        return PostgresSource(given)
+    raise ConfigError("a database's URL begins with postgresql:// or sqlite:///")
+
+
+def reopen_data(spec: dict[str, Any] | None) -> DataSource:
+    """Open the source of a recorded run again; ConfigError if only its program can."""
+    if spec is None:
+        raise ConfigError(
+            "the run was about frames, or a database whose URL has a password, and no journal "
+            "keeps those: pass the same again (a database as '$NAME' of an environment variable)"
+        )
+    if spec["source"] == "database":
+        return open_data(Database(spec["url"], tuple(spec["schemas"])))
+    return open_data(GivenTables({name: Path(path) for name, path in spec["files"].items()}))

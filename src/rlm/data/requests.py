@@ -1,0 +1,80 @@
+"""Requests of cells for rows: read as untrusted input, and turned into one SQL statement."""
+
+from typing import Any
+
+from rlm.data.source import DataRefused, QueryLimits
+
+__all__ = ["quoted", "read_request"]
+
+MAX_PARAMETER_CHARS = 1 << 20
+_HIGHEST_ROW = 10**15
+
+
+def read_request(
+    method: str, arguments: dict[str, Any], tables: list[dict[str, Any]], limits: QueryLimits
+) -> tuple[str, list[Any]]:
+    """Return the SQL and the parameters of a request; DataRefused if it is malformed."""
+    if method == "sql":
+        return _query(arguments, limits)
+    if method == "rows":
+        return _rows(arguments, tables, limits), []
+    raise DataRefused(f"tables have no method {method[:60]!r}")
+
+
+def quoted(name: str) -> str:
+    """Return a name as SQL writes it, whatever is in it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _query(arguments: dict[str, Any], limits: QueryLimits) -> tuple[str, list[Any]]:
+    sql, parameters = arguments.get("query"), arguments.get("parameters", [])
+    if not isinstance(sql, str) or not isinstance(parameters, list):
+        raise DataRefused('malformed call: write ctx.sql("select …", *parameters)')
+    if len(sql) > limits.query_chars:
+        raise DataRefused(
+            f"a query has at most {limits.query_chars:,} characters; pass long values as parameters"
+        )
+    if "\0" in sql or not _is_unicode(sql):
+        raise DataRefused("a query can't hold a NUL, nor half of a surrogate pair")
+    if len(parameters) > limits.parameters:
+        raise DataRefused(f"a query has at most {limits.parameters:,} parameters")
+    for each in parameters:
+        if each is not None and not isinstance(each, (str, int, float, bool)):
+            raise DataRefused(
+                f"a parameter is a text, a number, a bool or None, not {type(each).__name__}"
+            )
+        if isinstance(each, str) and (len(each) > MAX_PARAMETER_CHARS or not _is_unicode(each)):
+            raise DataRefused(
+                f"a parameter has at most {MAX_PARAMETER_CHARS:,} characters, all of them valid"
+            )
+    return sql, parameters
+
+
+def _rows(arguments: dict[str, Any], tables: list[dict[str, Any]], limits: QueryLimits) -> str:
+    table = next((each for each in tables if each["name"] == arguments.get("table")), None)
+    if table is None:
+        raise DataRefused("there is no such table")
+    columns = arguments.get("columns")
+    if columns is None:
+        listed = "*"
+    elif isinstance(columns, list) and columns and all(c in table["columns"] for c in columns):
+        listed = ", ".join(map(quoted, columns))
+    else:
+        raise DataRefused(f"the table {table['name']} has no such column")
+    start, count = _number(arguments.get("start", 0)), _number(arguments.get("count", limits.rows))
+    rows = f"{table['reference']}{table.get('order', '')}"
+    return f"select {listed} from {rows} limit {min(count, limits.rows)} offset {start}"
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _number(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _HIGHEST_ROW:
+        raise DataRefused("rows are counted from 0")
+    return value

@@ -1,0 +1,56 @@
+"""What data that stays on the host has to offer, and the limits of what a cell may ask of it."""
+
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+__all__ = ["DataRefused", "DataSource", "QueryLimits"]
+
+
+class QueryLimits(Struct, frozen=True):
+    """The limits of one query from a cell, and of the process that answers it.
+
+    `memory_bytes` is what the database may hold; its process may have twice as much.
+    """
+
+    rows: int = 10_000
+    bytes: int = 4 << 20
+    seconds: float = 30.0
+    memory_bytes: int = 1 << 30
+    query_chars: int = 200_000
+    parameters: int = 1_000
+    threads: int = 2
+
+
+class DataRefused(Exception):
+    """A request that can't be answered; the message is one line that the cell sees."""
+
+
+class DataSource(Protocol):
+    """Data that is not copied into sandboxes: cells ask for parts of it.
+
+    `id` is the same for the same data; `manifest` is what a sandbox gets: JSON with the `id`, the
+    kind of source (`source`), and what its names in the REPL need. `spec` is enough to open the
+    source again without secrets; None if only the program that made it can.
+    """
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def manifest(self) -> dict[str, Any]: ...
+    @property
+    def description(self) -> str: ...
+    @property
+    def spec(self) -> dict[str, Any] | None: ...
+
+    def preview(self, chars: int) -> str:
+        """Return a few rows, which the model is shown if it may see content at once."""
+        ...
+
+    async def answer(self, method: str, arguments: dict[str, Any]) -> str:
+        """Return the answer to a request of a cell, as JSON; raise DataRefused."""
+        ...
+
+    def close(self) -> None:
+        """Release processes, connections and temporary files; a later request opens them again."""
+        ...

@@ -1,0 +1,69 @@
+"""The names in a query for PostgreSQL, and which of them a read-only transaction does not stop.
+
+A query is split as PostgreSQL splits it, so that a name in a text or a comment is none. What is not
+certain is refused.
+"""
+
+import re
+from collections.abc import Collection, Iterator
+
+from rlm.data.source import DataRefused
+
+__all__ = ["check_words", "names_in"]
+
+_TOKENS = re.compile(
+    r"""
+    (?P<skipped>--[^\n\r]*|/\*(?:(?!/\*|\*/).)*\*/)
+    | (?P<unclear>/\*|\*/|[uU]&['"])
+    | (?P<text>[eE]'(?:[^'\\]|\\.|'')*'|(?:[bBxXnN])?'(?:[^']|'')*'
+        |\$(?P<tag>[^\W\d]\w*|)\$.*?\$(?P=tag)\$)
+    | (?P<quoted>"(?:[^"]|"")+")
+    | (?P<word>[^\W\d][\w$]*)
+    | (?P<number>\d\w*)
+    | (?P<dot>\.)
+    | (?P<space>\s+)
+    | (?P<open>['"])
+    | (?P<other>.)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+_REFUSED = re.compile(
+    r"pg_(?!typeof$|size_pretty$|column_size$|get_).*"  # files, locks, sessions, settings, catalogs
+    r"|lo_.*|loread|lowrite"  # large objects are written outside of tables
+    r"|dblink.*|postgres_fdw.*"
+    r"|set_config|nextval|setval|lastval"
+    r"|.*_to_xml(?:schema|_and_xmlschema)?|ts_stat|ts_rewrite|crosstab.*|connectby"  # run other SQL
+    r"|binary_upgrade_.*|brin_.*|gin_clean_pending_list|xmlroot"
+)
+"""Functions that act outside of tables, or run SQL of their own, and the tables of the system."""
+
+
+def names_in(query: str) -> Iterator[tuple[str, bool]]:
+    """Yield the names in a query, and whether a dot follows; DataRefused if it is unclear."""
+    name: str | None = None
+    for found in _TOKENS.finditer(query):
+        kind = found.lastgroup if found.lastgroup != "tag" else "text"
+        if kind in ("space", "skipped"):
+            continue
+        if kind in ("unclear", "open"):
+            raise DataRefused(f"this query has an unclear {found[0]!r}: write it plainly")
+        if name is not None:
+            yield name, kind == "dot"
+            name = None
+        if kind == "word":
+            name = found[0].lower()
+        elif kind == "quoted":
+            name = found[0][1:-1].replace('""', '"')
+    if name is not None:
+        yield name, False
+
+
+def check_words(query: str, schemas: Collection[str], all_schemas: Collection[str]) -> None:
+    """Refuse a query that names a function with side effects, or a schema that is not listed."""
+    for name, is_qualifier in names_in(query):
+        if is_qualifier and name in all_schemas and name not in schemas:
+            listed = ", ".join(schemas)
+            raise DataRefused(f"the schema {name} can't be used here; there are: {listed}")
+        if _REFUSED.fullmatch(name):
+            raise DataRefused(f"{name[:60]} can't be used here: only tables can be read")

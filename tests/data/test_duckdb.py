@@ -1,0 +1,191 @@
+"""Tables with the real DuckDB and PyArrow: Parquet, CSV, frames, DuckDB files, and the attacks."""
+
+import json
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlm import RLM, ScriptedClient
+from rlm.data import DataRefused, DataSource, QueryLimits, table, tables
+from rlm.data.given import GivenTables, given_data
+from rlm.data.table_source import open_tables
+from rlm.errors import ConfigError
+from tests.data.attacking import ALL, attack
+
+EXTRA = "DuckDB and PyArrow are an extra: pip install 'recursivelm[tables]'"
+duckdb = pytest.importorskip("duckdb", reason=EXTRA)
+pa = pytest.importorskip("pyarrow", reason=EXTRA)
+pq = pytest.importorskip("pyarrow.parquet")
+
+LIMITS = QueryLimits(seconds=4.0, memory_bytes=256 << 20)
+
+
+async def asked(source: DataSource, query: str, *parameters: Any) -> Any:
+    return json.loads(await source.answer("sql", {"query": query, "parameters": list(parameters)}))
+
+
+@pytest.fixture
+def orders(tmp_path: Path) -> Path:
+    path = tmp_path / "orders.parquet"
+    columns = {"id": [1, 2, 3], "text": ["a", "b", None], "price": [0.5, 1.5, 2.5]}
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+async def test_parquet_is_a_table(orders: Path) -> None:
+    source = open_tables(table(orders))
+    assert source.manifest["tables"][0]["columns"] == ["id", "text", "price"]
+    assert source.manifest["tables"][0]["rows"] == 3
+    assert "`orders`: 3 rows, 3 columns" in source.description
+    assert "id: BIGINT, 1 to 3" in source.description
+    assert "text: VARCHAR, about 2 distinct values, 33.33 % null" in source.description
+    assert "'a'" in source.preview(1_000)
+    assert (await asked(source, "select sum(price) from orders where id > ?", 1))["rows"] == [[4.0]]
+    assert (await asked(source, "describe orders"))["rows"][0][0] == "id"
+    assert str(orders.parent) not in json.dumps(source.manifest) + source.description
+    source.close()
+
+
+async def test_several_tables_join(orders: Path, tmp_path: Path) -> None:
+    (tmp_path / "people.csv").write_text('id,name\n1,"Ann, of \n Bath"\n2,Bob\n', "utf-8")
+    source = open_tables(tables(orders, customers=tmp_path / "people.csv"))
+    joined = "select name, price from orders join customers using (id) order by id"
+    assert (await asked(source, joined))["rows"] == [["Ann, of \n Bath", 0.5], ["Bob", 1.5]]
+    source.close()
+
+
+async def test_values_of_every_kind_are_json(tmp_path: Path) -> None:
+    path = tmp_path / "odd.parquet"
+    moment = datetime(2025, 1, 2, 3, 4, 5, tzinfo=UTC)
+    columns = {
+        'quo"te': pa.array([Decimal("1.10")], pa.decimal128(10, 2)),
+        "new\nline": pa.array([moment], pa.timestamp("us", "UTC")),
+        "Ünïcode 名": pa.array([{"a": [1, None]}]),
+        "select": pa.array([b"\x00\xff"]),
+        "day": pa.array([date(2025, 1, 2)]),
+        "": pa.array([float("nan")]),
+    }
+    pq.write_table(pa.table(columns), path)
+    source = open_tables(table(path))
+    assert "new\\nline" in source.description
+    found = await asked(source, "select * from odd")
+    assert found["rows"][0][0] == 1.1
+    assert found["rows"][0][1].startswith("2025-01-02 ")
+    assert found["rows"][0][2:5] == [{"a": [1, None]}, "\\x00ff", "2025-01-02"]
+    assert (await asked(source, 'select "quo""te" from odd'))["rows"] == [[1.1]]
+    source.close()
+
+
+def test_a_wide_and_an_empty_table(tmp_path: Path) -> None:
+    wide = tmp_path / "wide.parquet"
+    pq.write_table(pa.table({f"c{n}": [n] for n in range(10_000)}), wide)
+    source = open_tables(table(wide))
+    assert "1 row, 10,000 columns" in source.description
+    assert "and 9,960 more: see `.columns`" in source.description
+    assert len(source.description) < 5_000
+    source.close()
+    empty = tmp_path / "empty.parquet"
+    pq.write_table(pa.table({"a": pa.array([], pa.int64())}), empty)
+    source = open_tables(table(empty))
+    assert "`empty`: 0 rows, 1 column" in source.description
+    source.close()
+
+
+@pytest.mark.parametrize("cut", [20, 200, 4])
+def test_a_truncated_file_is_one_clear_line(orders: Path, cut: int) -> None:
+    orders.write_bytes(orders.read_bytes()[:-cut])
+    with pytest.raises(ConfigError, match=r"'orders.parquet' can't be read: ") as caught:
+        open_tables(table(orders))
+    assert "\n" not in str(caught.value)
+    assert str(orders.parent) not in str(caught.value)
+
+
+def test_a_csv_with_a_changed_number_of_columns_is_one_clear_line(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("a,b\n" + "1,2\n" * 50 + "1,2,3,4\n" + "1,2\n" * 50, "utf-8")
+    with pytest.raises(ConfigError, match=r"'a.csv' can't be read: .*") as caught:
+        open_tables(table(path))
+    assert "\n" not in str(caught.value)
+
+
+async def test_a_duckdb_file_is_a_database(tmp_path: Path) -> None:
+    path = tmp_path / "shop.duckdb"
+    with duckdb.connect(path) as connection:
+        connection.execute("create table orders as select 1 as id; create schema s")
+        connection.execute("create table s.people as select 'Ann' as name")
+    before = path.read_bytes()
+    source = open_tables(table(path))
+    assert [each["name"] for each in source.manifest["tables"]] == ["orders", "s.people"]
+    assert (await asked(source, "select name, id from s.people, orders"))["rows"] == [["Ann", 1]]
+    with pytest.raises(DataRefused):
+        await asked(source, "with x as (insert into orders values (2) returning *) from x")
+    source.close()
+    assert path.read_bytes() == before
+
+
+def frames() -> list[Any]:
+    pandas = pytest.importorskip("pandas")
+    polars = pytest.importorskip("polars")
+    columns = {"id": [1, 2], "text": ["a", None]}
+    indexed = pandas.DataFrame(columns, index=["x", "y"])
+    return [pandas.DataFrame(columns), polars.DataFrame(columns), pa.table(columns), indexed]
+
+
+async def test_frames_are_tables() -> None:
+    ids = []
+    for frame in frames():
+        given = given_data(frame)
+        assert isinstance(given, GivenTables)
+        source = open_tables(given)
+        assert source.spec is None
+        found = await asked(source, "select id, text from data")
+        assert found["rows"] == [[1, "a"], [2, None]]
+        ids.append(source.id)
+        source.close()
+    assert source.manifest["tables"][0]["columns"] == ["id", "text", "index"]
+
+
+async def test_a_dict_of_frames_and_files(orders: Path) -> None:
+    plain = frames()[0]
+    given = given_data({"orders": orders, "people": plain})
+    assert isinstance(given, GivenTables)
+    source = open_tables(given)
+    assert [each["name"] for each in source.manifest["tables"]] == ["orders", "people"]
+    source.close()
+    with pytest.raises(ConfigError, match="'note' is no table"):
+        given_data({"people": plain, "note": "x"})
+
+
+def test_a_run_about_frames() -> None:
+    code = (
+        "print(list(context))\nFINAL(ctx.sql('select max(l.id + r.id) as n from a l, b r')[0]['n'])"
+    )
+    given = dict(zip(("a", "b"), frames(), strict=False))
+    with RLM(ScriptedClient([f"```repl\n{code}\n```"]), journal=None) as engine:
+        assert engine.ask("What is the sum?", given).answer == "4"
+
+
+def test_the_copy_of_a_frame_is_removed() -> None:
+    source = open_tables(table(frames()[2]))
+    path = Path(next(iter(source._files.values())).path)
+    assert path.exists()
+    source.close()
+    del source
+    assert not path.parent.exists()
+
+
+@pytest.fixture(scope="module")
+def attacked(tmp_path_factory: pytest.TempPathFactory) -> DataSource:
+    folder = tmp_path_factory.mktemp("attacked")
+    (folder / "t.csv").write_text("id,text\n1,a\n2,b\n3,c\n", "utf-8")
+    return open_tables(table(folder / "t.csv"), LIMITS)
+
+
+@pytest.mark.parametrize("each", ALL, ids=lambda each: each["name"])
+async def test_duckdb_withstands(
+    attacked: DataSource, each: dict[str, Any], tmp_path: Path
+) -> None:
+    await attack(attacked, each, tmp_path)

@@ -1,0 +1,133 @@
+"""Requests of cells and words of queries, as untrusted input."""
+
+import contextlib
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlm.data.requests import quoted, read_request
+from rlm.data.results import error_answer, error_in, plain, rows_answer
+from rlm.data.source import DataRefused, QueryLimits
+from rlm.data.sql_words import check_words, names_in
+
+TABLES: list[dict[str, Any]] = [{"name": "t", "reference": '"t"', "columns": ["a", 'b"c']}]
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+KEYS = st.sampled_from(["query", "parameters", "table", "columns", "start", "count"])
+
+
+@given(st.text(max_size=20) | st.sampled_from(["sql", "rows"]), st.dictionaries(KEYS, JSON))
+def test_any_request_is_read_or_refused(method: str, arguments: dict[str, Any]) -> None:
+    with contextlib.suppress(DataRefused):
+        sql, parameters = read_request(method, arguments, TABLES, QueryLimits())
+        assert isinstance(sql, str)
+        assert all(each is None or isinstance(each, str | int | float) for each in parameters)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sql"),
+    [
+        ({"table": "t"}, 'select * from "t" limit 10000 offset 0'),
+        ({"table": "t", "start": 5, "count": 2}, 'select * from "t" limit 2 offset 5'),
+        ({"table": "t", "columns": ['b"c']}, 'select "b""c" from "t" limit 10000 offset 0'),
+        ({"table": "t", "columns": ["a; drop"]}, None),
+        ({"table": 'x" ; drop'}, None),
+        ({"table": "t", "start": -1}, None),
+        ({"table": "t", "start": "0"}, None),
+        ({"table": "t", "count": True}, None),
+    ],
+)
+def test_rows_are_asked_for_by_known_names(arguments: dict[str, Any], sql: str | None) -> None:
+    if sql is None:
+        with pytest.raises(DataRefused):
+            read_request("rows", arguments, TABLES, QueryLimits())
+    else:
+        assert read_request("rows", arguments, TABLES, QueryLimits()) == (sql, [])
+
+
+# -- words ----------------------------------------------------------------------------------------
+
+PIECES = st.sampled_from(
+    [
+        "select",
+        "'",
+        '"',
+        "$$",
+        "$a$",
+        "/*",
+        "*/",
+        "--",
+        "\n",
+        ".",
+        " ",
+        "\\",
+        "U&",
+        "E'",
+        "x",
+        "1",
+        "é",
+    ]
+)
+
+
+@given(st.lists(PIECES, max_size=30).map("".join))
+def test_any_query_is_split_or_refused(query: str) -> None:
+    with contextlib.suppress(DataRefused):
+        for name, _ in names_in(query):
+            assert name
+
+
+@given(
+    st.sampled_from(["pg_sleep", "lo_import", "dblink_exec", "set_config", "query_to_xml"]),
+    st.sampled_from(["{}(1)", '"{}"(1)', "{}/* */(1)", "{}--x\n(1)", "1+{}(1)", "x.{} (1)"]),
+    st.sampled_from(["", "'it''s' ||", "$$'$$ ||", "E'\\'' ||", '"a""b" +', "/* ' */", "-- '\n"]),
+)
+def test_a_function_is_found_wherever_it_is(name: str, form: str, before: str) -> None:
+    with pytest.raises(DataRefused):
+        check_words(f"select {before} {form.format(name)}", ["public"], ["public", "x"])
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1))
+def test_quoted_names_are_one_name(name: str) -> None:
+    assert list(names_in(f"select {quoted(name)}.x")) == [
+        ("select", False),
+        (name, True),
+        ("x", False),
+    ]
+
+
+# -- answers --------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.lists(JSON, min_size=1, max_size=1), max_size=30), st.integers(1, 20))
+def test_answers_stay_within_their_limits(rows: list[Any], most: int) -> None:
+    left = list(rows)
+
+    def fetch(count: int) -> list[Any]:
+        found, left[:] = left[:count], left[count:]
+        return found
+
+    answer = rows_answer(["a"], [""], fetch, most, 1 << 20)
+    assert error_in(answer) is None
+    assert answer.startswith('{"columns": ["a"]')
+    assert ('"is_cut": true' in answer.partition('"rows"')[0]) == (len(rows) > most)
+
+
+@given(st.text())
+def test_an_error_has_one_line(words: str) -> None:
+    found = error_in(error_answer(words))
+    assert found == " ".join(words.split())[:600] + (
+        "…" if len(" ".join(words.split())) > 600 else ""
+    )
+
+
+def test_deep_values_end() -> None:
+    value: Any = "x"
+    for _ in range(500):
+        value = [value]
+    plain(value)

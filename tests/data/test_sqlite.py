@@ -1,0 +1,127 @@
+"""Tables without DuckDB: CSV files and SQLite files, and the attacks on them."""
+
+import importlib.util
+import json
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlm.data import DataRefused, DataSource, QueryLimits, table, tables
+from rlm.data.table_source import open_tables
+from rlm.errors import ConfigError
+from tests.data.attacking import ALL, attack
+
+LIMITS = QueryLimits(seconds=2.0, memory_bytes=256 << 20)
+
+
+@pytest.fixture
+def without_duckdb(monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *a: None if name == "duckdb" else find(name, *a)
+    )
+
+
+@pytest.fixture
+def sqlite_file(tmp_path: Path) -> Path:
+    path = tmp_path / "t.db"
+    with sqlite3.connect(path) as connection:
+        connection.execute("create table t (id integer, text text)")
+        connection.executemany("insert into t values (?, ?)", [(1, "a"), (2, "b"), (3, "c")])
+    connection.close()
+    return path
+
+
+async def asked(source: DataSource, query: str, *parameters: Any) -> Any:
+    return json.loads(await source.answer("sql", {"query": query, "parameters": list(parameters)}))
+
+
+async def test_a_sqlite_file_is_a_database(sqlite_file: Path) -> None:
+    with sqlite3.connect(sqlite_file) as connection:
+        connection.execute('create table "order details" (x blob, "odd ""name" real)')
+        connection.execute("insert into \"order details\" values (x'00ff', 0.5)")
+    connection.close()
+    source = open_tables(table(sqlite_file))
+    assert [each["name"] for each in source.manifest["tables"]] == ["order details", "t"]
+    assert "`t`: 3 rows, 2 columns" in source.description
+    found = await asked(source, 'select * from "order details"')
+    assert found["columns"] == ["x", 'odd "name']
+    assert found["rows"] == [["\\x00ff", 0.5]]
+    assert (await asked(source, "select text from t where id > ?", 1))["rows"] == [["b"], ["c"]]
+    rows = json.loads(await source.answer("rows", {"table": "t", "start": 1, "count": 1}))
+    assert rows["rows"] == [[2, "b"]]
+    source.close()
+
+
+@pytest.mark.usefixtures("without_duckdb")
+async def test_csv_files_are_tables_without_duckdb_too(tmp_path: Path) -> None:
+    (tmp_path / "sales 2025.csv").write_text("id;price\n1;2.5\n2;\n3;4\n", "utf-8")
+    (tmp_path / "order.tsv").write_text('id\tid\t\n1\t"a\tb"\t\n', "utf-8")
+    source = open_tables(tables(tmp_path / "sales 2025.csv", tmp_path / "order.tsv"))
+    assert [each["name"] for each in source.manifest["tables"]] == ["order_", "sales_2025"]
+    assert "SQLite" in source.description
+    assert "[tables]'" in source.description
+    assert (await asked(source, "select sum(price) from sales_2025"))["rows"] == [[6.5]]
+    assert (await asked(source, "select * from order_"))["rows"] == [[1, "a\tb", None]]
+    source.close()
+
+
+@pytest.mark.usefixtures("without_duckdb")
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("a.csv", b"a,b\n1,2\n3\n", "row 3 has 1 columns, the header has 2"),
+        ("a.csv", b"", "is empty"),
+        ("a.parquet", b"PAR1 and no end", r"to query 'a.parquet', pip install"),
+        ("a.parquet", b"text", "is not a Parquet file"),
+        ("a.db", b"SQLite format 3\0" + b"x" * 5000, "a.db"),
+        ("a.bin", b"\0\1\2", "neither Parquet nor CSV"),
+        ("a.csv", (",".join(f"c{n}" for n in range(10_000)) + "\n").encode(), "10,000 columns"),
+    ],
+)
+def test_bad_files_are_one_clear_line(
+    tmp_path: Path, name: str, content: bytes, words: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ConfigError, match=words) as caught:
+        open_tables(table(tmp_path / name))
+    assert "\n" not in str(caught.value)
+
+
+async def test_a_changed_file_is_noticed(sqlite_file: Path) -> None:
+    source = open_tables(table(sqlite_file))
+    with sqlite3.connect(sqlite_file) as connection:
+        connection.execute("insert into t values (4, 'd')")
+    connection.close()
+    with pytest.raises(DataRefused, match="changed since it was handed in"):
+        await asked(source, "select 1")
+    source.close()
+
+
+async def test_results_are_cut(sqlite_file: Path) -> None:
+    source = open_tables(table(sqlite_file), QueryLimits(rows=2, bytes=2_000))
+    assert (await asked(source, "select * from t"))["is_cut"] is True
+    assert len((await asked(source, "select * from t"))["rows"]) == 2
+    assert (await asked(source, "select * from t limit 2"))["is_cut"] is False
+    with pytest.raises(DataRefused, match="one row holds more than 2,000 bytes"):
+        await asked(source, "select hex(zeroblob(5000)) from t")
+    source.close()
+
+
+@pytest.fixture(scope="module")
+def attacked(tmp_path_factory: pytest.TempPathFactory) -> DataSource:
+    folder = tmp_path_factory.mktemp("attacked")
+    with sqlite3.connect(folder / "t.db") as connection:
+        connection.execute("create table t (id integer, text text)")
+        connection.executemany("insert into t values (?, ?)", [(1, "a"), (2, "b"), (3, "c")])
+    connection.close()
+    return open_tables(table(folder / "t.db"), LIMITS)
+
+
+@pytest.mark.parametrize("each", ALL, ids=lambda each: each["name"])
+async def test_sqlite_withstands(
+    attacked: DataSource, each: dict[str, Any], tmp_path: Path
+) -> None:
+    await attack(attacked, each, tmp_path)
