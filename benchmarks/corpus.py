@@ -209,6 +209,8 @@ def greps(corpus: Corpus, source: Path, *, plain: bool) -> list[dict[str, Any]]:
         ignore = pattern.startswith("(?i)")
         bare = pattern.removeprefix("(?i)")
         seconds, found = timed(lambda: corpus.grep(bare, 10_000, ignore))  # noqa: B023
+        assert found.complete
+        assert not found.changed
         row: dict[str, Any] = {"pattern": name, "matches": len(found), "seconds": seconds}
         if program:
             command = [program, "--count-matches", *(["-i"] if ignore else []), bare, str(source)]

@@ -119,7 +119,10 @@ def _summarize(done: Indexed, out: Path, options: IndexOptions, seconds: float) 
     if not done.finished:
         say(f"Stopped; what is done is kept. Continue with: rlm index -o {out}")
     else:
-        say(f"{out} has {counted(total, 'document')}, {size_bytes / _MEGA:,.1f} MB.")
+        say(
+            f"{out} has {counted(total, 'document')}, {size_bytes / _MEGA:,.1f} MB. "
+            f'Next: rlm ask "What is this about?" -f {out}'
+        )
 
 
 def _has_news(done: Indexed) -> bool:

@@ -244,6 +244,11 @@ class StoredContext:
             return ""
         return tail.decode("utf-8", "ignore")[-chars:]
 
+    @property
+    def source_kind(self) -> str:
+        """What the data on the host is, such as `tables`; empty if the context is no such data."""
+        return "" if self.source is None else str(self.source.manifest["source"])
+
     def described(self, preview_chars: int) -> str:
         """Return the description; if the model may see content at once, with rows of tables."""
         if self.source is None or not preview_chars:

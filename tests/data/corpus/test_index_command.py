@@ -57,7 +57,7 @@ def test_index_again_and_summary(texts: Path, tmp_path: Path) -> None:
     lines = first.stderr.splitlines()
     assert lines[0] == ("1 PDF, Office or e-book file left out: x.pdf (convert them to text first)")
     assert lines[1].startswith("12 documents indexed (0.0 MB in ")
-    assert lines[2].endswith("corpus has 12 documents, 0.0 MB.")
+    assert "corpus has 12 documents, 0.0 MB. Next: rlm ask" in lines[2]
     again = run("-o", tmp_path / "corpus")
     assert "0 documents indexed" in again.stderr
     assert "3 files unchanged." in again.stderr

@@ -98,6 +98,8 @@ def test_lines_are_numbered_and_long_ones_left_out(monkeypatch: pytest.MonkeyPat
 def test_parts_of_a_text_have_whole_characters(text: str, start: int, size: int) -> None:
     data = text.encode()
     part = data[start : start + size]
-    whole = whole_characters(part, is_first=start == 0, is_last=start + len(part) >= len(data))
+    at_end = start + len(part) >= len(data)
+    first, last = whole_characters(part, is_first=start == 0, is_last=at_end)
+    whole = part[first:last]
     assert whole.decode() in text
     assert len(part) - len(whole) <= 6

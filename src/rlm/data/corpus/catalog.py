@@ -328,13 +328,13 @@ class Catalog:
         return [number for (number,) in self._all("select id from sources where state = 0")]
 
     def finish_batch(
-        self, last_piece: int, last_document: int, documents: int, size_bytes: int
+        self, last_piece: int, last_document: int, documents: int, size_bytes: int, is_new: bool
     ) -> None:
-        """Commit the batch: up to this piece, catalog and index agree."""
+        """Commit the batch: up to this piece, catalog and index agree. `is_new`: not empty."""
         self._run(
             "update totals set last_piece = ?, last_document = ?, documents = documents + ?, "
-            "bytes = bytes + ?, changes = changes + 1",
-            *(last_piece, last_document, documents, size_bytes),
+            "bytes = bytes + ?, changes = changes + ?",
+            *(last_piece, last_document, documents, size_bytes, is_new),
         )
         with self._reporting():
             self._db.commit()

@@ -49,6 +49,14 @@ class Match(NamedTuple):
     text: str
 
 
+class Part(NamedTuple):
+    """A part of a document: its text, where it ends, and the size of the document, in bytes."""
+
+    text: str
+    end: int
+    size: int
+
+
 class GrepMatches(list[Match]):
     """Matching lines; not `complete` if the time was up; `changed` names files left out."""
 
@@ -69,6 +77,7 @@ class Corpus(Mapping[int | str, str]):
         folder = CorpusFolder(Path(path))
         about = folder.read()
         self.path = folder.path
+        self._id = str(about.get("id"))[:32]
         self._fields = Fields(about.get("text_field"), about.get("id_field"))
         if not folder.catalog.exists():
             raise ConfigError(f"{folder} is empty: rlm index did not finish its first batch")
@@ -95,6 +104,11 @@ class Corpus(Mapping[int | str, str]):
     def size_bytes(self) -> int:
         """The size of all documents in their source files."""
         return self._catalog.totals().bytes
+
+    @property
+    def id(self) -> str:
+        """The same as long as the corpus has the same documents."""
+        return f"{self._id}-{self.changes}"
 
     @property
     def changes(self) -> int:
@@ -143,6 +157,10 @@ class Corpus(Mapping[int | str, str]):
 
     def read(self, key: int | str, start: int = 0, size: int | None = None) -> str:
         """Return a part of a document, by the places of its UTF-8 bytes."""
+        return self.part(key, start, size).text
+
+    def part(self, key: int | str, start: int = 0, size: int | None = None) -> Part:
+        """Return a part of a document, with where it ends and how large the document is."""
         document = self._document(key)
         if start < 0 or (size is not None and size < 0):
             raise ConfigError("places in a document are counted from 0")
@@ -154,8 +172,10 @@ class Corpus(Mapping[int | str, str]):
             first = document.start + start
             part = read_part(document, first, min(document.end, first + most))
             total = document.end - document.start
-        whole = whole_characters(part, is_first=start == 0, is_last=start + len(part) >= total)
-        return whole.decode("utf-8", "replace")
+        at_end = start + len(part) >= total
+        first, last = whole_characters(part, is_first=start == 0, is_last=at_end)
+        # A character that was cut at the end belongs to the next part.
+        return Part(part[first:last].decode("utf-8", "replace"), start + last, total)
 
     def sample(self, n: int, seed: int | str = 0) -> list[int]:
         """Return the numbers of n documents, chosen at random but always alike for a seed."""

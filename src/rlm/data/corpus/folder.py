@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import secrets
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,7 @@ class CorpusFolder:
                 f"{self} holds {counted(len(others), 'other file')} and is no corpus; "
                 "choose a new folder with -o"
             )
-        about = {"format": FORMAT, "version": VERSION, **settings}
+        about = {"format": FORMAT, "version": VERSION, "id": secrets.token_hex(8), **settings}
         with replacing(self.about) as file:
             file.write(json.dumps(about, indent=1).encode())
         return about

@@ -23,6 +23,8 @@ SPAN_BYTES = 64 << 20
 SPANS_AT_ONCE = 500
 MAX_PATTERN_CHARS = 2_000
 _PAGE = 1_000
+_SHRANK = "status -7"
+"""The end of a process that has mapped more than there is: SIGBUS."""
 _AT_ONCE = max(1, min(os.cpu_count() or 1, 8))
 _LIMITS = JobLimits(seconds=30.0, memory_bytes=512 << 20, output_bytes=16 << 20)
 _JOBS = Jobs("rlm.data.corpus.grep_worker", _LIMITS, at_once=_AT_ONCE, ready=_AT_ONCE)
@@ -121,14 +123,14 @@ def _within(seconds: float) -> JobLimits:
 
 def _alone(error: JobStopped, unit: _Unit) -> dict[str, Any]:
     """Return what a process that was stopped means: a slow pattern, or a file that shrank."""
-    if error.reason == "crash":
+    if str(error).endswith(_SHRANK):
         return {"matches": [], "changed": range(len(unit.sources))}
     if error.reason == "time":
         raise SearchRefused(
             f"the pattern takes more than {_LIMITS.seconds:g} s for a part of the corpus: avoid "
             "repetitions inside repetitions, such as (a+)+"
         )
-    raise SearchRefused(f"the pattern needs too much: {error.reason}; write a simpler one")
+    raise SearchRefused(f"the search failed ({error}); write a simpler pattern")
 
 
 def _sources(unit: _Unit, numbers: Any) -> list[Source]:

@@ -245,6 +245,7 @@ class _Update:
     def _finish_removal(self, numbers: list[int]) -> None:
         for number in numbers:
             self._writer.delete_source(number)
+            self._is_new = True
         self._catalog.forget(numbers)
         self._finish_batch()
 
@@ -363,6 +364,7 @@ class _Update:
         self._kinds: Counter[str] = Counter()
         self._field_names: set[str] = set()
         self._batch_documents = 0
+        self._is_new = False
         self._batch_bytes = 0
         self._read_bytes = 0
         self._current = None
@@ -379,6 +381,7 @@ class _Update:
         fields: dict[str, Any],
     ) -> None:
         self._piece += 1
+        self._is_new = True
         self._writer.add(Piece(source.id, self._piece, document, start, line, text, name, fields))
 
     def _count(self, source: Source, size_bytes: int) -> None:
@@ -422,7 +425,8 @@ class _Update:
             self._catalog.note_progress(self._current)
         self._writer.commit()
         self._catalog.finish_batch(
-            self._piece, self._document, self._batch_documents, self._batch_bytes
+            *(self._piece, self._document, self._batch_documents, self._batch_bytes),
+            is_new=self._is_new,
         )
         self._start_batch()
 

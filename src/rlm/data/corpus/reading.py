@@ -44,8 +44,8 @@ def read_part(document: Document, start: int, end: int) -> bytes:
             raise _changed(document.name, "can't be read any more") from error
 
 
-def whole_characters(part: bytes, *, is_first: bool, is_last: bool) -> bytes:
-    """Return a part of a text without characters that were cut at its ends."""
+def whole_characters(part: bytes, *, is_first: bool, is_last: bool) -> tuple[int, int]:
+    """Return where the whole characters of a part of a text begin and end."""
     first, last = 0, len(part)
     if not is_first:
         while first < min(3, last) and part[first] & 0b1100_0000 == _CONTINUATION:
@@ -57,7 +57,7 @@ def whole_characters(part: bytes, *, is_first: bool, is_last: bool) -> bytes:
         if at >= first and part[at] >= 0b1100_0000:
             needed = 2 if part[at] < 0b1110_0000 else 3 if part[at] < 0b1111_0000 else 4
             last = last if last - at >= needed else at
-    return part[first:last]
+    return first, last
 
 
 def _changed(path: Path | str, what: str) -> SourceChanged:
