@@ -67,12 +67,12 @@ def kill(corpus: Path, source: Path, when: str, after: int) -> None:
     count = 0
 
     def dying(then: Callable[..., Any], *, first: bool) -> Callable[..., Any]:
-        def call(*arguments: Any) -> Any:
+        def call(*arguments: Any, **named: Any) -> Any:
             nonlocal count
             count += 1
             if first and count > after:
                 raise _Killed
-            result = then(*arguments)
+            result = then(*arguments, **named)
             if not first and count > after:
                 raise _Killed
             return result
