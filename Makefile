@@ -100,7 +100,7 @@ build/venv-site:
 
 # -- heavier tests; each target can run alone -----------------------------------------------------
 
-heavy_parts := test-heavy test-documents test-data test-sdks test-adapters test-server-clients test-environments test-clouds test-ray test-docker test-browser test-site test-notebook \
+heavy_parts := test-heavy test-documents test-data test-corpus test-sdks test-adapters test-server-clients test-environments test-clouds test-ray test-docker test-browser test-site test-notebook \
 	test-pythons test-fuzz test-clone test-sandbox-docker test-gateway-image test-llm-plugin test-eliza \
 	test-acp test-dspy test-harbor test-inspect test-pydantic-ai test-verifiers test-training test-seeds
 
@@ -128,6 +128,9 @@ test-data: ## test tables and databases with the real DuckDB, PyArrow, pandas, p
 	@$(data)/bin/python -m pip install $(pip_flags) --no-deps --no-build-isolation -e .
 	@$(data)/bin/python -m pytest tests/data $(ARGS)
 
+test-corpus: build/venv-corpus ## test corpora larger than memory with the real tantivy: updates, kills, damage, patterns
+	@build/venv-corpus/bin/python -m pytest tests/data/corpus $(ARGS)
+
 adapters := build/venv-litellm build/venv-local-model build/venv-otel
 sdks := build/venv-sdks
 server_clients := build/venv-server-clients
@@ -135,6 +138,7 @@ llm_plugin := build/venv-llm-plugin
 integrations := build/venv-acp build/venv-dspy build/venv-harbor build/venv-inspect build/venv-pydantic-ai build/venv-verifiers
 browser := build/venv-browser
 notebook := build/venv-notebook
+corpus := build/venv-corpus
 local_model := build/models/qwen2.5-coder-0.5b-instruct-q4_k_m.gguf
 
 # WebAssembly needs a newer Python than the rest.
@@ -146,8 +150,8 @@ $(environments): PYTHON := $(environments_python)
 # So does Harbor.
 build/venv-harbor: PYTHON := $(environments_python)
 
-.PHONY: test-local-model $(adapters) $(sdks) $(server_clients) $(llm_plugin) $(integrations) $(browser) $(notebook) $(environments) $(clouds) $(ray)
-$(adapters) $(sdks) $(server_clients) $(llm_plugin) $(integrations) $(browser) $(notebook) $(environments) $(clouds) $(ray): build/venv-%:
+.PHONY: test-local-model $(adapters) $(sdks) $(server_clients) $(llm_plugin) $(integrations) $(browser) $(notebook) $(corpus) $(environments) $(clouds) $(ray)
+$(adapters) $(sdks) $(server_clients) $(llm_plugin) $(integrations) $(browser) $(notebook) $(corpus) $(environments) $(clouds) $(ray): build/venv-%:
 	@sh .ci/venv $(PYTHON) $@
 	@$@/bin/python -m pip install $(pip_flags) --require-hashes -r requirements/$*.txt
 	@$@/bin/python -m pip install $(pip_flags) --no-deps --no-build-isolation -e .

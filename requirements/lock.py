@@ -26,6 +26,9 @@ LOCKS: dict[str, list[str]] = {
     "documents.txt": [
         *("--group", "dev", "--extra", "documents", "--constraints", "requirements/dev.txt"),
     ],
+    "corpus.txt": [
+        *("--group", "adapters", "--extra", "corpus", "--constraints", "requirements/dev.txt"),
+    ],
     "data.txt": [
         *("--group", "data", "--extra", "tables", "--extra", "postgres"),
         *("--constraints", "requirements/dev.txt"),

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlm.context import opening, parts, reading, store_context
+from rlm.context import parts, reading, store_context
 from rlm.context.scanning import TextCount
+from rlm.filesystem import opening
 from tests.context.helpers import seen_by_worker
 
 JSON = st.recursive(

@@ -28,7 +28,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("cards",),
     ("events", "limits"),
     ("citations", "messages"),
-    ("images",),
+    ("filesystem", "images"),
     ("errors", "_util"),
 )
 """Top first. A unit is a module or a package directly below `rlm`.

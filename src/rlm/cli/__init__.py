@@ -18,6 +18,7 @@ from rlm.cli.config import config
 from rlm.cli.doctor import doctor
 from rlm.cli.env import env
 from rlm.cli.fake_server import fake_server
+from rlm.cli.index import index
 from rlm.cli.judge import judge
 from rlm.cli.keys import keys
 from rlm.cli.mcp import mcp
@@ -145,6 +146,7 @@ for command in (
     export,
     fake_server,
     fork,
+    index,
     judge,
     keys,
     mcp,

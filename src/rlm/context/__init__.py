@@ -7,7 +7,6 @@ never enters a message or a log: those hold hash, size and description.
 from rlm.context.citable import citable_texts
 from rlm.context.describe import describe
 from rlm.context.fileset import FileSet, files
-from rlm.context.skipping import Skipped
 from rlm.context.sources import restore_source, store_source
 from rlm.context.store import (
     ContextValue,
@@ -17,6 +16,7 @@ from rlm.context.store import (
     warn_of_path,
 )
 from rlm.context.stored import StoredContext
+from rlm.filesystem.skipping import Skipped
 
 __all__ = [
     "ContextValue",

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from rlm.context.skipping import Skipped
 from rlm.errors import ConfigError
+from rlm.filesystem.skipping import Skipped
 
 if TYPE_CHECKING:
-    from rlm.context.walking import Found
+    from rlm.filesystem.walking import Found
 
 __all__ = ["FileSet", "files"]
 
@@ -32,7 +32,7 @@ class FileSet(Struct, frozen=True):
 
     def matches(self, folder: Path, wildcards: tuple[str, ...]) -> "Iterator[Found | Skipped]":
         """Yield what is found in a folder and not ignored."""
-        from rlm.context.walking import walk  # imported here because few contexts are files
+        from rlm.filesystem.walking import walk  # imported here because few contexts are files
 
         for each in walk(folder, self.root):
             if _fits(tuple(each.name.split("/")), wildcards):

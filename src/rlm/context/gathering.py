@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rlm.context.fileset import FileSet
-from rlm.context.opening import display_path, is_folder
-from rlm.context.skipping import Skipped
-from rlm.context.walking import Found, walk
 from rlm.errors import ConfigError
+from rlm.filesystem.opening import display_path, is_folder
+from rlm.filesystem.skipping import Skipped
+from rlm.filesystem.walking import Found, walk
 
 __all__ = ["Gathered", "gather_folder", "gather_paths", "gather_set"]
 

@@ -5,19 +5,9 @@ from pathlib import Path
 
 from rlm._util.limited import check_wanted
 from rlm._util.text import counted
-from rlm.context import skipping
 from rlm.context.describe import ListShape, describe, describe_text
 from rlm.context.documents import Converter, DocumentError
 from rlm.context.gathering import Gathered
-from rlm.context.opening import (
-    SAMPLE_BYTES,
-    Stamp,
-    display_path,
-    encoding_of,
-    head_of,
-    is_utf8,
-    looks_binary,
-)
 from rlm.context.parts import (
     FilePart,
     FileTexts,
@@ -36,9 +26,19 @@ from rlm.context.pictures import (
     read_picture,
 )
 from rlm.context.scanning import TABLES, Tally, describe_files, describe_table, scan_text
-from rlm.context.skipping import Skipped
 from rlm.context.stored import StoredContext
 from rlm.errors import ConfigError
+from rlm.filesystem import skipping
+from rlm.filesystem.opening import (
+    SAMPLE_BYTES,
+    Stamp,
+    display_path,
+    encoding_of,
+    head_of,
+    is_utf8,
+    looks_binary,
+)
+from rlm.filesystem.skipping import Skipped
 from rlm.images import MAX_IMAGE_BYTES, Picture
 
 __all__ = ["store_file", "store_files"]

@@ -139,8 +139,8 @@ def _stored(value: ContextValue) -> StoredContext:
 def _store_files(value: PathLike[Any] | FileSet | list[Path]) -> StoredContext:
     """Store files. Imported here, because many programs pass only texts."""
     from rlm.context.gathering import gather_folder, gather_paths, gather_set
-    from rlm.context.opening import is_folder
     from rlm.context.reading import store_file, store_files
+    from rlm.filesystem.opening import is_folder
 
     if isinstance(value, list):
         return store_files(gather_paths(value))

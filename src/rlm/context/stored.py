@@ -12,7 +12,6 @@ from functools import cached_property
 from itertools import chain
 from typing import Literal
 
-from rlm.context.opening import tail_of
 from rlm.context.parts import (
     Documents,
     EncodedTexts,
@@ -26,9 +25,10 @@ from rlm.context.parts import (
 )
 from rlm.context.pictures import manifest, stand_in
 from rlm.context.scanning import HASHED_AT_ONCE_BYTES
-from rlm.context.skipping import EXPECTED, Skipped, left_out
 from rlm.data import DataSource
 from rlm.errors import ConfigError
+from rlm.filesystem.opening import tail_of
+from rlm.filesystem.skipping import EXPECTED, Skipped, left_out
 from rlm.images import Picture
 
 __all__ = ["StoredContext", "ascii_in_place"]
@@ -249,6 +249,11 @@ class StoredContext:
         else:
             return ""
         return tail.decode("utf-8", "ignore")[-chars:]
+
+    @property
+    def source_kind(self) -> str:
+        """What the data on the host is, such as `tables`; empty if the context is no such data."""
+        return "" if self.source is None else str(self.source.manifest["source"])
 
     def described(self, preview_chars: int) -> str:
         """Return the description; if the model may see content at once, with rows of tables."""

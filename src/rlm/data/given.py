@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
@@ -9,20 +10,29 @@ from typing import Any
 
 from msgspec import Struct
 
+from rlm.data.corpus.folder import is_corpus
 from rlm.data.files import is_table_file
 from rlm.data.frames import is_frame
 from rlm.errors import ConfigError
 
-__all__ = ["Database", "GivenTables", "database", "given_data", "table", "tables"]
+__all__ = ["Database", "GivenCorpus", "GivenTables", "database", "given_data", "table", "tables"]
 
 _NOT_A_WORD = re.compile(r"\W+")
 _MAX_NAME_CHARS = 60
+_CORPUS = "rlm.data.corpus.corpus"
+"""Whoever passes an open corpus has imported it; others need not."""
 
 
 class GivenTables(Struct, frozen=True):
     """Tables by name: paths of files, and frames."""
 
     by_name: dict[str, Any]
+
+
+class GivenCorpus(Struct, frozen=True):
+    """The folder of a corpus, which `rlm index` made."""
+
+    path: Path
 
 
 class Database(Struct, frozen=True):
@@ -72,14 +82,18 @@ def database(url: str, schemas: list[str] | tuple[str, ...] = ("public",)) -> Da
     return Database(url, tuple(schemas))
 
 
-def given_data(value: object) -> GivenTables | Database | None:
+def given_data(value: object) -> GivenTables | GivenCorpus | Database | None:
     """Return what a context is, if it is data for queries; None if it is anything else."""
-    if isinstance(value, GivenTables | Database):
+    if isinstance(value, GivenTables | GivenCorpus | Database):
         return value
+    if (opened := sys.modules.get(_CORPUS)) is not None and isinstance(value, opened.Corpus):
+        return GivenCorpus(value.path)
     if is_frame(value):
         return _named([(None, value)])
     if isinstance(value, PathLike):
         path = Path(os.fsdecode(value))
+        if is_corpus(path):
+            return GivenCorpus(path)
         return _named([(None, path)]) if is_table_file(path) else None
     if isinstance(value, Mapping) and any(map(_is_table, value.values())):
         others = [str(name) for name, each in value.items() if not _is_table(each)]

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from rlm.data.given import Database, GivenTables, table
+from rlm.data.given import Database, GivenCorpus, GivenTables, table
 from rlm.data.source import DataSource
 from rlm.errors import ConfigError
 
@@ -13,8 +13,12 @@ __all__ = ["open_data", "reopen_data"]
 _POSTGRES = ("postgres", "postgresql")
 
 
-def open_data(given: GivenTables | Database) -> DataSource:
-    """Open and describe tables or a database; ConfigError if that fails."""
+def open_data(given: GivenTables | GivenCorpus | Database) -> DataSource:
+    """Open and describe tables, a corpus or a database; ConfigError if that fails."""
+    if isinstance(given, GivenCorpus):
+        from rlm.data.corpus.source import CorpusSource
+
+        return CorpusSource(given.path)
     from rlm.data.table_source import open_tables  # imported here because few contexts are tables
 
     if isinstance(given, GivenTables):
@@ -40,6 +44,8 @@ def reopen_data(spec: dict[str, Any] | None) -> DataSource:
             "the run was about frames, or a database whose URL has a password, and no journal "
             "keeps those: pass the same again (a database as '$NAME' of an environment variable)"
         )
+    if spec["source"] == "corpus":
+        return open_data(GivenCorpus(Path(spec["path"])))
     if spec["source"] == "database":
         return open_data(Database(spec["url"], tuple(spec["schemas"])))
     return open_data(GivenTables({name: Path(path) for name, path in spec["files"].items()}))

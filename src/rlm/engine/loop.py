@@ -145,7 +145,7 @@ class ReplRun:
             (*self.services.tool_lines, *prompts.prepared_lines(self.session.prepared)),
             grants=bool(self.services.child_toolset.names),
             pictures=bool(task.context.pictures),
-            tables=task.context.source is not None,
+            source=task.context.source_kind,
         )
         first = prompts.first_message(
             task.query,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from msgspec import Struct
 
 from rlm._util.limited import check_wanted
-from rlm.context.ignoring import IgnoreRules, rules_above
+from rlm.filesystem.ignoring import IgnoreRules, rules_above
 from rlm.gateway.errors import Refused
 from rlm.gateway.paths import Root
 

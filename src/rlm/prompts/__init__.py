@@ -7,6 +7,7 @@ from pathlib import Path
 from rlm._util.text import counted
 from rlm.config import WEAK, RunConfig
 from rlm.messages import ModelInfo, ToolSpec
+from rlm.worker.corpora import METHODS as CORPUS_METHODS
 from rlm.worker.ctx import METHODS
 from rlm.worker.namespace import REPL_NAMES
 from rlm.worker.tables import METHODS as TABLE_METHODS
@@ -83,6 +84,9 @@ def fill(name: str, **values: object) -> str:
     return "".join(filled)
 
 
+SOURCE_METHODS = {"corpus": CORPUS_METHODS, "tables": TABLE_METHODS}
+
+
 def call_chars(info: ModelInfo) -> int:
     """Return how many characters one prompt to this model may hold."""
     window = info.window_tokens or UNKNOWN_WINDOW_TOKENS
@@ -98,19 +102,20 @@ def system_prompt(
     *,
     grants: bool = False,
     pictures: bool = False,
-    tables: bool = False,
+    source: str = "",
 ) -> str:
     """Return the instructions of a run, by the profile of its model.
 
     `grants`: there are tools that children may have, so that the model can choose among them.
-    `pictures`: the context has some, so calls are shown to take them. `tables`: it is data for SQL.
+    `pictures`: the context has some, so calls are shown to take them. `source`: it is data that
+    stays on the host, tables or a corpus.
     """
     if config.system_prompt is not None:
         return config.system_prompt
     small = (config.profile or root.profile) in WEAK
     size = call_chars(sub)
     recursive = not small and depth + 1 < config.limits.max_depth
-    names = _rows(small, recursive, TABLE_METHODS if tables else METHODS)
+    names = _rows(small, recursive, SOURCE_METHODS.get(source, METHODS))
     if not pictures:
         names = [_without_images(row) for row in names]
     if not _models(config):
@@ -118,7 +123,7 @@ def system_prompt(
     if grants and recursive:
         tools = (*tools, GRANTING)
     return fill(
-        f"system{'_small' if small else ''}{'_tables' if tables else ''}",
+        f"system{'_small' if small else ''}{f'_{source}' if source else ''}",
         names="\n".join(f"- {row}" for row in (*names, *tools)),
         output_chars=f"{config.limits.output_chars:,}",
         cell_seconds=f"{config.limits.cell_seconds:g}",

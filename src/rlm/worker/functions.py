@@ -14,7 +14,8 @@ from . import calls, citing, operators, tagged
 from .bounds import checked
 from .calls import llm_query
 from .replies import CallFailed, FailedReply, ToolFailed, awaitable, vote
-from .tables import QueryFailed, made_source
+from .sources import made_source
+from .tables import QueryFailed
 
 __all__ = ["CallFunctions", "parameters", "provide_names", "renamed", "value_of"]
 

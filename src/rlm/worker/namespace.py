@@ -16,13 +16,16 @@ from itertools import filterfalse
 from types import ModuleType
 
 from .ctx import ContextView
-from .tables import Table, Tables, TablesView
+from .sources import view_of
 
 __all__ = ["PRELOADED", "REPL_NAMES", "Namespace", "ReplName"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
+
+    from .corpora import CorpusView
+    from .tables import TablesView
 
 
 class ReplName:
@@ -165,7 +168,7 @@ class Namespace:
         variables.update(PRELOADED)
         self._ours: dict[str, Any] = {}
         self._restored = dict(_PLAIN_MODULE)
-        self._view: ContextView | TablesView = ContextView("")
+        self._view: ContextView | TablesView | CorpusView = ContextView("")
         self._tools: dict[str, Any] = {}
 
     @property
@@ -209,7 +212,7 @@ class Namespace:
         """Bind a context; the first one, `context`, also feeds ctx, P, peek, tail and lenP."""
         self.provide({name: value})
         if name == "context":
-            view = TablesView(value) if isinstance(value, (Table, Tables)) else ContextView(value)
+            view = view_of(value) or ContextView(value)
             self._view = view
             self.provide({"context_0": value, "P": value, "ctx": view})
             self.provide({"peek": view._peek, "tail": view._tail, "lenP": view._length})

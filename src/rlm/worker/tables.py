@@ -13,7 +13,7 @@ from .channel import question
 from .hits import counted
 from .replies import AwaitableList
 
-__all__ = ["METHODS", "QueryFailed", "Rows", "Table", "Tables", "TablesView", "made_source"]
+__all__ = ["METHODS", "QueryFailed", "Rows", "Table", "Tables", "TablesView", "made_tables"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -252,14 +252,8 @@ class TablesView:
         return sum(map(len, self.tables.values()))
 
 
-def made_source(data: bytes | bytearray, answer_of: AnswerOf) -> Table | Tables:
-    """Return the context that a manifest describes; ValueError if its kind is unknown.
-
-    `answer_of` holds a dialogue with the host.
-    """
-    told = json.loads(bytes(data).decode("utf-8", "surrogatepass"))
-    if told.get("source") != "tables":
-        raise ValueError(f"this sandbox knows no source of kind {told.get('source')!r}")
+def made_tables(told: dict[str, Any], answer_of: AnswerOf) -> Table | Tables:
+    """Return the context that a manifest of tables describes."""
     source = _Source(told["id"], answer_of)
     tables = [Table(source, each) for each in told["tables"]]
     return tables[0] if len(tables) == 1 else Tables(source, tables)

@@ -1,19 +1,27 @@
 """What was left out of a folder, described for people and for models."""
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from rlm._util.distribution import install_command
-from rlm.context.opening import display_path
+from rlm.filesystem.opening import display_path
 
 __all__ = [
     "BINARY",
     "BROKEN_LINK",
+    "CHANGED",
+    "EMPTY",
     "EXPECTED",
     "FAILED",
+    "FILE_LINK",
     "FOLDER_LINK",
     "IGNORED",
+    "LONG_LINE",
     "NEEDS_EXTRA",
+    "NOT_PLAIN",
+    "NOT_UTF8",
+    "NO_RECORD",
     "NO_TEXT",
     "OUTER_LINK",
     "OVERSIZED",
@@ -21,16 +29,24 @@ __all__ = [
     "TOOL_FOLDER",
     "UNREADABLE",
     "Skipped",
+    "SkippedCounts",
     "clause",
     "left_out",
 ]
 
 BINARY = "binary file"
 BROKEN_LINK = "broken link"
+CHANGED = "file that changed while it was read"
+EMPTY = "empty file"
 FAILED = "document that could not be converted"
+FILE_LINK = "link to a file"
 FOLDER_LINK = "link to a folder"
 IGNORED = "ignored entry"
+LONG_LINE = "line over 64 MiB"
 NEEDS_EXTRA = "document that needs an extra"
+NOT_PLAIN = "PDF, Office or e-book file"
+NOT_UTF8 = "file in UTF-16 or UTF-32"
+NO_RECORD = "line that is no JSON object with a text"
 NO_TEXT = "document without text"
 OUTER_LINK = "link out of the folder"
 OVERSIZED = "picture over 8 MiB"
@@ -39,9 +55,15 @@ TOOL_FOLDER = "tool folder"
 UNREADABLE = "unreadable entry"
 
 _PLURALS = {
+    CHANGED: "files that changed while they were read",
     FAILED: "documents that could not be converted",
+    FILE_LINK: "links to files",
     FOLDER_LINK: "links to folders",
     IGNORED: "ignored entries",
+    LONG_LINE: "lines over 64 MiB",
+    NOT_PLAIN: "PDF, Office or e-book files",
+    NOT_UTF8: "files in UTF-16 or UTF-32",
+    NO_RECORD: "lines that are no JSON object with a text",
     NEEDS_EXTRA: "documents that need an extra",
     NO_TEXT: "documents without text",
     OUTER_LINK: "links out of the folder",
@@ -49,8 +71,13 @@ _PLURALS = {
     UNREADABLE: "unreadable entries",
 }
 _HINTS = {
+    CHANGED: "index again to cover what they hold now",
+    FILE_LINK: "files are read under their own names",
     FOLDER_LINK: "folders are read under their own names",
     IGNORED: "by .gitignore",
+    NOT_PLAIN: "convert them to text first",
+    NOT_UTF8: "convert them to UTF-8 first",
+    NO_RECORD: "name the field that holds the text",
     NO_TEXT: "scanned pages need OCR first",
     OVERSIZED: "make them smaller",
     SPECIAL: "pipes, sockets, devices",
@@ -76,15 +103,40 @@ def clause(skipped: Iterable[Skipped]) -> str:
 
 def left_out(skipped: Iterable[Skipped]) -> tuple[str, ...]:
     """Return one line per reason, with the first names and what can be done."""
-    lines = []
-    for reason, names in _by_reason(skipped).items():
-        listed = ", ".join(display_path(name) for name in names[:_FIRST_NAMES])
-        if len(names) > _FIRST_NAMES:
-            listed += f" and {len(names) - _FIRST_NAMES:,} more"
-        hint = _hint(reason)
-        advice = f" ({hint})" if hint else ""
-        lines.append(f"{_format_count(len(names), reason)} left out: {listed}{advice}")
-    return tuple(lines)
+    counts = SkippedCounts()
+    for each in skipped:
+        counts.add(each)
+    return counts.lines()
+
+
+class SkippedCounts:
+    """How much was left out for each reason, and the first names: for millions of files."""
+
+    def __init__(self) -> None:
+        self._numbers: Counter[str] = Counter()
+        self._names: dict[str, list[str]] = {}
+
+    def add(self, skipped: Skipped) -> None:
+        self._numbers[skipped.reason] += 1
+        names = self._names.setdefault(skipped.reason, [])
+        if len(names) < _FIRST_NAMES:
+            names.append(skipped.name)
+
+    def __getitem__(self, reason: str) -> int:
+        return self._numbers[reason]
+
+    def lines(self) -> tuple[str, ...]:
+        """Return one line per reason, with the first names and what can be done."""
+        lines = []
+        for reason, names in self._names.items():
+            number = self._numbers[reason]
+            listed = ", ".join(map(display_path, names))
+            if number > len(names):
+                listed += f" and {number - len(names):,} more"
+            hint = _hint(reason)
+            advice = f" ({hint})" if hint else ""
+            lines.append(f"{_format_count(number, reason)} left out: {listed}{advice}")
+        return tuple(lines)
 
 
 def _hint(reason: str) -> str | None:

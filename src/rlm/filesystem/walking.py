@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rlm._util.limited import check_wanted
-from rlm.context import skipping
-from rlm.context.ignoring import IgnoreRules, rules_above
-from rlm.context.opening import display_path, unreadable
-from rlm.context.skipping import Skipped
 from rlm.errors import ConfigError
+from rlm.filesystem import skipping
+from rlm.filesystem.ignoring import IgnoreRules, rules_above
+from rlm.filesystem.opening import display_path, unreadable
+from rlm.filesystem.skipping import Skipped
 
 __all__ = ["Found", "walk"]
 
@@ -56,13 +56,16 @@ class _Folder(NamedTuple):
     rules: IgnoreRules
 
 
-def walk(folder: Path, root: Path | None = None) -> Iterator[Found | Skipped]:
+def walk(
+    folder: Path, root: Path | None = None, max_seconds: float | None = None
+) -> Iterator[Found | Skipped]:
     """Yield every file below a folder, in the order of names.
 
     Links to files inside are followed; links to folders are not, so there are no loops. If the
     folder is below `root`, the .gitignore files on the way count, too.
     """
-    top, deadline = folder.resolve(), time.monotonic() + MAX_SECONDS
+    most = MAX_SECONDS if max_seconds is None else max_seconds
+    top, deadline = folder.resolve(), time.monotonic() + most
     ahead = [_Folder(folder, "", rules_above(top, root and root.resolve()))]
     while ahead:
         here = ahead.pop()

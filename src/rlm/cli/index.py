@@ -1,0 +1,56 @@
+"""`rlm index`: make a corpus of folders and files that are larger than memory."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rlm.cli._options import quiet_option
+
+__all__ = ["index"]
+
+EXAMPLES = """\b
+A text file is one document; a .jsonl file has one document per line. The files
+stay where they are: the corpus refers to them.
+
+\b
+Examples:
+  rlm index papers -o corpus
+  rlm index dump.jsonl -o corpus --text-field body --id-field url
+  rlm index -o corpus            (again: reads only what is new or changed)
+  rlm index -o corpus --watch
+
+\b
+Exit codes: 0 everything is indexed, 1 an error, 2 wrong usage, 130 Ctrl-C. The
+same command continues where it stopped, also after a crash.
+"""
+
+
+@click.command(epilog=EXAMPLES)
+@click.argument("sources", nargs=-1, type=click.Path(path_type=Path), metavar="[FOLDER|FILE]...")
+@click.option(
+    "-o",
+    "--out",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="CORPUS",
+    help="The folder of the corpus; it is made if it is not there.",
+)
+@click.option("--text-field", metavar="NAME", help="The field of JSON lines that holds the text.")
+@click.option("--id-field", metavar="NAME", help="The field of JSON lines that names a document.")
+@click.option("--watch", is_flag=True, help="Go on indexing what changes, until Ctrl-C.")
+@click.option(
+    "--every",
+    type=click.FloatRange(min=0.1),
+    default=5.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="With --watch, look for changes this often.",
+)
+@quiet_option
+@click.pass_context
+def index(ctx: click.Context, /, sources: tuple[Path, ...], out: Path, **given: Any) -> None:
+    """Index folders and files, or what a corpus already covers, into a CORPUS."""
+    from rlm.cli._indexing import IndexOptions, run_index
+
+    ctx.exit(run_index(sources, out, IndexOptions(**given)))

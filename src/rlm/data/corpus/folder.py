@@ -1,0 +1,119 @@
+"""The folder of a corpus: its files, its version, and the lock of the process that writes it."""
+
+import contextlib
+import json
+import os
+import secrets
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+from rlm._util.atomic import replacing
+from rlm._util.files import BINARY, CLOEXEC, lock
+from rlm._util.text import counted
+from rlm.errors import ConfigError
+from rlm.filesystem.opening import display_path
+
+__all__ = ["CorpusFolder", "damaged", "is_corpus"]
+
+FORMAT = "rlm-corpus"
+VERSION = 1
+_MAX_BYTES = 1 << 16
+
+
+class CorpusFolder:
+    """Where everything is: `corpus.json`, the catalog of documents, and the full-text index."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.about = path / "corpus.json"
+        self.catalog = path / "catalog.sqlite"
+        self.index = path / "index"
+        self._lock = path / "lock"
+
+    def create(self, settings: dict[str, Any]) -> dict[str, Any]:
+        """Make a new corpus, or return the settings of the one that is there."""
+        if self.about.exists():
+            return self.read()
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            entries = [each.name for each in self.path.iterdir()]
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"{self} can't be written: {_reason(error)}") from error
+        others = set(entries) - {"lock", "catalog.sqlite", "catalog.sqlite-journal", "index"}
+        if others:
+            raise ConfigError(
+                f"{self} holds {counted(len(others), 'other file')} and is no corpus; "
+                "choose a new folder with -o"
+            )
+        about = {"format": FORMAT, "version": VERSION, "id": secrets.token_hex(8), **settings}
+        with replacing(self.about) as file:
+            file.write(json.dumps(about, indent=1).encode())
+        return about
+
+    def read(self) -> dict[str, Any]:
+        """Return what corpus.json holds; ConfigError if it is missing, damaged or too new."""
+        try:
+            with self.about.open("rb") as file:
+                found = json.loads(file.read(_MAX_BYTES))
+        except FileNotFoundError:
+            raise ConfigError(
+                f"{self} is no corpus: it has no corpus.json; make one with "
+                f"rlm index FOLDER -o {self}"
+            ) from None
+        except OSError as error:
+            raise ConfigError(f"{self} can't be read: {_reason(error)}") from error
+        except (ValueError, RecursionError):
+            raise damaged(self.path, "corpus.json") from None
+        if not isinstance(found, dict) or found.get("format") != FORMAT:
+            raise damaged(self.path, "corpus.json")
+        if found.get("version") != VERSION:
+            raise ConfigError(
+                f"{self} has version {str(found.get('version'))[:20]} of the format, and this rlm "
+                f"reads version {VERSION}; index its sources again into a new folder"
+            )
+        return found
+
+    @contextlib.contextmanager
+    def locked(self) -> Generator[None, None, None]:
+        """Keep other writers out; the lock ends with the process, however it ends."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            fd = os.open(self._lock, os.O_RDWR | os.O_CREAT | BINARY | CLOEXEC, 0o600)
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"{self} can't be written: {_reason(error)}") from error
+        try:
+            lock(fd)
+        except BlockingIOError:
+            os.close(fd)
+            raise ConfigError(
+                f"another process is writing to {self}; wait until it has ended, or stop it"
+            ) from None
+        try:
+            yield
+        finally:
+            os.close(fd)
+
+    def __str__(self) -> str:
+        return display_path(self.path)
+
+
+def is_corpus(path: Path) -> bool:
+    """Return whether a path is the folder of a corpus, whatever its version."""
+    try:
+        with (path / "corpus.json").open("rb") as file:
+            return FORMAT.encode() in file.read(_MAX_BYTES)
+    except (OSError, ValueError):
+        return False
+
+
+def damaged(path: Path, what: str) -> ConfigError:
+    """Return the error for a file of a corpus that can't be used."""
+    return ConfigError(
+        f"{display_path(path)} is damaged ({what}): remove the folder and run rlm index again; "
+        "the source files are untouched"
+    )
+
+
+def _reason(error: OSError | ValueError) -> str:
+    return (isinstance(error, OSError) and error.strerror) or str(error)

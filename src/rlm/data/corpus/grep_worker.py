@@ -1,0 +1,228 @@
+"""Search parts of files for a pattern, in a process with limits: see `rlm._util.limited`.
+
+A file that shrinks while it is mapped kills this process; its caller takes it for a changed file.
+"""
+
+import mmap
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rlm._util.patterns import compile_for_lines, prepare
+from rlm._util.text import sendable
+from rlm.data.corpus import pieces
+from rlm.data.corpus.literals import facts_of
+from rlm.data.corpus.reading import SourceChanged, open_source
+from rlm.data.corpus.records import Fields, read_record
+from rlm.filesystem.opening import Stamp
+
+__all__ = ["preload", "search_spans"]
+
+BLOCK_BYTES = 1 << 22
+MAX_LINE_BYTES = 1 << 20
+"""Of a longer line, the part around a possible match is searched."""
+SHOWN_CHARS = 300
+_MAPPED_BYTES = 1 << 20
+"""A smaller file is read instead of mapped."""
+
+_UNESCAPED = re.compile(r"[A-Za-z0-9 ,.;:_\-]+")
+"""Characters that writers of JSON leave as they are, or write as `\\u00…`."""
+_ESCAPE = b"\\u00"
+_EVERY_LINE = (b"\n",)
+
+Buffer = bytes | mmap.mmap
+preload = prepare
+
+
+class _Window(NamedTuple):
+    """A part of a file in memory, whose first byte is at `offset`, and its lines to search."""
+
+    buffer: Buffer
+    offset: int
+    first: int
+    last: int
+
+
+def search_spans(
+    spans: list[list[Any]], pattern: str, ignore_case: bool, most: int, fields: list[Any]
+) -> dict[str, Any]:
+    """Return matching lines and changed files of spans: path, size, mtime, start, end, is_lines.
+
+    A match is the span, the place of the line in the file, the line of a record from 1 (0 for a
+    text), and the text around the match.
+    """
+    search = _Search(pattern, ignore_case, Fields(*fields))
+    matches: list[list[Any]] = []
+    changed: list[int] = []
+    for number, (path, size, mtime_ns, start, end, is_lines) in enumerate(spans):
+        try:
+            with open_source(Path(os.fsdecode(bytes.fromhex(path))), Stamp(size, mtime_ns)) as file:
+                window = _window(file.fileno(), size, start, end, is_lines)
+                found = search.records(window) if is_lines else search.lines(window)
+                for each in found:
+                    matches.append([number, *each])
+                    if len(matches) == most:
+                        return {"matches": matches, "changed": changed}
+        except (SourceChanged, OSError):
+            changed.append(number)
+    return {"matches": matches, "changed": changed}
+
+
+def _window(fd: int, size: int, start: int, end: int, is_lines: bool) -> _Window:
+    """Return the lines that begin between two places of a file."""
+    longest = pieces.MAX_LINE_BYTES if is_lines else MAX_LINE_BYTES
+    offset = max(0, start - 1) // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
+    length = min(size, end + longest) - offset
+    if length < _MAPPED_BYTES:
+        os.lseek(fd, offset, os.SEEK_SET)
+        buffer: Buffer = os.read(fd, length)
+        length = len(buffer)
+    else:
+        buffer = mmap.mmap(fd, length, access=mmap.ACCESS_READ, offset=offset)
+    first = 0
+    if start > 0:
+        newline = buffer.find(b"\n", start - 1 - offset, length)
+        first = length if newline < 0 else newline + 1
+    last = length
+    if end < size:
+        newline = buffer.find(b"\n", max(0, end - 1 - offset), length)
+        last = length if newline < 0 else newline + 1
+    return _Window(buffer, offset, min(first, last), last)
+
+
+class _Search:
+    def __init__(self, pattern: str, ignore_case: bool, fields: Fields) -> None:
+        literal, self._ignores_case, spans_lines = facts_of(pattern, ignore_case=ignore_case)
+        self._line: Any = compile_for_lines(pattern, ignore_case=ignore_case)
+        self._text: re.Pattern[str] | None = None
+        if spans_lines:
+            self._text = re.compile(pattern, re.MULTILINE | (re.IGNORECASE if ignore_case else 0))
+        if self._ignores_case:
+            literal = literal.lower() if literal.isascii() else ""
+        self._literal = literal.encode("utf-8", "surrogatepass")
+        unescaped = max(_UNESCAPED.findall(literal), key=len, default="").encode()
+        self._in_records = (unescaped, _ESCAPE) if unescaped else ()
+        self._fields = fields
+
+    def lines(self, window: _Window) -> Iterator[tuple[int, int, str]]:
+        """Yield the matching lines of a text: place, 0, and the text around the match."""
+        if self._literal and not self._ignores_case:
+            for start, end in _lines_with(window, (self._literal,)):
+                if (shown := self._match(_decoded(window.buffer[start:end]))) is not None:
+                    yield window.offset + start, 0, shown
+            return
+        for first, last in _blocks(window):
+            block = bytes(window.buffer[first:last])
+            for place, line in self._candidates(block):
+                if (shown := self._match(sendable(line))) is not None:
+                    yield window.offset + first + place, 0, shown
+
+    def _candidates(self, block: bytes) -> Iterator[tuple[int, str]]:
+        """Yield the lines that may match, each with its place."""
+        if self._literal and block.isascii():
+            lowered = _Window(block.lower(), 0, 0, len(block))
+            for start, end in _lines_with(lowered, (self._literal,)):
+                yield start, _decoded(block[start:end])
+            return
+        text = block.decode("utf-8", "surrogateescape")
+        at = counted = 0
+        for place, line in self._lines_of(text):
+            at += _size(text[counted:place])
+            counted = place
+            yield at, line
+
+    def _lines_of(self, text: str) -> Iterator[tuple[int, str]]:
+        """Yield the lines of a text that may match, each with its place."""
+        place = 0
+        while place < len(text):
+            if self._text is not None:
+                found = self._text.search(text, place)
+                if found is None:
+                    return
+                place = text.rfind("\n", place, found.start()) + 1 or place
+            end = text.find("\n", place)
+            end = len(text) if end < 0 else end
+            yield place, text[place:end]
+            place = end + 1
+
+    def records(self, window: _Window) -> Iterator[tuple[int, int, str]]:
+        """Yield the matching lines of records: place of the record, line in its text, text."""
+        for start, line in self._records_that_may_match(window):
+            record = read_record(line, self._fields)
+            if record is None:
+                continue
+            before = counted = 0
+            for place, text in self._lines_of(record.text):
+                before += record.text.count("\n", counted, place)
+                counted = place
+                if (shown := self._match(text)) is not None:
+                    yield window.offset + start, before + 1, shown
+
+    def _records_that_may_match(self, window: _Window) -> Iterator[tuple[int, bytes]]:
+        longest = 2 * len(window.buffer)
+        if not self._ignores_case:
+            for start, end in _lines_with(window, self._in_records or _EVERY_LINE, longest):
+                yield start, window.buffer[start:end]
+            return
+        for first, last in _blocks(window):
+            block = bytes(window.buffer[first:last])
+            literals = self._in_records if block.isascii() else ()
+            lowered = _Window(block.lower(), 0, 0, len(block))
+            for start, end in _lines_with(lowered, literals or _EVERY_LINE, longest):
+                yield first + start, block[start:end]
+
+    def _match(self, line: str) -> str | None:
+        """Return the part of a line around its match."""
+        found = self._line.search(line)
+        if found is None:
+            return None
+        start = max(0, found.start() - SHOWN_CHARS // 3)
+        return line[start : start + SHOWN_CHARS].rstrip("\r")
+
+
+def _lines_with(
+    window: _Window, literals: tuple[bytes, ...], longest: int = MAX_LINE_BYTES
+) -> Iterator[tuple[int, int]]:
+    """Yield the lines that hold one of the literals: where they start, and end."""
+    buffer, at, last = window.buffer, window.first, window.last
+    every_line = literals == _EVERY_LINE
+    following = [at if every_line else buffer.find(each, at, last) for each in literals]
+    while at < last:
+        found = min((each for each in following if each >= 0), default=-1)
+        if found < 0:
+            return
+        start = max(at, buffer.rfind(b"\n", max(at, found - longest // 2), found) + 1)
+        start = max(start, found - longest // 2)
+        end = buffer.find(b"\n", found, min(last, found + longest // 2))
+        end = min(last, found + longest // 2) if end < 0 else end
+        yield start, end
+        at = end + 1
+        following = [
+            at if every_line else each if each >= at or each < 0 else buffer.find(literal, at, last)
+            for each, literal in zip(following, literals, strict=True)
+        ]
+
+
+def _blocks(window: _Window) -> Iterator[tuple[int, int]]:
+    """Yield parts of some megabytes, or of one line that is longer."""
+    start = window.first
+    while start < window.last:
+        end = min(start + BLOCK_BYTES, window.last)
+        if end < window.last:
+            newline = window.buffer.rfind(b"\n", start, end)
+            newline = newline if newline >= 0 else window.buffer.find(b"\n", end, window.last)
+            end = newline + 1 or window.last
+        yield start, end
+        start = end
+
+
+def _decoded(line: bytes) -> str:
+    return line.decode("utf-8", "replace")
+
+
+def _size(text: str) -> int:
+    if text.isascii():
+        return len(text)
+    return len(text.encode("utf-8", "surrogateescape"))

@@ -1,0 +1,153 @@
+"""A corpus as the data of a run: what the model is told, and the requests of cells."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rlm._util.limited import in_thread
+from rlm._util.text import counted
+from rlm.data.corpus.corpus import Corpus
+from rlm.data.corpus.fulltext import SearchRefused
+from rlm.data.source import DataRefused
+from rlm.errors import ConfigError
+
+__all__ = ["CorpusSource"]
+
+MAX_HITS = 200
+MAX_MATCHES = 2_000
+PAGE_DOCUMENTS = 1_000
+READ_BYTES = 1 << 20
+GREP_SECONDS = 60.0
+_MEGA = 1_000_000
+_SHOWN_NAMES = 5
+_SHOWN_NAME_CHARS = 100
+
+
+class CorpusSource:
+    """The corpus of a folder. It stays open for all runs that ask it."""
+
+    def __init__(self, path: Path) -> None:
+        self._corpus = Corpus(path.resolve())
+        self._answers: dict[str, Callable[[dict[str, Any]], Any]] = {
+            "search": self._search,
+            "grep": self._grep,
+            "read": self._read,
+            "sample": self._sample,
+            "names": self._names,
+        }
+
+    @property
+    def id(self) -> str:
+        return self._corpus.id
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        fields = self._corpus.field_names()
+        about = {"documents": len(self._corpus), "bytes": self._corpus.size_bytes}
+        return {"source": "corpus", "id": self.id, "fields": fields, **about}
+
+    @property
+    def description(self) -> str:
+        corpus = self._corpus
+        kinds = ", ".join(f"{number:,} {kind}" for kind, number in corpus.kinds())
+        text = (
+            f"a corpus of {counted(len(corpus), 'document')}, {corpus.size_bytes / _MEGA:,.1f} MB "
+            f"({kinds}); `context` maps the number or the name of a document to its text."
+        )
+        if names := [name for _, name, _ in corpus.names(limit=50) if _is_plain(name)]:
+            text += f" The first documents: {', '.join(names[:_SHOWN_NAMES])}."
+        if fields := [name for name in corpus.field_names() if _is_plain(name)]:
+            text += f" Fields for where=: {', '.join(fields)}."
+        return text
+
+    @property
+    def spec(self) -> dict[str, Any] | None:
+        return {"source": "corpus", "path": str(self._corpus.path)}
+
+    def preview(self, chars: int) -> str:
+        """Return how the first documents begin."""
+        each = max(100, chars // _SHOWN_NAMES)
+        parts = []
+        for number, name, _ in self._corpus.names(limit=_SHOWN_NAMES):
+            try:
+                beginning = self._corpus.read(number, 0, each)
+            except ConfigError as error:
+                beginning = f"({error})"
+            parts.append(f"[{number}] {name}:\n{beginning}")
+        return "\n".join(parts)[:chars]
+
+    async def answer(self, method: str, arguments: dict[str, Any]) -> str:
+        """Return the answer to a request of a cell, as JSON."""
+        if method not in self._answers:
+            raise DataRefused(f"a corpus has no method {method[:60]!r}")
+
+        def work() -> str:
+            return json.dumps(self._answers[method](arguments))
+
+        try:
+            return await in_thread(work)
+        except (SearchRefused, ConfigError) as error:
+            raise DataRefused(str(error)) from None
+        except KeyError as error:
+            raise DataRefused(str(error.args[0])) from None
+
+    def close(self) -> None:
+        """Keep it open: it is only mapped files, and another run may ask it."""
+
+    # -- requests ------------------------------------------------------------------------------
+
+    def _search(self, given: dict[str, Any]) -> Any:
+        query, where = _text(given, "query"), given.get("where")
+        if where is not None and not isinstance(where, dict):
+            raise DataRefused("where is a dict of field names and values")
+        hits = self._corpus.search(query, _number(given, "k", 10, 1, MAX_HITS), where)
+        return [hit._asdict() for hit in hits]
+
+    def _grep(self, given: dict[str, Any]) -> Any:
+        found = self._corpus.grep(
+            _text(given, "pattern"),
+            _number(given, "max_matches", 50, 1, MAX_MATCHES),
+            given.get("ignore_case") is True,
+            seconds=GREP_SECONDS,
+        )
+        matches = [match._asdict() for match in found]
+        return {"matches": matches, "complete": found.complete, "left_out": len(found.changed)}
+
+    def _read(self, given: dict[str, Any]) -> Any:
+        key = given.get("document")
+        if isinstance(key, bool) or not isinstance(key, int | str):
+            raise DataRefused("a document has a number or a name")
+        start = _number(given, "start", 0, 0, 1 << 60)
+        size = _number(given, "size", READ_BYTES, 0, READ_BYTES)
+        part = self._corpus.part(key, start, size)
+        return {"text": part.text, "end": part.end, "size": part.size}
+
+    def _sample(self, given: dict[str, Any]) -> Any:
+        seed = given.get("seed", 0)
+        if not isinstance(seed, int | str):
+            raise DataRefused("a seed is a number or a text")
+        return self._corpus.sample(_number(given, "n", 10, 0, PAGE_DOCUMENTS), seed)
+
+    def _names(self, given: dict[str, Any]) -> Any:
+        limit = _number(given, "limit", PAGE_DOCUMENTS, 1, PAGE_DOCUMENTS)
+        return self._corpus.names(_number(given, "after", 0, 0, 1 << 60), limit)
+
+
+def _text(given: dict[str, Any], name: str) -> str:
+    value = given.get(name)
+    if not isinstance(value, str):
+        raise DataRefused(f"{name} is a text")
+    return value
+
+
+def _number(given: dict[str, Any], name: str, default: int, least: int, most: int) -> int:
+    value = given.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise DataRefused(f"{name} is a number between {least:,} and {most:,}")
+    return value
+
+
+def _is_plain(name: str) -> bool:
+    """Return whether a name may stand in a prompt: short, and without control characters."""
+    return len(name) <= _SHOWN_NAME_CHARS and name.isprintable()

@@ -1,0 +1,37 @@
+"""The worked example of the guide, as it is written."""
+
+import contextlib
+import io
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.shape.documents import blocks_of, commands_of, expected_output, missing_output
+
+GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "corpora.md"
+
+
+def test_the_guide_prints_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    ran = 0
+    for block in blocks_of(GUIDE.read_text("utf-8")):
+        if "make test-corpus" not in block.comment:
+            continue
+        ran += 1
+        if block.language == "console":
+            for command in commands_of(block):
+                words = command.text.split()
+                assert words[0] == "rlm"
+                program = [sys.executable, "-m", *words]
+                ended = subprocess.run(program, capture_output=True, text=True, check=True)
+                assert missing_output(command.expected, ended.stderr) is None, ended.stderr
+            continue
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(block.code, names)
+        assert missing_output(expected_output(block.code), printed.getvalue()) is None, printed
+    assert ran == 4

@@ -1,0 +1,123 @@
+"""Patterns searched through literals and across lines find what a search line by line finds."""
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlm.data.corpus import grep_worker
+from rlm.data.corpus.literals import facts_of
+
+ATOMS = [
+    "a",
+    "ks",
+    "b",
+    "foo",
+    "é",
+    ".",
+    r"\w",
+    r"\s",
+    "[^a]",
+    "[ab]",
+    r"\d",
+    " ",
+    r"\.",
+    "x?",
+    r"\b",
+]
+patterns = st.recursive(
+    st.sampled_from(ATOMS),
+    lambda inner: st.one_of(
+        st.lists(inner, min_size=1, max_size=4).map("".join),
+        st.tuples(inner, inner).map(lambda pair: f"(?:{pair[0]}|{pair[1]})"),
+        st.tuples(inner, st.sampled_from(["*", "+", "?", "{1,2}", "*?"])).map(
+            lambda pair: f"(?:{pair[0]}){pair[1]}"
+        ),
+        inner.map(lambda each: f"({each})"),
+        inner.map(lambda each: f"^{each}"),
+        inner.map(lambda each: f"{each}$"),
+        inner.map(lambda each: f"(?={each})"),
+        inner.map(lambda each: f"(?!{each})a"),
+    ),
+    max_leaves=6,
+)
+texts = st.text(alphabet="aAb fFooOé.1xKks\N{KELVIN SIGN}ſ\n\r", max_size=120)
+
+
+def found(tmp: Path, data: bytes, pattern: str, *, ignore_case: bool, span: int) -> list[int]:
+    path = (tmp / "text").resolve()
+    path.write_bytes(data)
+    status = path.stat()
+    spans = [
+        [
+            *(bytes(path).hex(), status.st_size, status.st_mtime_ns),
+            *(start, min(start + span, len(data)), False),
+        ]
+        for start in range(0, len(data), span)
+    ]
+    answer = grep_worker.search_spans(spans, pattern, ignore_case, 10_000, [None, None])
+    assert answer["changed"] == []
+    return [place for _, place, _, _ in answer["matches"]]
+
+
+def expected(data: bytes, pattern: str, *, ignore_case: bool) -> list[int]:
+    places, place = [], 0
+    compiled = re.compile(pattern, re.IGNORECASE if ignore_case else 0)
+    lines = data.split(b"\n")
+    if lines[-1] == b"":  # no line after the last line end
+        lines.pop()
+    for line in lines:
+        if compiled.search(line.decode("utf-8", "replace")):
+            places.append(place)
+        place += len(line) + 1
+    return places
+
+
+@given(patterns, texts, st.booleans(), st.integers(1, 50))
+@settings(deadline=None)
+def test_every_way_of_searching_finds_the_same_lines(
+    tmp_path_factory: pytest.TempPathFactory, pattern: str, text: str, ignore: bool, span: int
+) -> None:
+    data = text.encode()
+    tmp = tmp_path_factory.mktemp("grep")
+    assert found(tmp, data, pattern, ignore_case=ignore, span=span) == expected(
+        data, pattern, ignore_case=ignore
+    )
+
+
+@given(st.binary(max_size=80), st.sampled_from(["a", "a.", "[^b]$", r"\w+", "é"]))
+@settings(deadline=None)
+def test_bytes_that_are_no_text_are_searched_too(
+    tmp_path_factory: pytest.TempPathFactory, data: bytes, pattern: str
+) -> None:
+    tmp = tmp_path_factory.mktemp("grep")
+    assert found(tmp, data, pattern, ignore_case=False, span=30) == expected(
+        data, pattern, ignore_case=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("pattern", "literal", "spans_lines"),
+    [
+        ("needle", "needle", True),
+        (r"needle\d+ in (hay|straw)", "needle", True),
+        ("(?:abc)+x?", "abc", True),
+        ("(?i)needle", "needle", True),
+        ("a|b", "", True),
+        ("(needle)?", "", True),
+        ("needle(?=x)", "needle", False),
+        (r"\Aneedle", "needle", False),
+        ("nee\ndle", "", True),
+    ],
+)
+def test_what_is_known_of_a_pattern(pattern: str, literal: str, spans_lines: bool) -> None:
+    assert facts_of(pattern) == (literal, "(?i)" in pattern, spans_lines)
+
+
+def test_a_very_long_line_is_searched_around_the_literal(tmp_path: Path) -> None:
+    data = b"x" * (3 << 20) + b"needle" + b"y" * (3 << 20) + b"\nneedle\n"
+    places = found(tmp_path, data, "needle", ignore_case=False, span=len(data))
+    assert len(places) == 2
+    assert places[1] == len(data) - 7

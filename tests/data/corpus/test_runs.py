@@ -1,0 +1,117 @@
+"""Runs over a corpus: `ctx.search`, `ctx.grep` and documents from cells, events, resuming."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlm import RLM, ScriptedClient
+from rlm.context import store_context
+from rlm.data import DataRefused
+from rlm.data.corpus import Corpus, update_corpus
+from rlm.data.corpus.source import CorpusSource
+from rlm.events import CellOutput, ToolCalled
+
+Open = Callable[..., Corpus]
+
+
+def run(context: Any, *cells: str, **options: Any) -> tuple[Any, str]:
+    client = ScriptedClient([f"```repl\n{each}\n```" for each in cells])
+    result = RLM(client, **options).ask("Which animal is quick?", context)
+    shown = "".join(event.text for event in result.events if isinstance(event, CellOutput))
+    prompt = "\n".join(str(message.content) for message in client.requests[0].messages)
+    return result, f"{prompt}\n=====\n{shown}"
+
+
+def test_a_cell_searches_and_reads(texts: Path, opened: Open) -> None:
+    corpus = opened(texts)
+    result, shown = run(
+        corpus.path,
+        "print(context, len(context), ctx)\n"
+        "hits = ctx.search('quick fox')\nprint(hits)\n"
+        "print(ctx.grep('second line [78]'))\nprint(ctx.search('foxes', where={'year': 1993}))",
+        "ctx.grep('(')",
+        "print(context[hits[0]['id']] == ctx['docs/a.txt'], 'docs/none' in context, 3 in context)\n"
+        "print(list(context), ctx.sample(2), context.read('docs/a.txt', 6, 5))\n"
+        "try:\n    context[99]\nexcept QueryFailed as error:\n    print(error)\n"
+        "try:\n    ctx.chunk(10)\nexcept AttributeError as error:\n    print(error)\n"
+        "FINAL(hits[0]['text'])",
+    )
+    assert result.answer == "the quick brown fox"
+    prompt, printed = shown.split("\n=====\n")
+    assert "a corpus of 12 documents" in prompt
+    assert "10 .jsonl, 1 .md, 1 .txt" in prompt
+    assert "Fields for where=: id, lang, title, year." in prompt
+    assert "ctx.search(query" in prompt
+    assert "ctx.sql" not in prompt
+    lines = printed.splitlines()
+    size = corpus.size_bytes
+    assert lines[0] == (
+        f"<corpus: 12 documents, {size:,} bytes> 12 "
+        "<ctx: 12 documents; search grep sample read names describe>"
+    )
+    assert "[1] docs/a.txt:2: the quick brown fox" in lines
+    assert "[9] docs/rec.jsonl#d7:2: second line 7" in lines
+    assert "[5] docs/rec.jsonl#d3:1: record 3 über foxes" in printed
+    assert "True False True" in lines
+    assert f"{list(range(1, 13))}" in printed
+    assert "there is no document 99 among 12 documents" in printed
+    assert "ctx.chunk is for texts, and the context is a corpus" in printed
+    asked = [event for event in result.events if isinstance(event, ToolCalled)]
+    assert [event.name for event in asked[:4]] == [
+        *("ctx.search", "ctx.grep", "ctx.search", "ctx.grep")
+    ]
+    assert asked[3].error is not None
+    assert "is not a regular expression" in asked[3].error
+    read = [event.arguments for event in asked if event.name == "ctx.read"]
+    assert {"document": 1, "start": 0} in read
+
+
+def test_a_corpus_that_changed_is_another_context(texts: Path, opened: Open) -> None:
+    corpus = opened(texts)
+    first = store_context(corpus.path)
+    as_object: Any = corpus
+    assert store_context(as_object).sha256 == first.sha256
+    update_corpus(corpus.path, [])
+    assert store_context(corpus.path).sha256 == first.sha256
+    (texts / "a.txt").write_text("new")
+    update_corpus(corpus.path, [])
+    assert store_context(corpus.path).sha256 != first.sha256
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments"),
+    [
+        ("none", {}),
+        ("__init__", {}),
+        ("search", {}),
+        ("search", {"query": 1}),
+        ("search", {"query": "a", "k": 10**9}),
+        ("search", {"query": "a", "k": True}),
+        ("search", {"query": "a", "where": [1]}),
+        ("search", {"query": "a" * 3000}),
+        ("grep", {"pattern": None}),
+        ("grep", {"pattern": "(", "max_matches": 1}),
+        ("grep", {"pattern": "a", "max_matches": 0}),
+        ("read", {}),
+        ("read", {"document": True}),
+        ("read", {"document": [1]}),
+        ("read", {"document": "../../etc/passwd"}),
+        ("read", {"document": "docs/../secret"}),
+        ("read", {"document": 1, "start": -1}),
+        ("read", {"document": 1, "size": 1 << 40}),
+        ("read", {"document": 1 << 80}),
+        ("sample", {"n": -1}),
+        ("sample", {"n": 1, "seed": {}}),
+        ("names", {"after": "x"}),
+    ],
+)
+async def test_malformed_requests_are_refused(
+    texts: Path, opened: Open, method: str, arguments: dict[str, Any]
+) -> None:
+    (texts.parent / "secret").write_text("secret")
+    source = CorpusSource(opened(texts).path)
+    with pytest.raises(DataRefused) as caught:
+        await source.answer(method, arguments)
+    assert "\n" not in str(caught.value)
