@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from rlm import files
 from rlm.context import ContextValue
-from rlm.context.walking import Found, walk
+from rlm.filesystem.walking import Found, walk
 
 __all__ = ["Changes", "Folder", "State"]
 
