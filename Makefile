@@ -256,11 +256,18 @@ test-acp test-dspy test-inspect test-pydantic-ai test-verifiers: test-%:
 	@cd plugins/recursivelm-$* && ../../build/venv-$*/bin/python -m pytest $(ARGS)
 
 # Its trials run in containers, and one test starts `rlm acp`.
-test-harbor: build/venv-harbor ## test plugins/recursivelm-harbor with the real harbor and Docker, and from wheels
+test-harbor: ## test plugins/recursivelm-harbor with the real harbor and Docker, and from wheels (Python 3.12 or newer)
+	@if $(environments_python) -c 'import sys; sys.exit(sys.version_info < (3, 12))'; \
+	then $(MAKE) --no-print-directory test-harbor-here; \
+	else echo "SKIP the tests of recursivelm-harbor: harbor needs Python 3.12 or newer"; fi
+
+.PHONY: test-harbor-here
+test-harbor-here: build/venv-harbor
 	@build/venv-harbor/bin/python -m pip install $(pip_flags) --no-deps --no-build-isolation -e plugins/recursivelm-acp -e plugins/recursivelm-harbor
 	@cd plugins/recursivelm-harbor && ../../build/venv-harbor/bin/mypy && ../../build/venv-harbor/bin/ty check --python ../../build/venv-harbor
 	@cd plugins/recursivelm-harbor && ../../build/venv-harbor/bin/python -m pytest -m "not docker" $(ARGS)
 	@cd plugins/recursivelm-harbor && sh ../../.ci/with-docker ../../build/venv-harbor/bin/python ../../build/venv-harbor/bin/python -m pytest -m docker $(ARGS)
+
 training := build/venv-training
 
 # Without dependencies of dependencies: accelerate wants torch, and nothing is trained here.
