@@ -6,8 +6,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextvars import copy_context
-from functools import partial
+from contextvars import Context, copy_context
 from typing import Any, NamedTuple
 
 from rlm._util.limited import JobLimits, Jobs, JobStopped
@@ -73,18 +72,17 @@ def grep_sources(
     changed: dict[int, Source] = {}
     units, waiting = _units(catalog), deque[tuple[_Unit, Future[dict[str, Any]]]]()
 
-    def search(unit: _Unit) -> dict[str, Any]:
+    def search(unit: _Unit, context: Context) -> dict[str, Any]:
         limits = _LIMITS if deadline is None else _within(deadline - time.monotonic())
-        answer: dict[str, Any] = _JOBS.call(
-            "search_spans", unit.spans, pattern, ignore_case, most, list(fields), limits=limits
-        )
+        given = (unit.spans, pattern, ignore_case, most, list(fields))
+        answer: dict[str, Any] = context.run(_JOBS.call, "search_spans", *given, limits=limits)
         return answer
 
     pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="rlm-grep")
     try:
         while len(found) < most:
             while len(waiting) < 2 * _AT_ONCE and (unit := next(units, None)) is not None:
-                waiting.append((unit, pool.submit(partial(copy_context().run, search, unit))))
+                waiting.append((unit, pool.submit(search, unit, copy_context())))
             if not waiting:
                 return Grepped(found, list(changed.values()), True)
             if deadline is not None and time.monotonic() > deadline:
