@@ -93,13 +93,17 @@ HELD_OUT = (
         (
             ("guides/viewer.md", "shows runs in your browser"),
             ("guides/viewer.md", "rlm view"),
+            ("start/first-ten-minutes.md", "rlm view"),
             ("reference/cli.md", "Show the run in a browser"),
             ("reference/cli.md", "in your browser"),
         ),
     ),
     Graded(
         "Can it read PDF files?",
-        (("guides/contexts.md", "converts PDF, Word"),),
+        (
+            ("guides/contexts.md", "converts PDF, Word"),
+            ("guides/contexts.md", "HTML files become Markdown"),
+        ),
     ),
     Graded(
         "Do variables survive from one cell to the next?",

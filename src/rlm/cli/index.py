@@ -50,7 +50,10 @@ same command continues where it stopped, also after a crash.
 @quiet_option
 @click.pass_context
 def index(ctx: click.Context, /, sources: tuple[Path, ...], out: Path, **given: Any) -> None:
-    """Index folders and files, or what a corpus already covers, into a CORPUS."""
+    """Index folders and files into a corpus, or update one.
+
+    Without sources, a corpus is updated from the files it covers.
+    """
     from rlm.cli._indexing import IndexOptions, run_index
 
     ctx.exit(run_index(sources, out, IndexOptions(**given)))

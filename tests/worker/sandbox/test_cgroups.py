@@ -76,13 +76,13 @@ def test_what_a_killed_zygote_left_is_removed(tmp_path: Path, written: Written) 
 
 
 @pytest.mark.parametrize("missing", ["memory", "pids"])
-def test_a_kernel_that_does_not_offer_what_is_needed(
+def test_a_kernel_without_a_controller_that_is_needed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str
 ) -> None:
     offered = [name for name in ("cpu", "memory", "pids") if name != missing]
     monkeypatch.setattr(cgroups, "_read", lambda fd, name: offered)
     fds = len(list(Path("/proc/self/fd").iterdir()))
-    with pytest.raises(OSError, match=f"does not offer {missing}"):
+    with pytest.raises(OSError, match=f"no controller for {missing} is available"):
         cgroups.find(str(tmp_path))
     assert names(tmp_path) == []
     assert len(list(Path("/proc/self/fd").iterdir())) == fds
