@@ -42,7 +42,7 @@ def read_prompt(blocks: Sequence[Any], folder: Folder) -> Prompt:
         raise RequestError(-32602, "the prompt holds no text: write what you want to know")
     if len(found.query) > MAX_QUERY_CHARS:
         found.texts["the whole message"] = found.query
-        found.query = f"{found.query[:MAX_QUERY_CHARS]} … (it goes on)"
+        found.query = f"{found.query[:MAX_QUERY_CHARS]} … (cut)"
     return found
 
 

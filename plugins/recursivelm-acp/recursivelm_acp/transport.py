@@ -46,7 +46,7 @@ def read_message(line: bytes | str) -> dict[str, Any]:
     elif not isinstance(message.get("id"), int):
         raise RequestError(-32600, "a message has a `method`, or it is a response to a request")
     elif not _is_sound(message.get("error")):
-        # Whoever waits for this response has to be told.
+        # The caller that waits for this response must learn of it.
         message["error"] = {"code": -32603, "message": "the client's response is malformed"}
     return message
 

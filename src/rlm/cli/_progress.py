@@ -26,7 +26,7 @@ __all__ = ["Complaints", "Manner", "RunDisplay"]
 
 JOURNAL = "journal"
 SAID_AT_ONCE = ("rlm.context", "rlm.environments.auto")
-"""Loggers that warn of files that were not read, and of an environment that nobody expected."""
+"""Loggers that warn of files that were not read, and of an unexpected environment."""
 MAX_TEXTS = 20
 
 

@@ -178,7 +178,7 @@ class StoredContext:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Return the notices without what nobody misses, such as the entries of .gitignore."""
+        """Return the notices except those to be expected, such as entries of .gitignore."""
         missed = [each for each in self.skipped if each.reason not in EXPECTED]
         return (*self._remarks, *left_out(missed))
 

@@ -189,7 +189,7 @@ class DuckTables:
         except self._duckdb.Error as error:
             return error_answer(self._words(error))
         finally:
-            self._connection.interrupt()  # What is left of a result that was cut goes on otherwise.
+            self._connection.interrupt()  # Otherwise DuckDB computes the rest of a cut result.
 
     def _check(self, sql: str) -> None:
         """Refuse anything but one SELECT, which SHOW, DESCRIBE and VALUES are for DuckDB too."""

@@ -68,7 +68,7 @@ class Indexed:
 
 
 class _Stopped(Exception):
-    """Nobody wants the rest."""
+    """The update was asked to stop."""
 
 
 def update_corpus(
