@@ -85,7 +85,8 @@ class Visits:
 
     def _heard(self, message: Any) -> None:
         if message.type in {"error", "warning", "assert"}:
-            self.said.append(f"console {message.type}: {message.text}")
+            place = message.location.get("url", "")
+            self.said.append(f"console {message.type}: {message.text} {place}".rstrip())
 
     def _dialog(self, dialog: Any) -> None:
         self.said.append(f"dialog: {dialog.message}")

@@ -1,8 +1,10 @@
 """Files that are dropped on the page, and the page of the development server."""
 
 import http.client
+import os
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -44,6 +46,7 @@ def dev(story: Story) -> Iterator[Dev]:
         port = free.getsockname()[1]
     vite = VISUALIZER / "node_modules" / "vite" / "bin" / "vite.js"
     assert vite.is_file(), "run `npm ci` in visualizer/ first; `make test-browser` does"
+    programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     with subprocess.Popen(
         ["node", str(vite), "--port", str(port), "--host", "127.0.0.1"],
         cwd=VISUALIZER,
@@ -51,7 +54,7 @@ def dev(story: Story) -> Iterator[Dev]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env=environment({"NO_COLOR": "1", "RLM_STATE_DIR": str(story.state)}),
+        env=environment({"NO_COLOR": "1", "RLM_STATE_DIR": str(story.state), "PATH": programs}),
     ) as process:
         assert process.stdout is not None
         lines = []

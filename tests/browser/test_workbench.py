@@ -202,7 +202,7 @@ def test_a_run_in_progress_is_stopped_then_resumed_and_deleted(
 def test_a_killed_run_goes_on_and_the_page_shows_its_new_steps(
     visit: Visits, tmp_path: Path
 ) -> None:
-    visit.forgive("ERR_CONNECTION_REFUSED|ERR_INCOMPLETE|503")  # The first viewer ends.
+    visit.forgive("ERR_CONNECTION_(REFUSED|RESET)|ERR_INCOMPLETE|503")  # The first viewer ends.
     state = tmp_path / "state"
     steps = {"Which?": [cell("x = 'kept'"), cell("print(x)"), cell("FINAL(f'{x}, and done')")]}
     part = Part(steps)

@@ -138,20 +138,34 @@ class Threads:
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="rlm-viewer")
         self._waiting = 0
+        self._is_closed = False
 
     async def run(self, task: Callable[..., T], *arguments: Any) -> T:
-        """Call `task` in a thread; raise Busy if too many calls are waiting."""
+        """Call `task` in a thread; raise Busy if too many calls are waiting, or none may come."""
+        if self._is_closed:
+            raise Busy("the viewer is shutting down")
         if self._waiting >= MAX_WAITING:
             raise Busy("the viewer has too many requests at once; try again in a moment")
         self._waiting += 1
         try:
             loop = asyncio.get_running_loop()
             return await loop.run_in_executor(self._threads, task, *arguments)
+        except asyncio.CancelledError:
+            if self._is_closed and not _is_being_cancelled():
+                raise Busy("the viewer is shutting down") from None
+            raise
         finally:
             self._waiting -= 1
 
     def close(self) -> None:
+        self._is_closed = True
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _is_being_cancelled() -> bool:
+    """Return whether the current task was cancelled, rather than what it waits for."""
+    current = asyncio.current_task()
+    return current is not None and current.cancelling() > 0
 
 
 class Library:

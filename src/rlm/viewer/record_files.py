@@ -224,18 +224,20 @@ class RecordFile:
             return True
 
     def _read_on(self, stamp: Stamp) -> None:
-        # The kind may not be known before the first event: journals begin empty.
-        if self._file is None or not self._index.events or _was_replaced(self._stamp, stamp):
-            file = open_event_file(self.path)
-            with self._indexing:
-                self._file, self._index = file, FileIndex()
         index, file = self._index, self._file
-        assert file is not None
+        # The kind may not be known before the first event: journals begin empty.
+        if file is None or not index.events or _was_replaced(self._stamp, stamp):
+            index, file = FileIndex(), open_event_file(self.path)
+            if not self._index.events:  # Otherwise requests see the old index until the end.
+                with self._indexing:
+                    self._file, self._index = file, index
         lines = file.read_on(index.end, index.skipped)
         while portion := list(islice(lines, PORTION)):
             with self._indexing:
                 for place, end, text, torn in portion:
                     index.take(place, end, text, torn)
+        with self._indexing:
+            self._file, self._index = file, index
 
     def sleep(self) -> None:
         """Drop the index but keep the outlines; it is rebuilt when needed."""
@@ -314,14 +316,22 @@ class RecordFile:
 
     def index_of(self, run_id: str) -> RunIndex:
         """Return the index of a run, which may grow at its end meanwhile."""
-        return self._index.runs[run_id]
+        if run_id not in self._index.runs:
+            self.wake()  # Another request may have dropped the index to make room.
+        try:
+            return self._index.runs[run_id]
+        except KeyError:
+            raise ConfigError("this run is no longer in its file; load the page again") from None
 
     # -- events ------------------------------------------------------------------------------
 
     def events_at(self, run_id: str, numbers: Sequence[int]) -> Iterator[tuple[int, Event]]:
-        """Yield some events of a run, by their numbers in ascending order."""
+        """Yield some events of a run, by their numbers in ascending order.
+
+        A run that was resumed since the numbers were read may not have all of them yet.
+        """
         run, wanted = self.index_of(run_id), set(numbers)
-        places = [run.places[number] for number in numbers]
+        places = [run.places[number] for number in numbers if number < len(run.places)]
         for _, number, event in self._numbered(places, {run_id: run}):
             if number in wanted:
                 yield number, event

@@ -1,0 +1,83 @@
+"""Files that change while requests read them."""
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+from rlm.errors import ConfigError
+from rlm.viewer.index import FileIndex
+from rlm.viewer.library import Busy, Threads
+from rlm.viewer.record_files import RecordFile
+from tests.records.trajectories.samples import one_run, started, written
+from tests.viewer.serving import log_shelf, serving
+from tests.viewer.test_live import append
+
+
+async def test_a_resumed_run_comes_to_its_steps_again(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.jsonl", one_run("r", 3)[:-1])
+    async with serving(log_shelf(path), tmp_path) as client:
+        assert (await client.get("/api/runs/r/steps/3"))["total"] > 0
+        append(path, started("r"))
+        assert await client.get("/api/runs/r/steps/3") == {"events": [], "total": 0}
+        append(path, *one_run("r", 1)[1:])
+        assert (await client.ask("/api/runs/r/steps/3")).status == 404, "it ended without one"
+
+
+def test_numbers_of_an_earlier_attempt_are_left_out(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.jsonl", one_run("r", 3)[:-1])
+    file = RecordFile(path)
+    file.refresh()
+    last = len(file.index_of("r").types) - 1
+    append(path, started("r"))
+    file.refresh()
+    assert [number for number, _ in file.events_at("r", [0, last])] == [0]
+
+
+def test_a_replaced_file_shows_its_old_runs_until_the_new_ones_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written(tmp_path / "a.jsonl", one_run("old", 3))
+    file = RecordFile(path)
+    file.refresh()
+    written(tmp_path / "b.jsonl", one_run("new", 3)).replace(path)
+    seen: list[list[str]] = []
+    take = FileIndex.take
+
+    def taking(self: FileIndex, place: int, end: int, text: bytes, torn: bool) -> None:
+        seen.append(list(file.forest().nodes))
+        take(self, place, end, text, torn)
+
+    monkeypatch.setattr(FileIndex, "take", taking)
+    file.refresh()
+    assert seen
+    assert all(names == ["old"] for names in seen)
+    assert list(file.forest().nodes) == ["new"]
+    with pytest.raises(ConfigError, match="no longer in its file"):
+        file.index_of("old")
+
+
+def test_an_index_that_was_dropped_is_read_again(tmp_path: Path) -> None:
+    file = RecordFile(written(tmp_path / "a.jsonl", one_run("r", 3)))
+    file.refresh()
+    events = len(file.index_of("r").types)
+    file.sleep()
+    assert len(file.index_of("r").types) == events
+
+
+async def test_a_closed_viewer_says_that_it_shuts_down() -> None:
+    threads, entered, go_on = Threads(), threading.Event(), threading.Event()
+
+    def held() -> None:
+        entered.set()
+        go_on.wait(60)
+
+    running = [asyncio.create_task(threads.run(held)) for _ in range(10)]
+    await asyncio.to_thread(entered.wait, 60)
+    threads.close()
+    go_on.set()
+    ends = await asyncio.gather(*running, return_exceptions=True)
+    assert {type(end) for end in ends} == {type(None), Busy}
+    with pytest.raises(Busy, match="shutting down"):
+        await threads.run(held)
