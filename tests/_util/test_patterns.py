@@ -83,6 +83,58 @@ def test_both_find_the_same_lines(pattern: str, line: str) -> None:
     assert (ours is None) == (theirs is None)
 
 
+def lines_that_pass(pattern: str, lines: list[str], *, ignore_case: bool) -> list[str] | None:
+    """Lines as a filter finds them in the whole text; None if there is no filter."""
+    passes = patterns.compile_filter(pattern, ignore_case=ignore_case)
+    if passes is None:
+        return None
+    text, start, found = "\n".join(lines).encode(), 0, []
+    while start <= len(text) and (place := passes.first(text, start)) >= 0:
+        start = text.rfind(b"\n", start, place) + 1 or start
+        end = text.find(b"\n", start)
+        end = len(text) if end < 0 else end
+        found.append(text[start:end].decode())
+        start = end + 1
+    return found
+
+
+@needs_re2
+@given(pattern=written(), lines=st.lists(LINES, min_size=1, max_size=5), ignore=st.booleans())
+def test_a_filter_passes_every_line_that_matches(
+    pattern: str, lines: list[str], ignore: bool
+) -> None:
+    lines = [each.encode("utf-8", "replace").decode().replace("\n", " ") for each in lines]
+    passed = lines_that_pass(pattern, lines, ignore_case=ignore)
+    compiled = re.compile(pattern, re.IGNORECASE if ignore else 0)
+    missed = [each for each in lines if compiled.search(each) and each not in (passed or lines)]
+    assert missed == []
+
+
+@needs_re2
+@pytest.mark.parametrize("pattern", [*"abikstxz_9", "[a-z]", "[^a-z]", "[^iks]"])
+def test_a_filter_knows_all_cases_of_a_letter(pattern: str) -> None:
+    given = pattern if len(pattern) > 1 else re.escape(pattern)
+    compiled = re.compile(given, re.IGNORECASE)
+    every = [chr(code) for code in range(sys.maxunicode + 1) if not 0xD800 <= code < 0xE000]
+    lines = [each for each in every if each != "\n" and compiled.search(each)]
+    if len(lines) > 100:  # All others are left out.
+        lines = [each for each in every if each != "\n" and not compiled.search(each)]
+        passed = lines_that_pass(given, lines, ignore_case=True)
+        assert passed is not None
+        assert len(passed) <= len(lines)
+    else:
+        assert lines_that_pass(given, lines, ignore_case=True) == lines
+
+
+@needs_re2
+def test_a_filter_ignores_boundaries_and_refuses_what_it_can_not_know() -> None:
+    assert lines_that_pass(r"\bcat\b", ["concat", "dog", "cat"], ignore_case=False) == [
+        *("concat", "cat")
+    ]
+    for pattern in (r"(a)\1", "(?=a)b", "(?s)a.b", r"[^\w]"):
+        assert patterns.compile_filter(pattern, ignore_case=True) is None
+
+
 @needs_re2
 @pytest.mark.parametrize("sign", [r"\w", r"\W", r"\d", r"\D", r"\s", r"\S"])
 def test_categories_are_those_of_this_python(sign: str) -> None:

@@ -12,7 +12,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Protocol
 
-__all__ = ["LinePattern", "compile_for_lines", "prepare"]
+__all__ = ["LineFilter", "LinePattern", "compile_filter", "compile_for_lines", "prepare"]
 
 # The parser of `re`, which says exactly what a pattern means to it.
 _parser: Any = getattr(re, "_parser")  # noqa: B009 - unknown to type checkers
@@ -35,10 +35,45 @@ def compile_for_lines(pattern: str, *, ignore_case: bool = False) -> LinePattern
     if ignore_case or find_spec("re2") is None:  # Upper and lower case differ in a few letters.
         return ours
     try:
-        translated = _translate(_parser.parse(pattern))
+        translated = _Exactly().pattern(_parser.parse(pattern))
     except _Differs:
         return ours
     return _linear(translated) or ours
+
+
+class LineFilter:
+    """Finds the lines of a text in which a pattern may match, much faster than `re` does."""
+
+    def __init__(self, compiled: Any) -> None:
+        self._compiled = compiled
+
+    def first(self, text: bytes, start: int = 0) -> int:
+        """Return a place in the first line that may match, or -1.
+
+        The text is valid UTF-8, and `start` is the beginning of one of its lines.
+        """
+        found = self._compiled.search(text, start)
+        return -1 if found is None else int(found.start())
+
+
+def compile_filter(pattern: str, *, ignore_case: bool = False) -> LineFilter | None:
+    """Return a filter for a pattern that `re` accepts, or None: lines must be searched one by one.
+
+    Every line in which `re` finds the pattern passes, and perhaps some others.
+    """
+    if find_spec("re2") is None:
+        return None
+    parsed = _parser.parse(pattern, re.IGNORECASE if ignore_case else 0)
+    flags = re.RegexFlag(parsed.state.flags)
+    if flags & ~(re.UNICODE | re.IGNORECASE):
+        return None
+    ignores = bool(flags & re.IGNORECASE)
+    try:
+        translated = _Loosely(ignores).pattern(parsed)
+    except _Differs:
+        return None
+    compiled = _linear(("(?i)" if ignores else "") + translated)
+    return None if compiled is None else LineFilter(compiled)
 
 
 def prepare() -> None:
@@ -64,57 +99,111 @@ def _linear(pattern: str) -> LinePattern | None:
     return compiled
 
 
-def _translate(nodes: Iterable[tuple[Any, Any]]) -> str:
-    return "".join(_translate_one(str(op), value) for op, value in nodes)
+class _Exactly:
+    """Translates a parsed pattern to what matches in the same single lines."""
+
+    def pattern(self, nodes: Iterable[tuple[Any, Any]]) -> str:
+        return "".join(self._one(str(op), value) for op, value in nodes)
+
+    def _one(self, op: str, value: Any) -> str:
+        if op == "LITERAL":
+            return self._literal(value)
+        if op == "NOT_LITERAL":
+            return self._not(value)
+        if op == "ANY":
+            return "[^\\n]"
+        if op == "IN":
+            return self._set(value)
+        if op == "BRANCH" and value[0] is None:
+            return f"(?:{'|'.join(self.pattern(each) for each in value[1])})"
+        if op == "SUBPATTERN" and not value[1] and not value[2]:
+            return f"(?:{self.pattern(value[3])})"
+        if op in ("MAX_REPEAT", "MIN_REPEAT"):
+            return self._repeat(*value, lazy="?" if op == "MIN_REPEAT" else "")
+        if op == "AT":
+            return self._at(str(value))
+        raise _Differs(op)  # Lookaround, references, flags, atomic groups.
+
+    def _literal(self, code: int) -> str:
+        return _character(code)
+
+    def _not(self, code: int) -> str:
+        return f"[^{_character(code)}]"
+
+    def _at(self, place: str) -> str:
+        if place in ("AT_BEGINNING", "AT_BEGINNING_STRING"):
+            return r"\A"
+        if place in ("AT_END", "AT_END_STRING"):
+            return r"\z"  # A line holds no newline that `$` could stand before.
+        raise _Differs(place)  # RE2 knows other words.
+
+    def _repeat(self, least: int, most: int, repeated: Any, *, lazy: str) -> str:
+        inside = f"(?:{self.pattern(repeated)})"
+        is_open = str(most) == "MAXREPEAT"
+        if least > _LARGEST_REPEAT or (not is_open and most > _LARGEST_REPEAT):
+            raise _Differs("repeat")
+        bounds = f"{{{least},}}" if is_open else f"{{{least},{most}}}"
+        return f"{inside}{bounds}{lazy}"
+
+    def _set(self, members: Iterable[tuple[Any, Any]]) -> str:
+        parts, negated = [], ""
+        for op, value in members:
+            if str(op) == "NEGATE":
+                negated = "^"
+            elif str(op) == "LITERAL":
+                parts.append(_character(value))
+            elif str(op) == "RANGE":
+                parts.append(f"{_character(value[0])}-{_character(value[1])}")
+            elif str(op) == "CATEGORY" and str(value) in _CATEGORIES:
+                parts.append(_characters(str(value)))
+            elif str(op) == "CATEGORY" and str(value) in _NEGATED:
+                parts.append(_characters(_NEGATED[str(value)], outside=True))
+            else:
+                raise _Differs(op)
+        return f"[{negated}{''.join(parts)}]"
 
 
-def _translate_one(op: str, value: Any) -> str:
-    if op == "LITERAL":
-        return _character(value)
-    if op == "NOT_LITERAL":
-        return f"[^{_character(value)}]"
-    if op == "ANY":
-        return "[^\\n]"
-    if op == "IN":
-        return _translate_set(value)
-    if op == "BRANCH" and value[0] is None:
-        return f"(?:{'|'.join(_translate(each) for each in value[1])})"
-    if op == "SUBPATTERN" and not value[1] and not value[2]:
-        return f"(?:{_translate(value[3])})"
-    if op in ("MAX_REPEAT", "MIN_REPEAT"):
-        return _translate_repeat(*value, lazy="?" if op == "MIN_REPEAT" else "")
-    if op == "AT" and str(value) in ("AT_BEGINNING", "AT_BEGINNING_STRING"):
-        return r"\A"
-    if op == "AT" and str(value) in ("AT_END", "AT_END_STRING"):
-        return r"\z"  # A line holds no newline that `$` could stand before.
-    raise _Differs(op)  # Lookaround, references, word boundaries, flags, atomic groups.
+class _Loosely(_Exactly):
+    """Translates a parsed pattern to what matches at least there, in texts of many lines."""
+
+    def __init__(self, ignores_case: bool) -> None:
+        self._ignores_case = ignores_case
+
+    def _at(self, place: str) -> str:
+        if place.startswith("AT_BEGINNING"):
+            return "(?m:^)"
+        return "(?m:$)" if place.startswith("AT_END") else ""  # A boundary of words is left out.
+
+    def _literal(self, code: int) -> str:
+        self._check_case(code)
+        is_i = self._ignores_case and code in b"iI"
+        return f"[i{_LIKE_I}]" if is_i else _character(code)
+
+    def _not(self, code: int) -> str:
+        self._check_case(code)
+        return super()._not(code)
+
+    def _set(self, members: Iterable[tuple[Any, Any]]) -> str:
+        members = list(members)
+        if not self._ignores_case:
+            return super()._set(members)
+        kinds = [str(op) for op, _ in members]
+        for op, value in members:
+            if str(op) in ("LITERAL", "RANGE"):
+                self._check_case(*(value if isinstance(value, tuple) else (value,)))
+        if "NEGATE" in kinds:
+            if "CATEGORY" in kinds:
+                raise _Differs("set")  # RE2 leaves out more, as the cases of letters differ.
+            return super()._set(members)
+        return f"{super()._set(members)[:-1]}{_LIKE_I}]"
+
+    def _check_case(self, *codes: int) -> None:
+        if self._ignores_case and max(codes) > 127:
+            raise _Differs("case")
 
 
-def _translate_repeat(least: int, most: int, repeated: Any, *, lazy: str) -> str:
-    inside = f"(?:{_translate(repeated)})"
-    is_open = str(most) == "MAXREPEAT"
-    if least > _LARGEST_REPEAT or (not is_open and most > _LARGEST_REPEAT):
-        raise _Differs("repeat")
-    bounds = f"{{{least},}}" if is_open else f"{{{least},{most}}}"
-    return f"{inside}{bounds}{lazy}"
-
-
-def _translate_set(members: Iterable[tuple[Any, Any]]) -> str:
-    parts, negated = [], ""
-    for op, value in members:
-        if str(op) == "NEGATE":
-            negated = "^"
-        elif str(op) == "LITERAL":
-            parts.append(_character(value))
-        elif str(op) == "RANGE":
-            parts.append(f"{_character(value[0])}-{_character(value[1])}")
-        elif str(op) == "CATEGORY" and str(value) in _CATEGORIES:
-            parts.append(_characters(str(value)))
-        elif str(op) == "CATEGORY" and str(value) in _NEGATED:
-            parts.append(_characters(_NEGATED[str(value)], outside=True))
-        else:
-            raise _Differs(op)
-    return f"[{negated}{''.join(parts)}]"
+_LIKE_I = r"\x{130}\x{131}"
+"""To `re`, these are an i in another case; to RE2, they are not."""
 
 
 def _character(code: int) -> str:

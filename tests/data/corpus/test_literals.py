@@ -1,6 +1,8 @@
 """Patterns searched through literals and across lines find what a search line by line finds."""
 
+import json
 import re
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,12 @@ ATOMS = [
     r"\.",
     "x?",
     r"\b",
+    r"\B",
+    "i",
+    "[i-k]",
+    "[^i]",
+    r"[^\wa]",
+    r"\W",
 ]
 patterns = st.recursive(
     st.sampled_from(ATOMS),
@@ -43,23 +51,31 @@ patterns = st.recursive(
     ),
     max_leaves=6,
 )
-texts = st.text(alphabet="aAb fFooOé.1xKks\N{KELVIN SIGN}ſ\n\r", max_size=120)
+texts = st.text(alphabet="aAb fFooOé.1xKks\N{KELVIN SIGN}ſiIİı\n\r", max_size=120)
 
 
 def found(tmp: Path, data: bytes, pattern: str, *, ignore_case: bool, span: int) -> list[int]:
+    matches = searched(tmp, data, pattern, ignore_case=ignore_case, span=span, is_lines=False)
+    return [place for place, _ in matches]
+
+
+def searched(
+    tmp: Path, data: bytes, pattern: str, *, ignore_case: bool, span: int, is_lines: bool
+) -> list[tuple[int, int]]:
+    """The places of matches, and their lines in records."""
     path = (tmp / "text").resolve()
     path.write_bytes(data)
     status = path.stat()
     spans = [
         [
             *(bytes(path).hex(), status.st_size, status.st_mtime_ns),
-            *(start, min(start + span, len(data)), False),
+            *(start, min(start + span, len(data)), is_lines),
         ]
         for start in range(0, len(data), span)
     ]
     answer = grep_worker.search_spans(spans, pattern, ignore_case, 10_000, [None, None])
     assert answer["changed"] == []
-    return [place for _, place, _, _ in answer["matches"]]
+    return [(place, line) for _, place, line, _ in answer["matches"]]
 
 
 def expected(data: bytes, pattern: str, *, ignore_case: bool) -> list[int]:
@@ -85,6 +101,29 @@ def test_every_way_of_searching_finds_the_same_lines(
     assert found(tmp, data, pattern, ignore_case=ignore, span=span) == expected(
         data, pattern, ignore_case=ignore
     )
+
+
+@given(patterns, st.lists(texts, max_size=6), st.booleans(), st.integers(20, 200))
+@settings(deadline=None)
+def test_records_are_found_by_the_lines_of_their_texts(
+    tmp_path_factory: pytest.TempPathFactory, pattern: str, rows: list[str], ignore: bool, span: int
+) -> None:
+    lines = [json.dumps({"text": row}, ensure_ascii=ignore).encode() + b"\n" for row in rows]
+    compiled = re.compile(pattern, re.IGNORECASE if ignore else 0)
+    wanted = [
+        (place, number)
+        for place, row in zip(accumulate(map(len, lines), initial=0), rows, strict=False)
+        for number, line in enumerate(_lines(row), 1)
+        if compiled.search(line)
+    ]
+    tmp, data = tmp_path_factory.mktemp("grep"), b"".join(lines)
+    options = {"ignore_case": ignore, "span": span}
+    assert searched(tmp, data, pattern, **options, is_lines=True) == wanted  # type: ignore[arg-type]
+
+
+def _lines(text: str) -> list[str]:
+    lines = text.split("\n")
+    return lines if lines[-1] else lines[:-1]
 
 
 @given(st.binary(max_size=80), st.sampled_from(["a", "a.", "[^b]$", r"\w+", "é"]))

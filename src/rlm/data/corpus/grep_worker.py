@@ -6,21 +6,25 @@ A file that shrinks while it is mapped kills this process; its caller takes it f
 import mmap
 import os
 import re
+from bisect import bisect_right
 from collections.abc import Iterator
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rlm._util.patterns import compile_for_lines, prepare
+from rlm._util.patterns import LineFilter, compile_filter, compile_for_lines, prepare
 from rlm._util.text import sendable
 from rlm.data.corpus import pieces
 from rlm.data.corpus.literals import facts_of
 from rlm.data.corpus.reading import SourceChanged, open_source
-from rlm.data.corpus.records import Fields, read_record
+from rlm.data.corpus.records import Fields, read_text
 from rlm.filesystem.opening import Stamp
 
 __all__ = ["preload", "search_spans"]
 
 BLOCK_BYTES = 1 << 22
+GROUP_CHARS = 1 << 18
+"""Of records, whose texts are searched together."""
 MAX_LINE_BYTES = 1 << 20
 """Of a longer line, the part around a possible match is searched."""
 SHOWN_CHARS = 300
@@ -30,7 +34,6 @@ _MAPPED_BYTES = 1 << 20
 _UNESCAPED = re.compile(r"[A-Za-z0-9 ,.;:_\-]+")
 """Characters that writers of JSON leave as they are, or write as `\\u00…`."""
 _ESCAPE = b"\\u00"
-_EVERY_LINE = (b"\n",)
 
 Buffer = bytes | mmap.mmap
 preload = prepare
@@ -104,6 +107,7 @@ class _Search:
         self._literal = literal.encode("utf-8", "surrogatepass")
         unescaped = max(_UNESCAPED.findall(literal), key=len, default="").encode()
         self._in_records = (unescaped, _ESCAPE) if unescaped else ()
+        self._filter = compile_filter(pattern, ignore_case=ignore_case)
         self._fields = fields
 
     def lines(self, window: _Window) -> Iterator[tuple[int, int, str]]:
@@ -125,6 +129,15 @@ class _Search:
             lowered = _Window(block.lower(), 0, 0, len(block))
             for start, end in _lines_with(lowered, (self._literal,)):
                 yield start, _decoded(block[start:end])
+            return
+        if self._filter is not None and _is_utf8(block):
+            start = 0
+            while start < len(block) and (found := self._filter.first(block, start)) >= 0:
+                start = block.rfind(b"\n", start, found) + 1 or start
+                end = block.find(b"\n", start)
+                end = len(block) if end < 0 else end
+                yield start, _decoded(block[start:end])
+                start = end + 1
             return
         text = block.decode("utf-8", "surrogateescape")
         at = counted = 0
@@ -149,29 +162,40 @@ class _Search:
 
     def records(self, window: _Window) -> Iterator[tuple[int, int, str]]:
         """Yield the matching lines of records: place of the record, line in its text, text."""
-        for start, line in self._records_that_may_match(window):
-            record = read_record(line, self._fields)
-            if record is None:
-                continue
+        texts = self._texts(window)
+        if self._filter is not None:
+            texts = _filtered(self._filter, texts)
+        for start, text in texts:
             before = counted = 0
-            for place, text in self._lines_of(record.text):
-                before += record.text.count("\n", counted, place)
+            for place, line in self._lines_of(text):
+                before += text.count("\n", counted, place)
                 counted = place
-                if (shown := self._match(text)) is not None:
+                if (shown := self._match(line)) is not None:
                     yield window.offset + start, before + 1, shown
+
+    def _texts(self, window: _Window) -> Iterator[tuple[int, str]]:
+        """Yield the texts of the records that may match, each with the place of its record."""
+        for start, line in self._records_that_may_match(window):
+            if (text := read_text(line, self._fields)) is not None:
+                yield start, text
 
     def _records_that_may_match(self, window: _Window) -> Iterator[tuple[int, bytes]]:
         longest = 2 * len(window.buffer)
-        if not self._ignores_case:
-            for start, end in _lines_with(window, self._in_records or _EVERY_LINE, longest):
+        if self._in_records and not self._ignores_case:
+            for start, end in _lines_with(window, self._in_records, longest):
                 yield start, window.buffer[start:end]
             return
         for first, last in _blocks(window):
             block = bytes(window.buffer[first:last])
-            literals = self._in_records if block.isascii() else ()
-            lowered = _Window(block.lower(), 0, 0, len(block))
-            for start, end in _lines_with(lowered, literals or _EVERY_LINE, longest):
-                yield first + start, block[start:end]
+            if self._in_records and block.isascii():
+                lowered = _Window(block.lower(), 0, 0, len(block))
+                for start, end in _lines_with(lowered, self._in_records, longest):
+                    yield first + start, block[start:end]
+            else:
+                start = first
+                for line in block.split(b"\n"):
+                    yield start, line
+                    start += len(line) + 1
 
     def _match(self, line: str) -> str | None:
         """Return the part of a line around its match."""
@@ -182,13 +206,34 @@ class _Search:
         return line[start : start + SHOWN_CHARS].rstrip("\r")
 
 
+def _filtered(passes: LineFilter, texts: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """Yield the texts that pass a filter, which searches many of them at once."""
+    while group := _group(texts):
+        parts = [text.encode() for _, text in group]
+        begins = [0, *accumulate(len(part) + 1 for part in parts)]
+        whole, start = b"\n".join(parts), 0
+        while start < len(whole) and (found := passes.first(whole, start)) >= 0:
+            number = bisect_right(begins, found) - 1
+            yield group[number]
+            start = begins[number + 1]
+
+
+def _group(texts: Iterator[tuple[int, str]]) -> list[tuple[int, str]]:
+    group, chars = [], 0
+    for place, text in texts:
+        group.append((place, text))
+        chars += len(text)
+        if chars >= GROUP_CHARS:
+            break
+    return group
+
+
 def _lines_with(
     window: _Window, literals: tuple[bytes, ...], longest: int = MAX_LINE_BYTES
 ) -> Iterator[tuple[int, int]]:
     """Yield the lines that hold one of the literals: where they start, and end."""
     buffer, at, last = window.buffer, window.first, window.last
-    every_line = literals == _EVERY_LINE
-    following = [at if every_line else buffer.find(each, at, last) for each in literals]
+    following = [buffer.find(each, at, last) for each in literals]
     while at < last:
         found = min((each for each in following if each >= 0), default=-1)
         if found < 0:
@@ -200,7 +245,7 @@ def _lines_with(
         yield start, end
         at = end + 1
         following = [
-            at if every_line else each if each >= at or each < 0 else buffer.find(literal, at, last)
+            each if each >= at or each < 0 else buffer.find(literal, at, last)
             for each, literal in zip(following, literals, strict=True)
         ]
 
@@ -216,6 +261,14 @@ def _blocks(window: _Window) -> Iterator[tuple[int, int]]:
             end = newline + 1 or window.last
         yield start, end
         start = end
+
+
+def _is_utf8(block: bytes) -> bool:
+    try:
+        block.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _decoded(line: bytes) -> str:

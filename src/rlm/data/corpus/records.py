@@ -7,7 +7,7 @@ import msgspec
 
 from rlm._util.text import sendable
 
-__all__ = ["Fields", "Record", "Scalar", "read_record"]
+__all__ = ["Fields", "Record", "Scalar", "read_record", "read_text"]
 
 Scalar = str | int | float | bool
 
@@ -37,13 +37,8 @@ class Record(NamedTuple):
 
 def read_record(line: bytes | bytearray | memoryview, wanted: Fields) -> Record | None:
     """Read a line of JSON; None if it is no object, or has no text."""
-    try:
-        found = _object(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
-    if found is None:
-        return None
-    text_field = _first_text(found, (wanted.text,) if wanted.text else TEXT_FIELDS)
+    found = _object(line)
+    text_field = _text_field(found, wanted)
     if text_field is None:
         return None
     title_field = _first_text(found, TITLE_FIELDS)
@@ -55,16 +50,38 @@ def read_record(line: bytes | bytearray | memoryview, wanted: Fields) -> Record 
     )
 
 
-def _object(line: bytes | bytearray | memoryview) -> dict[str, Any] | None:
+def read_text(line: bytes | bytearray | memoryview, wanted: Fields) -> str | None:
+    """Read only the text of a line of JSON."""
+    found = _object(line)
+    field = _text_field(found, wanted)
+    return None if field is None else sendable(found[field])
+
+
+def _object(line: bytes | bytearray | memoryview) -> dict[str, Any]:
+    """Decode a line; what is no object is an empty one."""
     try:
-        found = msgspec.json.decode(line)
+        found = _decoded(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _decoded(line: bytes | bytearray | memoryview) -> object:
+    try:
+        return msgspec.json.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        found = msgspec.json.decode(bytes(line).decode("utf-8", "replace"))
-    return found if isinstance(found, dict) else None
+        return msgspec.json.decode(bytes(line).decode("utf-8", "replace"))
+
+
+def _text_field(found: Mapping[str, Any], wanted: Fields) -> str | None:
+    return _first_text(found, (wanted.text,) if wanted.text else TEXT_FIELDS)
 
 
 def _first_text(found: Mapping[str, Any], names: tuple[str, ...]) -> str | None:
-    return next((name for name in names if isinstance(found.get(name), str)), None)
+    for name in names:
+        if isinstance(found.get(name), str):
+            return name
+    return None
 
 
 def _id(found: Mapping[str, Any], names: tuple[str, ...]) -> str | None:
