@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import sys
 from pathlib import Path
 
+import click
 import pytest
 
 from rlm.calls import scheduler
@@ -112,17 +114,37 @@ def test_wrong_usage(
     assert "--help" in line
 
 
-@pytest.mark.parametrize("group", ["bench", "env", "provenance"])
+def groups() -> list[str]:
+    """Return all groups that do nothing without a command: `rlm models` lists models."""
+    found = commands.commands.items()
+    return [n for n, each in found if isinstance(each, click.Group) and each.no_args_is_help]
+
+
+def test_the_groups_that_do_nothing_alone() -> None:
+    assert groups() == ["bench", "config", "env", "keys", "provenance"]
+
+
+@pytest.mark.parametrize("group", groups())
 def test_a_group_without_its_command_shows_its_help(
     group: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert _errors.run(commands, [group]) == 2
+    assert _errors.run(commands, [group]) == 0
     seen = capfd.readouterr()
-    assert seen.out == ""
-    lines = seen.err.splitlines()
+    assert seen.err == ""
+    lines = seen.out.splitlines()
     assert lines[0].startswith(f"Usage: rlm {group} ")
     assert "Commands:" in lines
-    assert "Error" not in seen.err
+
+
+def test_the_gateway_alone_shows_its_help_in_a_terminal_and_an_error_to_a_client(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    done = rlm("mcp", stdin="")
+    assert done.returncode == 1
+    assert "--root DIR" in one_clear_line(done.stderr)
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    assert _errors.run(commands, ["mcp"]) == 0
+    assert capfd.readouterr().out.startswith("Usage: rlm mcp ")
 
 
 def test_wrong_usage_as_a_process() -> None:

@@ -36,8 +36,8 @@ def run(commands: click.Group, arguments: Sequence[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         return say("Cancelled.", CANCELLED)
     except click.exceptions.NoArgsIsHelpError as error:  # a group without its command
-        click.echo(error.format_message(), err=True)
-        return MISUSED
+        click.echo(error.format_message())
+        return ANSWERED
     except click.UsageError as error:
         return say(f"Error: {_with_hint(error)}", MISUSED)
     except click.ClickException as error:
