@@ -8,7 +8,7 @@ describe('numbers', () => {
   it('are short and keep their meaning', () => {
     expect([0, 999, 9_999, 12_345, 999_960, 1_234_567, null].map(short)).toEqual(['0', '999', '9,999', '12.3 k', '1.00 M', '1.23 M', '–'])
     expect([0, 0.0123, 0.99999, 3.456, 61, 3_725, 400_000].map(seconds)).toEqual(['0 s', '12 ms', '1.00 s', '3.46 s', '1 min 01 s', '1 h 02 min', '4 days'])
-    expect([null, 0, 0.00000012, 0.0083, 0.5, 12.345, 12_345].map(dollars)).toEqual(['–', '$0', '<$0.000001', '$0.0083', '$0.500', '$12.35', '$12,345'])
+    expect([null, 0, 0.00000012, 0.0083, 0.5, 12.345, 12_345].map(dollars)).toEqual(['unknown', '$0', '<$0.000001', '$0.0083', '$0.500', '$12.35', '$12,345'])
     expect([12, 324_841, 5_000_000_000].map(bytes)).toEqual(['12 B', '325 kB', '5.00 GB'])
     expect([0, 0.01, 12.34, 99.99, 100].map(percent)).toEqual(['0 %', '<0.1 %', '12.3 %', '>99.9 %', '100 %'])
     expect([plural(1, 'step'), plural(2_000, 'step')]).toEqual(['1 step', '2,000 steps'])

@@ -13,7 +13,7 @@ import click
 from msgspec import Struct
 
 import rlm
-from rlm._util.text import counted
+from rlm._util.text import cost_words, counted
 from rlm.api import RLM
 from rlm.bench.plan import (
     METHODS,
@@ -123,7 +123,7 @@ class Bars(Silence):
         self._is_cost_known &= outcome.cost_usd is not None or outcome.status == "impossible"
         mean = f"score {100 * sum(scores) / len(scores):.0f}" if scores else ""
         self._progress.update(self._bars[outcome.task], advance=1, note=mean)
-        money = f"${self._cost:.4f}" if self._is_cost_known else "cost unknown"
+        money = cost_words(self._cost if self._is_cost_known else None)
         failed = f", {self._failed} failed" if self._failed else ""
         self._progress.update(self._all, advance=1, note=money + failed)
 
@@ -145,8 +145,8 @@ def _result(outcome: Outcome) -> str:
         return f"failed: {outcome.error}"
     if outcome.status == "impossible":
         return f"not possible: {outcome.error}"
-    money = "" if outcome.cost_usd is None else f", ${outcome.cost_usd:.4f}"
-    return f"score {100 * (outcome.score or 0.0):.0f}{money}, {outcome.seconds:.1f} s"
+    score = f"score {100 * (outcome.score or 0.0):.0f}"
+    return f"{score}, {cost_words(outcome.cost_usd)}, {outcome.seconds:.1f} s"
 
 
 class Options(Struct, frozen=True, kw_only=True):

@@ -133,7 +133,7 @@ function Figures({ results }: { results: ResultList }): JSX.Element {
 
 function sampleWord(sample: ResultSample | null): string {
   if (!sample) return '–'
-  if (sample.score === null) return sample.status === 'answer' ? 'answered' : oneLine(sample.status, 20)
+  if (sample.score === null) return oneLine(sample.status, 20)
   return sample.score >= 1 ? '✓ 100 %' : sample.score <= 0 ? '✕ 0 %' : percent(Math.round(sample.score * 1000) / 10)
 }
 

@@ -38,9 +38,9 @@ function pad(value: number): string {
   return String(value).padStart(2, '0')
 }
 
-/** An unknown cost is a dash, never $0. */
+/** An unknown cost is called so, as on the command line, and is never $0. */
 export function dollars(value: number | null | undefined): string {
-  if (value == null || !Number.isFinite(value)) return UNKNOWN
+  if (value == null || !Number.isFinite(value)) return 'unknown'
   if (value === 0) return '$0'
   const size = Math.abs(value)
   if (size < 0.000001) return `${value < 0 ? '−' : ''}<$0.000001`
