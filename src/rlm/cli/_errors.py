@@ -21,6 +21,7 @@ __all__ = [
 ]
 
 ANSWERED, FAILED, MISUSED, LIMITED, PASSAGES, CANCELLED = 0, 1, 2, 3, 4, 130
+SHORTEST_TYPED, MOST_MEANT = len("--en"), 3
 UNBRACKETED = re.compile(r"\.? \((Did you mean [^()]*\?)\)$")
 """The guess at what was meant, which click puts in brackets if there are several."""
 
@@ -61,10 +62,31 @@ def say(text: str, code: int = FAILED) -> int:
 
 
 def _with_hint(error: click.UsageError) -> str:
-    text = UNBRACKETED.sub(r". \1", error.format_message()).rstrip(".")
+    if isinstance(error, click.NoSuchOption):
+        meant = " or ".join(map(repr, _options_meant(error)))
+        text = error.message.rstrip(".") + (f". Did you mean {meant}?" if meant else "")
+    else:
+        text = UNBRACKETED.sub(r". \1", error.format_message()).rstrip(".")
     path = error.ctx.command_path if error.ctx else "rlm"
     end = "" if text.endswith("?") else "."
     return f"{text}{end} See '{path} --help'."
+
+
+def _options_meant(error: click.NoSuchOption) -> list[str]:
+    """Return the options that begin with what was typed, else the one that begins most like it."""
+    from rlm._util.text import closest
+
+    typed = error.option_name
+    known = [] if error.ctx is None else error.ctx.command.get_params(error.ctx)
+    names = [name for each in known for name in (*each.opts, *each.secondary_opts)]
+    names = [name for name in names if name.startswith("--")]
+    if not typed.startswith("--") or len(typed) < SHORTEST_TYPED:
+        return []
+    if begun := [name for name in names if name.startswith(typed)]:
+        return begun[:MOST_MEANT]
+    beginnings = {name[: len(typed)]: name for name in reversed(names)}
+    meant = closest(typed, names) or beginnings.get(closest(typed, beginnings) or "")
+    return [meant] if meant else []
 
 
 def unknown_price(models: Iterable[str]) -> click.ClickException:
