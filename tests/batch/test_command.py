@@ -121,6 +121,15 @@ def test_nothing_is_asked_before_every_row_is_checked(tmp_path: Path) -> None:
     assert json.loads(answer).items() >= {"row": 0, "line": 1, "answer": "7"}.items()
 
 
+def test_a_file_that_is_not_there_is_told_with_the_one_that_is(tmp_path: Path) -> None:
+    write_rows(tmp_path, 1)
+    done = rlm("batch", "taks.jsonl", *OFFLINE, cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr == (
+        "Error: taks.jsonl: No such file or directory; did you mean tasks.jsonl?\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("options", "code", "words"),
     [

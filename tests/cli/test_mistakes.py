@@ -35,6 +35,8 @@ def folder(tmp_path: Path) -> Path:
         (["--environment", "moon"], {}, "there is no environment 'moon'"),
         (["--environment-option", "moon=1"], {}, "'local' has no option 'moon'"),
         (["-f", "missing.txt"], {}, "missing.txt: No such file or directory"),
+        (["-f", "txt.txt"], {}, "txt.txt: No such file or directory; did you mean text.txt?"),
+        (["-f", "gone/text.txt"], {}, "gone/text.txt: No such file or directory"),
         (["-f", "*.missing"], {}, "no file matches *.missing"),
         (["-f", "-"], {}, "the context is empty"),
         (["-f", "loop"], {}, "loop: Too many levels of symbolic links"),

@@ -297,6 +297,15 @@ def test_setup_finds_the_models_of_a_compatible_server(run: Run, key: str | None
     assert sent == {f"Bearer {key}" if key else "Basic bWU6aHVzaA=="}
 
 
+def test_setup_takes_the_usual_model_of_a_server_that_stands_in_for_openai(run: Run) -> None:
+    models = [{"id": "gpt-3.5-turbo"}, {"id": "gpt-5-mini"}]
+    with playing({**PAGES, "/v1/models": {"data": models}}, SECRET) as server:
+        known = {"OPENAI_BASE_URL": server.address, "OPENAI_API_KEY": SECRET}
+        code, _, err = run("setup", "--yes", **nowhere(PATH="/nowhere", **known))
+    assert code == 0, err
+    assert run("config", "get", "model")[1] == "openai/gpt-5-mini\n"
+
+
 def test_setup_tells_of_a_compatible_server_that_lists_no_models(run: Run) -> None:
     with playing({}) as server:
         known = nowhere(PATH="/nowhere", LLM_BASE_URL=server.address)

@@ -213,6 +213,7 @@ class BatchOptions(Struct, frozen=True, kw_only=True):
 
 def answer_all(tasks: Path, options: BatchOptions) -> int:
     """Answer all rows, report the outcome, and return the exit code."""
+    tasks.stat()  # One that is not there gets the advice of all commands.
     source, row_options = Source(tasks), options.of_one_row()
     folder = BatchFolder(options.out or tasks.with_name(f"{tasks.stem}.answers.jsonl"))
     with closing(Complaints()) as complaints:

@@ -6,6 +6,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import click
 from msgspec import Struct
 
 import rlm
-from rlm._util.text import cost_words, counted
+from rlm._util.text import cost_words, counted, dollars
 from rlm.api import RLM
 from rlm.bench.plan import (
     METHODS,
@@ -35,6 +36,7 @@ from rlm.cli import _asking as asking
 from rlm.cli._bench_table import show_results
 from rlm.cli._errors import ANSWERED, CANCELLED, FAILED, LIMITED, say
 from rlm.cli._output import show_table
+from rlm.cli._progress import Complaints
 from rlm.errors import UnknownPriceError
 from rlm.prompts import call_chars
 from rlm.records.recorders.console import one_line
@@ -145,8 +147,8 @@ def _result(outcome: Outcome) -> str:
         return f"failed: {outcome.error}"
     if outcome.status == "impossible":
         return f"not possible: {outcome.error}"
-    score = f"score {100 * (outcome.score or 0.0):.0f}"
-    return f"{score}, {cost_words(outcome.cost_usd)}, {outcome.seconds:.1f} s"
+    money = "" if outcome.cost_usd is None else f", {dollars(outcome.cost_usd)}"
+    return f"score {100 * (outcome.score or 0.0):.0f}{money}, {outcome.seconds:.1f} s"
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -237,6 +239,15 @@ def write_samples(
 
 def run_bench(options: Options) -> int:
     """Run what is missing, write a report, and return the exit code."""
+    with closing(Complaints()) as complaints:
+        complaints.listen()
+        code = _run_missing(options)
+        for text in complaints.texts:
+            say(text)
+        return code
+
+
+def _run_missing(options: Options) -> int:
     tasks, sizes, methods = _tasks(options.tasks), parse_sizes(options.sizes), _methods(options)
     check_sizes(tasks, sizes)
     check_methods(tasks, methods)

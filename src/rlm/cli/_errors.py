@@ -5,6 +5,8 @@ import re
 import sys
 import traceback
 from collections.abc import Iterable, Sequence
+from itertools import islice
+from pathlib import Path
 
 import click
 
@@ -22,6 +24,7 @@ __all__ = [
 
 ANSWERED, FAILED, MISUSED, LIMITED, PASSAGES, CANCELLED = 0, 1, 2, 3, 4, 130
 SHORTEST_TYPED, MOST_MEANT = len("--en"), 3
+MOST_FILES = 1_000
 UNBRACKETED = re.compile(r"\.? \((Did you mean [^()]*\?)\)$")
 """The guess at what was meant, which click puts in brackets if there are several."""
 
@@ -108,7 +111,7 @@ def _failed(error: Exception, verbose: bool) -> int:
         return say(f"Error: {error}")
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename else ""
-        return say(f"Error: {where}{error.strerror}")
+        return say(f"Error: {where}{error.strerror}{_file_meant(error)}")
     if verbose:
         from rlm.records.recorders.console import harmless
 
@@ -116,6 +119,22 @@ def _failed(error: Exception, verbose: bool) -> int:
         return FAILED
     what = f"{type(error).__name__}: {error}"
     return say(f"Error: {what} (unexpected: run with --verbose for the traceback)")
+
+
+def _file_meant(error: OSError) -> str:
+    """Return the name of a file that is there and was probably meant, as the end of a message."""
+    from rlm._util.text import closest
+
+    if not isinstance(error, FileNotFoundError) or not isinstance(error.filename, str):
+        return ""
+    folder, name = os.path.split(error.filename)
+    try:
+        with os.scandir(folder or ".") as entries:
+            names = [each.name for each in islice(entries, MOST_FILES)]
+    except (OSError, ValueError):
+        return ""
+    meant = closest(name, names)
+    return f"; did you mean {Path(folder, meant)}?" if meant else ""
 
 
 def _flush() -> None:

@@ -126,10 +126,17 @@ def _is_silent_ollama(server: Server) -> bool:
 
 
 def find_models(settings: dotenv.Settings, servers: list[Server]) -> list[Found]:
-    """Return what can answer here: by an address that was set, key, program and local server."""
+    """Return what can answer here: by key, program, and server.
+
+    A server that was named comes first, unless it has the usual model of OpenAI: then it stands in
+    for OpenAI, and any of its models could be the first in its list.
+    """
     named = [each for each in servers if each.provider in COMPATIBLE]
     local = [each for each in servers if each.provider not in COMPATIBLE]
-    return [*_by_server(named), *_by_key(settings), *_by_program(), *_by_server(local)]
+    stands_in = any(PROVIDERS["openai"].default_model in each.models for each in named)
+    by_key, by_name = _by_key(settings), _by_server(named)
+    first = by_key + by_name if stands_in else by_name + by_key
+    return [*first, *_by_program(), *_by_server(local)]
 
 
 def _by_key(settings: dotenv.Settings) -> list[Found]:

@@ -78,7 +78,7 @@ def test_the_last_attempt_counts_and_finished_children_stay(tmp_path: Path) -> N
     root, kept, killed = trajectory.runs()
     assert (root.query, root.attempts, root.steps, root.calls) == ("again", 2, 2, 2)
     assert (kept.run_id, kept.status, kept.attempts) == ("a-1", "ended", 1)
-    assert (killed.run_id, killed.status) == ("a-2", "killed")
+    assert (killed.run_id, killed.status) == ("a-2", "interrupted")
     assert types(trajectory.step_events("a", 0)) == ["RunStarted"]
 
 
