@@ -95,7 +95,7 @@ def main() -> None:
                 shell,
                 "first-3-setup",
                 "rlm keys set openai",
-                "rlm setup --yes",
+                "rlm setup --yes --model openai/gpt-5-mini",
                 "rlm config list",
                 typed="sk-from-your-provider",
             )

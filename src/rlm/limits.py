@@ -11,8 +11,8 @@ import math
 import time
 from collections.abc import Mapping
 from decimal import Decimal
-from operator import itemgetter
-from typing import Any
+from operator import attrgetter
+from typing import Any, Literal
 
 from msgspec import Struct, structs
 
@@ -262,14 +262,11 @@ class Budget:
         held.release()
         return self._take(amount, in_flight=True)
 
-    def refuse(self, message: str) -> CallRefused:
-        """Return the error for a request that needs more than is left, by the tightest limit."""
-        left = [(node._left(), node) for node in self.chain]
-        tokens, by_tokens = min(((each.tokens, node) for each, node in left), key=itemgetter(0))
-        _, by_money = min(((each.picodollars, node) for each, node in left), key=itemgetter(0))
-        if tokens <= UNLIMITED // 2:
-            return self._error(_Refusal(by_tokens, "tokens", message, False))
-        return self._error(_Refusal(by_money, "cost_usd", message, False))
+    def refuse(self, message: str, limit: Literal["tokens", "cost_usd"]) -> CallRefused:
+        """Return the error for a request that needs more of this than is left."""
+        kind = attrgetter("tokens" if limit == "tokens" else "picodollars")
+        tightest = min(self.chain, key=lambda node: kind(node._left()))
+        return self._error(_Refusal(tightest, limit, message, False))
 
     def room(self) -> Amount:
         """Return the most that could be reserved at this moment."""

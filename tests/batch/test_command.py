@@ -18,6 +18,8 @@ from rlm.cli.batch import batch
 from rlm.testing.fake_server import Asked, FakeServer
 from rlm.testing.fake_server.script import Answer
 from tests.cli.running import command, environment, in_terminals, rlm
+from tests.cli.scripts import submits
+from tests.endpoint import endpoint
 
 ROWS = 25
 OFFLINE = ("-m", "offline/extractive")
@@ -88,11 +90,44 @@ def test_every_row_may_have_a_request_on_the_way(
 def test_failed_rows_are_reported_and_the_rest_is_answered(tmp_path: Path) -> None:
     tasks = write_rows(tmp_path, 2)
     tasks.write_text(tasks.read_text() + "nonsense\n" * 7)
-    done = rlm("batch", str(tasks), *OFFLINE)
+    done = rlm("batch", str(tasks), *OFFLINE, "--skip-bad-rows")
     assert done.returncode == 1
     assert "7 rows failed; the same command tries again:" in done.stderr
-    assert "row 2: line 3: JSON is malformed" in done.stderr
+    assert "\nline 3: JSON is malformed" in done.stderr
     assert "and 2 more" in done.stderr
+
+
+def test_nothing_is_asked_before_every_row_is_checked(tmp_path: Path) -> None:
+    tasks = tmp_path / "tasks.jsonl"
+    bad = ["nonsense", '{"qery": 1}', '{"query": "a", "context_file": ["tasks.jsonl", "gone"]}']
+    tasks.write_text("\n".join(['{"query": "Why?"}', "", *bad, *["[]"] * 9]))
+    model = ("-m", "openai-compatible/m")
+    with endpoint(submits("FINAL(7)")) as server:
+        done = rlm("batch", str(tasks), *model, "--quiet", LLM_BASE_URL=server.url)
+        assert (done.returncode, done.stdout, server.bodies) == (1, "", [])
+        lines = done.stderr.splitlines()
+        assert lines[0].startswith("Error: 12 of 13 rows in ")
+        assert [line.partition(":")[0] for line in lines[1:11]] == [
+            f"line {n}" for n in range(3, 13)
+        ]
+        assert lines[3] == "line 5: context_file gone: No such file or directory"
+        assert lines[11:] == [
+            "… and 2 more",
+            "Correct them, or pass --skip-bad-rows to ask the others.",
+        ]
+        tasks.write_text('{"query": "Why?"}\n')
+        assert rlm("batch", str(tasks), *model, "--quiet", LLM_BASE_URL=server.url).returncode == 0
+    (answer,) = tasks.with_name("tasks.answers.jsonl").read_text().splitlines()
+    assert json.loads(answer).items() >= {"row": 0, "line": 1, "answer": "7"}.items()
+
+
+def test_a_file_that_is_not_there_is_told_with_the_one_that_is(tmp_path: Path) -> None:
+    write_rows(tmp_path, 1)
+    done = rlm("batch", "taks.jsonl", *OFFLINE, cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr == (
+        "Error: taks.jsonl: No such file or directory; did you mean tasks.jsonl?\n"
+    )
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import tempfile
 from codecs import BOM_UTF8
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,37 @@ def test_what_is_wrong_with_a_row_is_reported(
     (position,) = found.positions()
     with pytest.raises(RowError, match=words):
         found.row(position)
+
+
+@given(
+    st.binary(max_size=200)
+    | st.text().map(lambda name: json.dumps({"query": "a", "context_file": name}).encode())
+)
+def test_any_line_is_checked_without_an_error(line: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            found = source(Path(folder), line)
+        except ConfigError:  # written in UTF-16
+            return
+        for position in found.positions():
+            problem = found.problem(position)
+            assert problem is None or problem.startswith(f"line {position.line}")
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("gone", "No such file"),
+        ("a" * 5_000, "File name too long"),
+        ("a\0b", "null"),
+        ("loop", "Too many levels"),
+    ],
+)
+def test_a_context_file_is_there_before_a_row_is_asked(tmp_path: Path, name: str, why: str) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    found = source(tmp_path, json.dumps({"query": "a", "context_file": ["tasks.jsonl", name]}))
+    (position,) = found.positions()
+    assert why in (found.problem(position) or "")
 
 
 def test_a_row_that_is_too_large_is_not_read(

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from rlm import ModelError, ScriptedClient
 from rlm.batch import outcomes, running
-from rlm.batch.rows import RowPosition
+from rlm.batch.rows import BadRowsError, RowPosition
 from rlm.context import ContextValue, StoredContext, store_context
 from rlm.errors import ConfigError
 from rlm.limits import Amount
@@ -117,8 +117,12 @@ async def test_what_fails_again_is_reported_and_tried_by_the_next_batch(tmp_path
 async def test_a_row_that_is_wrong_is_not_tried_again_and_may_be_repaired(tmp_path: Path) -> None:
     desk = Desk(tmp_path, answering())
     desk.write([rows(1)[0], '{"query": "row 1 ?", "context_file": "missing.txt"}', "nonsense"])
-    tally = await desk.run(failures_in_a_row=1)
+    with pytest.raises(BadRowsError, match=r"2 of 3 rows .* can't be asked") as raised:
+        await desk.run()
+    assert (raised.value.count, len(desk.model.requests)) == (2, 0)
+    tally = await desk.run(failures_in_a_row=1, skips_bad_rows=True)
     assert (tally.answered, tally.failed, tally.stopped) == (1, 2, "")
+    assert [line for line, _ in tally.failures] == [2, 3]
     assert "missing.txt" in desk.answers[1]["error"]
     assert "line 3" in desk.answers[2]["error"]
     desk.write([rows(1)[0], {"query": "row 1 ?"}, {"query": "row 2 ?"}])

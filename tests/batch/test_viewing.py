@@ -114,6 +114,19 @@ HOSTILE = [
 ]
 
 
+def test_rows_without_an_id_are_named_by_their_line(tmp_path: Path) -> None:
+    out = tmp_path / "answers.jsonl"
+    lines: list[dict[str, Any]] = [
+        {"row": 0, "line": 3},
+        {"row": 1, "line": 5, "id": "b"},
+        {"row": 2},
+    ]
+    done = [{**line, "stop_reason": "answer"} for line in lines]
+    out.write_text("".join(json.dumps(line) + "\n" for line in done), "utf-8")
+    found = BatchRuns(out).results()["samples"]
+    assert [each["name"] for each in found] == ["line 3", "b", "row 3"]
+
+
 @pytest.mark.parametrize("line", HOSTILE)
 def test_lines_that_are_no_rows_are_left_out(tmp_path: Path, line: bytes) -> None:
     out = tmp_path / "answers.jsonl"

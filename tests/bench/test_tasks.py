@@ -90,7 +90,9 @@ def test_sizes_as_people_write_them() -> None:
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ("nothing", "there is no task 'nothing'; tasks: s-niah"),
+        ("nothing", "there is no task 'nothing'; choose one of s-niah"),
+        ("sniah", "there is no task 'sniah'; did you mean 's-niah'?"),
+        ("s-niah,dept=3", "knows no option 'dept'; did you mean 'depth'?"),
         ("s-niah/other", "has no variant 'other'; variants: single"),
         ("s-niah,width=3", "knows no option 'width'; options: depth"),
         ("s-niah,depth=300", "0 to 100 percent"),

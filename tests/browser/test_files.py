@@ -75,7 +75,7 @@ def shows_the_reference_run(page: Page) -> None:
     row = page.locator(".run-row", has_text="What is the answer?")
     assert row.get_by_role("cell").all_inner_texts()[5:8] == ["4", "4", "1"]
     row.get_by_role("link").click()
-    expect(page.locator(".run-facts .status")).to_contain_text("answered")
+    expect(page.locator(".run-facts .status")).to_contain_text("answer")
     expect(page.get_by_role("treeitem")).to_have_count(2)
     page.locator(".step-row", has_text="step 1").click()
     expect(page.locator(".cell .python").first).to_be_visible()
@@ -204,10 +204,10 @@ def test_the_development_page_shows_recorded_runs_at_its_printed_address(
     visit: Visits, story: Story, dev: Dev
 ) -> None:
     page = visit(f"{dev.link}#/run/{story.main.run_id}")
-    expect(page.locator(".run-facts .status")).to_contain_text("answered")
+    expect(page.locator(".run-facts .status")).to_contain_text("answer")
     assert page.url == f"{dev.url}#/run/{story.main.run_id}"
     page.reload()
-    expect(page.locator(".run-facts .status")).to_contain_text("answered")
+    expect(page.locator(".run-facts .status")).to_contain_text("answer")
     other = visit(dev.url)
     assert other.request.get(f"{dev.url}api/runs").status == 403
 
@@ -221,7 +221,7 @@ def test_the_development_page_opens_a_dropped_log(visit: Visits, dev: Dev) -> No
     expect(page.locator(".opening")).to_have_count(0)
     shows_the_reference_run(page)
     page.reload()
-    expect(page.locator(".run-facts .status")).to_contain_text("answered")
+    expect(page.locator(".run-facts .status")).to_contain_text("answer")
     assert page.context.cookies() == []
     page.get_by_role("button", name="Close file").click()
     expect(page.get_by_role("heading", name="Open a log")).to_be_visible()
@@ -237,7 +237,7 @@ def test_the_development_page_opens_a_log_of_ours_beside_the_runs(
     expect(page.locator(".list-page")).to_be_visible()
     log = written(tmp_path / "own.jsonl", one_run("own-run"))
     page.locator("input[type=file]").first.set_input_files(log)
-    expect(page.locator(".run-facts .status")).to_contain_text("answered")
+    expect(page.locator(".run-facts .status")).to_contain_text("answer")
     expect(page.get_by_role("heading", name="query of own-run")).to_be_visible()
     page.get_by_role("button", name="Close file").click()
     expect(page.locator(f"[id='row-{story.main.run_id}']")).to_be_visible()

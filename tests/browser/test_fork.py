@@ -66,7 +66,7 @@ def at_step(visit: Visits, setting: Setting, step: int) -> Page:
 def answered(page: Page, setting: Setting, answer: str) -> None:
     """A new run is on the page, and ends with that."""
     wait_until(page, "id => !location.hash.includes(id)", setting.run.run_id)
-    expect(page.locator(".run-facts .status")).to_contain_text("answered")
+    expect(page.locator(".run-facts .status")).to_contain_text("answer")
     page.keyboard.press("Escape")
     expect(page.locator(".answer")).to_contain_text(answer)
 

@@ -103,7 +103,7 @@ def test_the_server_opens_it(visit: Visits, large: Large, timed: Callable[[str],
         row = page.locator(".run-row", has_text=QUERY)
         expect(row).to_be_visible()
         timed("the list shows the run")
-        expect(row.locator(".status")).to_contain_text("answered")
+        expect(row.locator(".status")).to_contain_text("answer")
         timed("and how it ended")
         row.get_by_role("link").click()
         expect(page.locator(".answer")).to_contain_text("42")

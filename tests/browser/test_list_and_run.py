@@ -37,7 +37,7 @@ def test_the_list_tells_what_each_run_was(visit: Visits, story: Story, story_url
     expect(row).to_be_visible()
     cells = row.get_by_role("cell").all_inner_texts()
     usage = story.main.usage.total
-    assert cells[1].split()[-1] == "answered"
+    assert cells[1].split()[-1] == "answer"
     assert cells[2].splitlines()[0] == QUERY
     assert story.main.answer.split()[0] in cells[2].splitlines()[1]
     model, costs = cells[3].splitlines()
@@ -49,7 +49,7 @@ def test_the_list_tells_what_each_run_was(visit: Visits, story: Story, story_url
     assert len(queries(page)) == 5
     stands = page.locator(".run-row .status").all_inner_texts()
     assert sorted(each.split()[-1] for each in stands) == [
-        *("answered", "answered", "answered", "failed", "limit")
+        *("answer", "answer", "answer", "error", "steps")
     ]
 
 
@@ -64,7 +64,7 @@ def test_the_list_is_filtered_by_words_status_and_model(visit: Visits, story_url
     page.get_by_label("Filter runs by words").fill("no such words")
     expect(page.get_by_text("No runs match this filter.")).to_be_visible()
     page.get_by_label("Filter runs by words").fill("")
-    page.get_by_role("combobox", name="Status").select_option("failed")
+    page.get_by_role("combobox", name="Status").select_option("error")
     expect(page.locator(".bar")).to_contain_text("1 of 5 runs")
     assert queries(page) == ["Translate the tickets."]
     page.get_by_role("combobox", name="Status").select_option("")

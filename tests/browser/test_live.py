@@ -77,13 +77,13 @@ def test_a_run_is_followed_from_its_start_to_its_end(visit: Visits, tmp_path: Pa
                 page.keyboard.press("k")
                 expect(output(page)).to_contain_text("while nobody was there")
                 going.release()
-                expect(page.locator(".run-facts .status")).to_contain_text("answered")
+                expect(page.locator(".run-facts .status")).to_contain_text("answer")
                 expect(page.locator(".live")).to_have_count(0)
                 assert going.finish() == "It ends well.\n"
                 page.keyboard.press("Escape")
                 expect(page.locator(".answer")).to_contain_text("It ends well.")
                 page.get_by_role("link", name="rlm: list of runs").click()
-                expect(row.locator(".status")).to_contain_text("answered")
+                expect(row.locator(".status")).to_contain_text("answer")
                 assert page.evaluate("window.__loaded_once") is True
 
 
@@ -102,10 +102,10 @@ def test_the_list_is_right_again_after_a_restart(visit: Visits, tmp_path: Path) 
         going.finish()
     with rlm_view(port=first.port, RLM_STATE_DIR=str(state)):
         row = page.locator(".run-row", has_text=QUERY)
-        expect(row.locator(".status")).to_contain_text("answered")
+        expect(row.locator(".status")).to_contain_text("answer")
 
 
-def test_a_run_that_is_killed_is_shown_as_killed(visit: Visits, tmp_path: Path) -> None:
+def test_a_run_that_is_killed_is_shown_as_interrupted(visit: Visits, tmp_path: Path) -> None:
     state = tmp_path / "state"
     with rlm_view(RLM_STATE_DIR=str(state)) as viewer, asking(state, QUERY, PART) as going:
         going.release()
@@ -115,7 +115,7 @@ def test_a_run_that_is_killed_is_shown_as_killed(visit: Visits, tmp_path: Path) 
         assert going.process is not None
         going.process.kill()
         going.process.wait()
-        expect(row.locator(".status")).to_contain_text("killed")
+        expect(row.locator(".status")).to_contain_text("interrupted")
 
 
 def test_pictures_of_a_running_run_grow(visit: Visits, tmp_path: Path) -> None:

@@ -227,10 +227,10 @@ def test_a_killed_run_goes_on_and_the_page_shows_its_new_steps(
         with rlm_view(RLM_STATE_DIR=str(state), **variables) as viewer:
             page = visit(viewer.url)
             page.locator(".run-row", has_text="Which?").get_by_role("link").click()
-            expect(page.locator(".run-facts .status")).to_contain_text("killed")
+            expect(page.locator(".run-facts .status")).to_contain_text("interrupted")
             page.get_by_role("button", name="Actions").click()
             page.get_by_role("dialog").get_by_role("button", name="Resume").click()
-            expect(page.locator(".run-facts .status")).to_contain_text("answered")
+            expect(page.locator(".run-facts .status")).to_contain_text("answer")
             expect(page.locator(".aside-steps .step-row")).to_have_count(5)
             page.locator(".aside-steps .step-row").nth(3).click()
             expect(page.locator(".output")).to_contain_text("kept")

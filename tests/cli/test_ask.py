@@ -146,6 +146,45 @@ def test_stdin_beside_files(tmp_path: Path) -> None:
     assert done.stdout == "{'stdin': 'piped', 'a.txt': 'of a file'}\n"
 
 
+UNREAD = "Standard input is not read, because -f names the context: add -f - to read it, too."
+
+
+@pytest.mark.parametrize(
+    ("options", "piped", "told"),
+    [
+        (("-f", "a.txt"), "piped", 1),
+        (("-f", "a.txt", "--quiet"), "piped", 0),
+        (("-f", "a.txt"), "", 0),
+        (("-f", "a.txt", "-f", "-"), "piped", 0),
+        (("-f", "/dev/stdin"), "piped", 0),
+    ],
+)
+def test_piped_input_that_is_not_read_is_told_once(
+    tmp_path: Path, options: tuple[str, ...], piped: str, told: int
+) -> None:
+    (tmp_path / "a.txt").write_text(TEXT)
+    done = rlm("ask", QUESTION, "-m", "offline/extractive", *options, stdin=piped, cwd=tmp_path)
+    assert done.stderr.splitlines().count(UNREAD) == told, done.stderr
+
+
+def test_a_redirected_file_that_is_not_read_is_told(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(TEXT)
+    (tmp_path / "other.txt").write_text("other")
+    (tmp_path / "empty.txt").touch()
+    for source, told in (("other.txt", 1), ("a.txt", 0), ("empty.txt", 0), ("/dev/null", 0)):
+        with (tmp_path / source).open("rb") as stdin:
+            done = subprocess.run(
+                command("ask", QUESTION, "-m", "offline/extractive", "-f", "a.txt"),
+                stdin=stdin,
+                capture_output=True,
+                text=True,
+                check=False,
+                cwd=tmp_path,
+                env=environment({}),
+            )
+        assert done.stderr.splitlines().count(UNREAD) == told, done.stderr
+
+
 NO_CONTEXT = "Standard input is empty, so the query is asked without a context."
 
 

@@ -50,7 +50,7 @@ def test_a_line_for_each_task_size_and_method(capsys: pytest.CaptureFixture[str]
     assert first[:6] == ["oolong/counting", "8k", "rlm", "2", "1", "75.0"]
     assert first[6:] == ["20–97", "3.0", "9,500", "$0.0100", "2.2"]
     assert second[2:] == ["plain", "1", "0", "0.0", "–", "–", "–", "–", "–"]
-    assert third[2:] == ["operators", "1", "1", "100.0", "21–100", "3.0", "9,500", "–", "2.2"]
+    assert third[2:] == ["operators", "1", "1", "100.0", "21–100", "3.0", "9,500", "unknown", "2.2"]
     assert len({len(row) for row in (head, *rows)}) == 1  # the last column ends at one place
 
 

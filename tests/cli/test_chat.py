@@ -150,7 +150,7 @@ def test_commands_work_in_a_pipe_too(notes: Path, state: Path) -> None:
         "names: list[1]",
         "['Ada']",
         "There is no nobody in the REPL; /vars lists what is there.",
-        "in all: 110 tokens, ?",
+        "in all: 110 tokens, cost unknown",
         "  > names = ['Ada']",
         "openai-compatible/m answers.",
         "Saved: own.rlm",
@@ -159,6 +159,22 @@ def test_commands_work_in_a_pipe_too(notes: Path, state: Path) -> None:
     ):
         assert line in done.stderr.splitlines(), (line, done.stderr)
     assert len(server.bodies) == 2
+
+
+def test_a_mistyped_command_in_a_pipe_is_reported_and_skipped(notes: Path, state: Path) -> None:
+    with endpoint(submits("FINAL(1)")) as server:
+        done = rlm(
+            *("chat", str(notes), *MODEL, "--quiet"),
+            stdin="/contxt x.txt\n/nothing-like-it\n/load\none\n",
+            LLM_BASE_URL=server.url,
+            RLM_STATE_DIR=str(state),
+        )
+    assert (done.returncode, done.stdout) == (0, "1\n")
+    assert [line.partition(" A question")[0] for line in done.stderr.splitlines()] == [
+        "There is no command /contxt; did you mean /context?",
+        "There is no command /nothing-like-it; /help lists them.",
+        "Usage: /load FILE",
+    ]
 
 
 def test_another_model_goes_on_with_everything(notes: Path, state: Path) -> None:

@@ -1,6 +1,7 @@
 """`rlm doctor`: what it finds is true, and no key is ever shown."""
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -16,7 +17,12 @@ from tests.cli.running import rlm
 
 ADDRESS_WITHOUT_KEY = "OPENAI_BASE_URL is set, but openai needs a key: set OPENAI_API_KEY"
 AZURES_KEY = "AZURE_OPENAI_API_KEY"
-COMPATIBLE = "RLM_MODEL=openai-compatible/MODEL"
+COMPATIBLE = "RLM_MODEL=openai-compatible/MODEL; `rlm setup` lists its models"
+OWN_SERVER = (
+    "OPENAI_BASE_URL is set, so openai/gpt-5-mini is asked for there: if that server has other "
+    "models, run `rlm setup`, which lists them."
+)
+SECRET = "sk-secret-0123456789"
 CHOOSE = "run `rlm config set model provider/model`, or set RLM_MODEL=provider/model to choose."
 
 
@@ -137,7 +143,8 @@ def test_many_models_are_not_all_shown() -> None:
     [
         ({}, []),
         ({"OPENAI_API_KEY": "k"}, []),
-        ({"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": "u"}, []),
+        ({"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": "u"}, [OWN_SERVER]),
+        ({"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": "u", "RLM_MODEL": "openai/x"}, []),
         ({"RLM_MODEL": "azure/d", "AZURE_OPENAI_API_KEY": "k", "AZURE_OPENAI_ENDPOINT": "u"}, []),
         (
             {"AZURE_OPENAI_API_KEY": "k", "AZURE_OPENAI_ENDPOINT": "u"},
@@ -158,7 +165,7 @@ def test_many_models_are_not_all_shown() -> None:
         ({"OPENAI_BASE_URL": "u", "RLM_MODEL": "openai-compatible/m"}, []),
         (
             {"LLM_BASE_URL": "u"},
-            ["LLM_BASE_URL is set, but no model: set RLM_MODEL=openai-compatible/MODEL."],
+            [f"LLM_BASE_URL is set, but no model: set {COMPATIBLE}."],
         ),
         (
             {"LLM_API_KEY": "k"},
@@ -238,3 +245,41 @@ def test_one_key_of_two_providers_is_no_choice() -> None:
     both = {"AWS_BEARER_TOKEN_BEDROCK": "k", "MISTRAL_API_KEY": "k"}
     (advice,) = _checks.check_settings(both)
     assert advice.startswith("Keys for mistral, bedrock are set: the first of them is used")
+
+
+@pytest.mark.parametrize(
+    ("variables", "found"),
+    [
+        ({}, {}),
+        (
+            {"OPENAI_BASE_URL": "https://me:hush@llm.example.org:8443/hush/v1?key=hush"},
+            {"OPENAI_BASE_URL": "llm.example.org:8443"},
+        ),
+        (
+            {"GROQ_BASE_URL": "http://[::1]:9/v1", "OLLAMA_HOST": "box"},
+            {"GROQ_BASE_URL": "[::1]:9"},
+        ),
+        ({"LLM_BASE_URL": "nonsense", "OPENAI_BASE_URL": "http://[hush"}, {"LLM_BASE_URL": ""}),
+    ],
+)
+def test_addresses_are_shown_by_their_host_alone(
+    variables: dict[str, str], found: dict[str, str]
+) -> None:
+    told = _checks.check_addresses(variables)
+    assert "hush" not in json.dumps(told)
+    assert {name: facts["host"] for name, facts in told.items()}.items() >= found.items()
+
+
+def test_doctor_tells_of_an_address_without_its_password(tmp_path: Path) -> None:
+    url = "http://me:hush@llm.example.org:9000/v1"
+    for variables in (
+        {"OPENAI_BASE_URL": url},
+        {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": SECRET},
+        {"VLLM_BASE_URL": url.replace("llm.example.org", "127.0.0.1")},
+    ):
+        done = rlm("doctor", cwd=tmp_path, **variables)
+        assert re.search(
+            r"^address +\w+_BASE_URL: requests to .* go to \S+:9000$", done.stdout, re.MULTILINE
+        )
+        as_json = rlm("doctor", "--json", cwd=tmp_path, **variables)
+        assert "hush" not in done.stdout + done.stderr + as_json.stdout + as_json.stderr

@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import sys
 from pathlib import Path
 
+import click
 import pytest
 
 from rlm.calls import scheduler
@@ -33,6 +35,8 @@ def folder(tmp_path: Path) -> Path:
         (["--environment", "moon"], {}, "there is no environment 'moon'"),
         (["--environment-option", "moon=1"], {}, "'local' has no option 'moon'"),
         (["-f", "missing.txt"], {}, "missing.txt: No such file or directory"),
+        (["-f", "txt.txt"], {}, "txt.txt: No such file or directory; did you mean text.txt?"),
+        (["-f", "gone/text.txt"], {}, "gone/text.txt: No such file or directory"),
         (["-f", "*.missing"], {}, "no file matches *.missing"),
         (["-f", "-"], {}, "the context is empty"),
         (["-f", "loop"], {}, "loop: Too many levels of symbolic links"),
@@ -87,7 +91,10 @@ def test_a_server_that_is_not_there(run: Run, monkeypatch: pytest.MonkeyPatch) -
         (["ask", "?", "--strategy", "guess"], "'guess' is not one of"),
         (["ask", "?", "--quiet", "--verbose"], "exclude each other"),
         (["ask", "?", "--nonsense"], "No such option"),
-        (["ask", "?", "--max-stepts", "1"], "'--max-stepts'. Did you mean"),
+        (["ask", "?", "--max-stepts", "1"], "'--max-stepts'. Did you mean '--max-steps'? See"),
+        (["ask", "?", "--budjet", "1"], "'--budjet'. Did you mean '--budget-usd'? See"),
+        (["ask", "?", "--env", "x"], "Did you mean '--environment' or '--environment-option'? See"),
+        (["bench", "run", "--metod", "x"], "'--metod'. Did you mean '--method'? See"),
         (["aks", "?"], "No such command 'aks'. Did you mean 'ask'? See 'rlm --help'."),
         (["nonsense\x1b[31m"], "No such command 'nonsense\\x1b[31m'"),
         (["ask", "?", "--schema", "missing.json"], "missing.json: No such file"),
@@ -112,17 +119,37 @@ def test_wrong_usage(
     assert "--help" in line
 
 
-@pytest.mark.parametrize("group", ["bench", "env", "provenance"])
+def groups() -> list[str]:
+    """Return all groups that do nothing without a command: `rlm models` lists models."""
+    found = commands.commands.items()
+    return [n for n, each in found if isinstance(each, click.Group) and each.no_args_is_help]
+
+
+def test_the_groups_that_do_nothing_alone() -> None:
+    assert groups() == ["bench", "config", "env", "keys", "provenance"]
+
+
+@pytest.mark.parametrize("group", groups())
 def test_a_group_without_its_command_shows_its_help(
     group: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert _errors.run(commands, [group]) == 2
+    assert _errors.run(commands, [group]) == 0
     seen = capfd.readouterr()
-    assert seen.out == ""
-    lines = seen.err.splitlines()
+    assert seen.err == ""
+    lines = seen.out.splitlines()
     assert lines[0].startswith(f"Usage: rlm {group} ")
     assert "Commands:" in lines
-    assert "Error" not in seen.err
+
+
+def test_the_gateway_alone_shows_its_help_in_a_terminal_and_an_error_to_a_client(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    done = rlm("mcp", stdin="")
+    assert done.returncode == 1
+    assert "--root DIR" in one_clear_line(done.stderr)
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    assert _errors.run(commands, ["mcp"]) == 0
+    assert capfd.readouterr().out.startswith("Usage: rlm mcp ")
 
 
 def test_wrong_usage_as_a_process() -> None:

@@ -124,6 +124,6 @@ def test_a_long_name_has_its_own_line_in_a_terminal(tmp_path: Path) -> None:
         piped = rlm("models", cwd=tmp_path, **variables).stdout
     lines = [line.rstrip() for line in seen.splitlines()]
     at = lines.index(f"   vllm/{long}")
-    assert lines[at + 1].split() == ["?", "?", "small", f"127.0.0.1:{server.port}"]
+    assert lines[at + 1].split() == ["unknown", "unknown", "small", f"127.0.0.1:{server.port}"]
     assert any(line.split()[:1] == [f"vllm/{long}"] for line in piped.splitlines())
     assert not any(line.strip() == f"vllm/{long}" for line in piped.splitlines())

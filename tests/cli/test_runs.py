@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from rlm.cli._listing import age
 from rlm.cli.runs import STATUSES
+from rlm.limits import Limits
 from rlm.records.journal import RunSummary
 from rlm.records.journal.facts import RunStatus
 from rlm.records.recorders.console import CONTROL
@@ -21,6 +23,7 @@ from tests.cli import kept
 from tests.cli.scripts import HOSTILE
 
 Run = Callable[..., tuple[int, str, str]]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def listed(run: Run, *options: str) -> list[dict[str, Any]]:
@@ -63,8 +66,19 @@ def test_only_some_of_them(state: Path, run: Run) -> None:
     assert run("runs", "--status", "error")[1:] == ("", "None of 4 runs has the status error.\n")
 
 
-def test_the_statuses_are_those_of_journals() -> None:
+def test_a_run_that_used_up_its_steps_is_at_a_limit_too(state: Path, run: Run) -> None:
+    kept.limited(state)
+    kept.scripted(state, "print(1)", "print(2)", limits=Limits(max_steps=1))
+    kept.offline(state)
+    assert {row["status"] for row in listed(run, "--status", "limit")} == {"steps", "limit"}
+    assert [row["status"] for row in listed(run, "--status", "steps")] == ["steps"]
+
+
+def test_the_statuses_are_those_of_journals_and_of_the_viewer() -> None:
     assert set(STATUSES) == set(get_args(RunStatus))
+    page = (ROOT / "visualizer" / "src" / "pages" / "filter.ts").read_text("utf-8")
+    (listed,) = re.findall(r"STANDINGS = \[(.*)\]", page)
+    assert tuple(re.findall(r"'(\w+)'", listed)) == STATUSES
 
 
 def test_runs_with_names_of_their_own_stand_where_they_belong(state: Path, run: Run) -> None:

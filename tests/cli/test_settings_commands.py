@@ -9,7 +9,7 @@ import pytest
 from rlm.cli import CONFIGURED, _configured, commands
 from rlm.settings.configuration import set_value
 from tests.cli.conftest import Run
-from tests.cli.local_servers import nowhere
+from tests.cli.local_servers import CHAT, nowhere, playing
 from tests.cli.running import rlm
 from tests.cli.talking import Terminal
 from tests.clients.programs import program
@@ -276,3 +276,49 @@ def test_a_setting_that_the_project_overrides_says_so(run: Run, tmp_path: Path) 
     code, _, err = run("config", "set", "model", "groq/x")
     assert code == 0
     assert "In this folder, openai/gpt-5-mini of " in err
+
+
+LISTED = {"data": [{"id": "own-embedder"}, {"id": "own/model"}]}
+PAGES = {"/v1/models": LISTED, "/v1/chat/completions": CHAT}
+
+
+@pytest.mark.parametrize("key", [None, SECRET])
+def test_setup_finds_the_models_of_a_compatible_server(run: Run, key: str | None) -> None:
+    with playing(PAGES, key) as server:
+        address = server.address if key else server.address.replace("://", "://me:hush@")
+        known = {"OPENAI_BASE_URL": address, **({"OPENAI_API_KEY": key} if key else {})}
+        code, _, err = run("setup", "--yes", **nowhere(PATH="/nowhere", **known))
+    assert code == 0, err
+    assert "It answered 'blue' (7 tokens, cost unknown)." in err
+    assert f"It is asked at 127.0.0.1:{server.port} as long as OPENAI_BASE_URL is set" in err
+    assert run("config", "get", "model")[1] == "openai-compatible/own/model\n"
+    assert "hush" not in err
+    sent = {given for _, _, given in server.asked}
+    assert sent == {f"Bearer {key}" if key else "Basic bWU6aHVzaA=="}
+
+
+def test_setup_takes_the_usual_model_of_a_server_that_stands_in_for_openai(run: Run) -> None:
+    models = [{"id": "gpt-3.5-turbo"}, {"id": "gpt-5-mini"}]
+    with playing({**PAGES, "/v1/models": {"data": models}}, SECRET) as server:
+        known = {"OPENAI_BASE_URL": server.address, "OPENAI_API_KEY": SECRET}
+        code, _, err = run("setup", "--yes", **nowhere(PATH="/nowhere", **known))
+    assert code == 0, err
+    assert run("config", "get", "model")[1] == "openai/gpt-5-mini\n"
+
+
+def test_setup_tells_of_a_compatible_server_that_lists_no_models(run: Run) -> None:
+    with playing({}) as server:
+        known = nowhere(PATH="/nowhere", LLM_BASE_URL=server.address)
+        code, _, err = run("setup", "--yes", **known)
+    assert code == 1
+    told = f"LLM_BASE_URL is set to {server.address}, which lists no models"
+    assert told in err
+    assert "--model openai-compatible/MODEL" in err
+    assert "OPENAI_BASE_URL to the address" in err
+
+
+def test_an_address_in_place_of_a_model_says_how_to_use_it(run: Run) -> None:
+    code, _, err = run("setup", "--yes", "--model", "https://me:hush@llm.example.org/v1")
+    assert code == 1
+    assert "https://llm.example.org is an address: set OPENAI_BASE_URL to it" in err
+    assert "hush" not in err

@@ -402,10 +402,20 @@ async def test_no_message_holds_context_text_that_code_did_not_print() -> None:
     assert marker not in repr(result.events)
 
 
-@pytest.mark.parametrize(("name", "small"), [("max_tokens", 1), ("max_cost_usd", 1e-6)])
-def test_limits_too_small_for_any_run_say_how_much_is_enough(name: str, small: float) -> None:
+@pytest.mark.parametrize(
+    ("name", "small", "others"),
+    [
+        ("max_tokens", 1, {}),
+        ("max_cost_usd", 1e-6, {}),
+        ("max_tokens", 1, {"max_cost_usd": 9.0}),
+        ("max_cost_usd", 1e-6, {"max_tokens": 9_000_000}),
+    ],
+)
+def test_limits_too_small_for_any_run_say_how_much_is_enough(
+    name: str, small: float, others: dict[str, Any]
+) -> None:
     def asked(limit: float) -> RunResult:
-        given: dict[str, Any] = {name: limit}
+        given: dict[str, Any] = {**others, name: limit}
         prices = {"ScriptedClient": (0.25, 2.0)}
         client = ScriptedClient(["```repl\nFINAL(1)\n```"])
         with RLM(client, limits=Limits(**given), prices=prices) as rlm:
@@ -413,7 +423,9 @@ def test_limits_too_small_for_any_run_say_how_much_is_enough(name: str, small: f
 
     refused = asked(small)
     assert (refused.stop_reason, refused.steps) == ("limit", 0)
-    found = re.search(r"too little .* allow ([\d,]+) tokens and \$([\d.]+) \(", refused.detail)
+    assert refused.limit == name.removeprefix("max_")
+    found = re.search(r"too little .* allow \$?([\d.,]+)(?: tokens)? \((.*)\)$", refused.detail)
     assert found is not None
-    enough = int(found[1].replace(",", "")) if name == "max_tokens" else float(found[2])
-    assert asked(enough).stop_reason == "answer"
+    assert found[2] == name  # and no limit that was not set, or has room
+    enough = float(found[1].replace(",", ""))
+    assert asked(int(enough) if name == "max_tokens" else enough).stop_reason == "answer"

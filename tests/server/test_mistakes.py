@@ -56,6 +56,26 @@ async def test_a_wrong_field_is_named(
         _check(answer, 404 if "file_ids" in json.dumps(more) else 400, param)
 
 
+@pytest.mark.parametrize(
+    ("path", "more", "told"),
+    [
+        ("chat/completions", {"rlm": {"contxt": "x"}}, "did you mean 'context'?"),
+        ("chat/completions", {"rlm": {"limits": {"max_step": 1}}}, "did you mean 'max_steps'?"),
+        ("runs", {"messages": None, "qery": "x"}, "did you mean 'query'?"),
+        ("runs", {"messages": None, "query": "x", "zzz": 1}, "choose one of model, query, context"),
+    ],
+)
+async def test_an_unknown_field_gets_a_suggestion(
+    tmp_path: Path, path: str, more: dict[str, Any], told: str
+) -> None:
+    async with server(tmp_path) as client:
+        given = {"model": WITH_REPL, "messages": [ASKED], **more}
+        body = {name: value for name, value in given.items() if value is not None}
+        answer = await client.post(f"/v1/{path}", body)
+    assert answer.status == 400
+    assert told in answer.json["error"]["message"]
+
+
 async def test_a_base_url_without_v1_is_answered_with_what_is_missing(tmp_path: Path) -> None:
     async with server(tmp_path) as client:
         wrong = await client.post("/chat/completions", {"model": WITH_REPL, "messages": [ASKED]})

@@ -193,7 +193,7 @@ async def test_a_run_that_has_told_nothing_is_listed_too(tmp_path: Path) -> None
     made = fork(kept, kept.places.find(result.run_id), 1)
     async with serving(journal_shelf(kept), tmp_path) as client:
         runs = {run["run_id"]: run for run in (await client.get("/api/runs"))["runs"]}
-        assert runs[made]["status"] == "killed"
+        assert runs[made]["status"] == "interrupted"
         assert runs[made]["query"] == runs[result.run_id]["query"]
         page = await client.get(f"/api/runs/{made}")
         assert (page["started"], page["steps"]) == (None, [])

@@ -129,7 +129,7 @@ async def test_an_unfinished_run_of_a_copy_is_not_running(tmp_path: Path) -> Non
         for data in (encoded(started("r")) + b"\n", encoded(started("r"))):
             opened_id = await open_id(client, data)
             page = await client.get(f"/api/opened/{opened_id}/runs/r")
-            assert page["run"]["status"] == "killed"
+            assert page["run"]["status"] == "interrupted"
 
 
 async def test_files_are_apart_from_each_other_and_from_the_library(tmp_path: Path) -> None:

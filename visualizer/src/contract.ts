@@ -28,7 +28,7 @@ export interface Outline {
   readonly depth: number
   readonly query: string
   readonly model: string
-  readonly status: 'running' | 'ended' | 'killed'
+  readonly status: 'running' | 'ended' | 'interrupted'
   readonly stop_reason: string
   readonly answer_source: string
   readonly limit: string | null

@@ -43,7 +43,7 @@ describe('the filter in the address', () => {
 
   it('is empty where nothing is filtered', () => {
     expect(to.list(optionsOf(NO_FILTER, NEWEST_FIRST))).toBe('#/')
-    expect(parse('#/find?q=a%20b&status=failed')).toEqual({ page: 'find', options: 'q=a%20b&status=failed' })
+    expect(parse('#/find?q=a%20b&status=error')).toEqual({ page: 'find', options: 'q=a%20b&status=error' })
   })
 
   it('may be anything', () => {
@@ -63,8 +63,8 @@ describe('the filter in the address', () => {
 describe('the condition for the server', () => {
   it('names what is filtered, in quotes', () => {
     expect(conditionOf(NO_FILTER)).toBe('')
-    expect(conditionOf({ ...NO_FILTER, words: 'x', standing: 'failed', model: 'a/"b\\', tag: 't', score: '0.8' })).toBe(
-      'status=failed and model="a/\\"b\\\\" and tag="t" and score>=0.8',
+    expect(conditionOf({ ...NO_FILTER, words: 'x', standing: 'error', model: 'a/"b\\', tag: 't', score: '0.8' })).toBe(
+      'status=error and model="a/\\"b\\\\" and tag="t" and score>=0.8',
     )
   })
 })
@@ -73,7 +73,7 @@ describe('filtering', () => {
   const one = run({ query: 'Why?', tags: ['good'], score: 0.9, group: { kind: 'chat', name: 'c' } })
 
   it('looks at tags, scores and groups', () => {
-    const told = (part: Partial<Filter>, of: Outline = one): boolean => fits(of, { ...NO_FILTER, ...part }, 'answered')
+    const told = (part: Partial<Filter>, of: Outline = one): boolean => fits(of, { ...NO_FILTER, ...part }, 'answer')
     expect(told({ tag: 'good' })).toBe(true)
     expect(told({ tag: 'goo' })).toBe(false)
     expect(told({ words: 'why GOOD' })).toBe(true)
@@ -82,6 +82,11 @@ describe('filtering', () => {
     expect(SCORES.map(([score]) => told({ score }))).toEqual([true, true, false, false])
     expect(SCORES.map(([score]) => told({ score }, run({ score: 0 })))).toEqual([false, false, true, false])
     expect(SCORES.map(([score]) => told({ score }, run({ score: null })))).toEqual([false, false, false, true])
+  })
+
+  it('counts a run that used up its steps as one at a limit', () => {
+    const found = (standing: string, of: string): boolean => fits(one, { ...NO_FILTER, standing }, of)
+    expect([found('limit', 'steps'), found('limit', 'limit'), found('steps', 'limit')]).toEqual([true, true, false])
   })
 
   it('sorts by score, those without one last', () => {

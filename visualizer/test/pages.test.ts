@@ -111,9 +111,9 @@ describe('the list', () => {
   })
 
   it('has one word for how a run stands', () => {
-    expect(runs.map(standing)).toEqual(['answered', 'running', 'limit'])
-    expect(standing(run({ stop_reason: 'error', error: 'x' }))).toBe('failed')
-    expect(standing(run({ status: 'killed' }))).toBe('killed')
+    expect(runs.map(standing)).toEqual(['answer', 'running', 'limit'])
+    expect(standing(run({ stop_reason: 'error', error: 'x' }))).toBe('error')
+    expect(standing(run({ status: 'interrupted' }))).toBe('interrupted')
     expect(standing(run({ stop_reason: 'passages' }))).toBe('passages')
   })
 })

@@ -1,14 +1,15 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { diff, folded } from '../src/text/diff'
-import { bytes, count, dollars, moment, onAxis, percent, plural, seconds, short, ticks } from '../src/text/format'
+import { bytes, costWords, count, dollars, moment, onAxis, percent, plural, seconds, short, ticks } from '../src/text/format'
 import { parts, withCell } from '../src/text/reply'
 
 describe('numbers', () => {
   it('are short and keep their meaning', () => {
     expect([0, 999, 9_999, 12_345, 999_960, 1_234_567, null].map(short)).toEqual(['0', '999', '9,999', '12.3 k', '1.00 M', '1.23 M', '–'])
     expect([0, 0.0123, 0.99999, 3.456, 61, 3_725, 400_000].map(seconds)).toEqual(['0 s', '12 ms', '1.00 s', '3.46 s', '1 min 01 s', '1 h 02 min', '4 days'])
-    expect([null, 0, 0.00000012, 0.0083, 0.5, 12.345, 12_345].map(dollars)).toEqual(['–', '$0', '<$0.000001', '$0.0083', '$0.500', '$12.35', '$12,345'])
+    expect([null, 0, 0.00000012, 0.0083, 0.5, 12.345, 12_345].map(dollars)).toEqual(['unknown', '$0', '<$0.000001', '$0.0083', '$0.500', '$12.35', '$12,345'])
+    expect([null, undefined, NaN, 0.5].map(costWords)).toEqual(['cost unknown', 'cost unknown', 'cost unknown', '$0.500'])
     expect([12, 324_841, 5_000_000_000].map(bytes)).toEqual(['12 B', '325 kB', '5.00 GB'])
     expect([0, 0.01, 12.34, 99.99, 100].map(percent)).toEqual(['0 %', '<0.1 %', '12.3 %', '>99.9 %', '100 %'])
     expect([plural(1, 'step'), plural(2_000, 'step')]).toEqual(['1 step', '2,000 steps'])
@@ -25,7 +26,7 @@ describe('numbers', () => {
   it('are always words, never an exception', () => {
     fc.assert(
       fc.property(fc.double(), (value) => {
-        for (const format of [count, short, seconds, dollars, bytes, percent, moment]) expect(format(value)).toMatch(/\S/)
+        for (const format of [count, short, seconds, dollars, costWords, bytes, percent, moment]) expect(format(value)).toMatch(/\S/)
       }),
     )
   })

@@ -2,7 +2,20 @@
 
 from collections.abc import Iterable
 
-__all__ = ["all_used", "closest", "counted", "meant_or_all", "no_such", "sendable"]
+__all__ = [
+    "UNKNOWN",
+    "all_used",
+    "closest",
+    "cost_words",
+    "counted",
+    "dollars",
+    "meant_or_all",
+    "no_such",
+    "sendable",
+]
+
+UNKNOWN = "unknown"
+"""A cost, a price or a window that nobody knows, in all texts for people."""
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:
@@ -13,6 +26,16 @@ def counted(number: int, noun: str, plural: str = "") -> str:
 def all_used(number: int, noun: str) -> str:
     """Say that a limit is reached: `all 2 calls are used`, `the only call is used`."""
     return f"the only {noun} is used" if number == 1 else f"all {counted(number, noun)} are used"
+
+
+def dollars(cost_usd: float | None) -> str:
+    """Return a cost for a column that says what it is; one that is not known is never $0."""
+    return UNKNOWN if cost_usd is None else f"${cost_usd:,.4f}"
+
+
+def cost_words(cost_usd: float | None) -> str:
+    """Return a cost among other figures."""
+    return f"cost {UNKNOWN}" if cost_usd is None else dollars(cost_usd)
 
 
 def sendable(text: str) -> str:

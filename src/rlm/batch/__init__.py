@@ -5,6 +5,7 @@
 """
 
 from rlm.batch.folder import BatchFolder
+from rlm.batch.rows import BadRowsError
 from rlm.batch.running import Batch, Plan, Tally
 
-__all__ = ["Batch", "BatchFolder", "Plan", "Tally"]
+__all__ = ["BadRowsError", "Batch", "BatchFolder", "Plan", "Tally"]

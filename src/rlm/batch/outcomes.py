@@ -2,7 +2,6 @@
 
 import json
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -60,7 +59,7 @@ def spent(result: RunResult) -> Amount:
 
 def _line(position: RowPosition, row: Row | None, facts: dict[str, Any]) -> str:
     """Return JSON in ASCII without control characters, so that it is safe to display."""
-    named: dict[str, Any] = {"row": position.number}
+    named: dict[str, Any] = {"row": position.number, "line": position.line}
     if row is not None and row.id is not None:
         named["id"] = row.id
     facts = {**named, **facts}
@@ -153,11 +152,6 @@ class RowTable:
             for tokens, picodollars in rows:
                 used += Amount(0, tokens, int(picodollars))
         return used
-
-    def numbers(self, status: str) -> Iterator[int]:
-        query = "SELECT number FROM rows WHERE status = ? ORDER BY number"
-        with closing(self._database.execute(query, (status,))) as rows:
-            yield from (number for (number,) in rows)
 
     def count(self, status: str) -> int:
         found = self._one("SELECT count(*) FROM rows WHERE status = ?", status)

@@ -3,17 +3,18 @@
 import codecs
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
+from rlm._util.text import counted
 from rlm.context import ContextValue
 from rlm.errors import ConfigError
 
-__all__ = ["Row", "RowError", "RowPosition", "Source"]
+__all__ = ["BadRowsError", "Row", "RowError", "RowPosition", "Source"]
 
 MAX_ROW_BYTES = 256 * 1024**2
 HOW_TO_WRITE = (
@@ -23,6 +24,18 @@ HOW_TO_WRITE = (
 
 class RowError(ConfigError):
     """A row that can't be asked as it is: trying again would not help."""
+
+
+class BadRowsError(ConfigError):
+    """Rows of a file that can't be asked. `problems` are those of the first, each with its line."""
+
+    def __init__(self, path: Path, total: int, count: int, problems: Sequence[str]) -> None:
+        self.count, self.problems = count, tuple(problems)
+        self.heading = (
+            f"{count:,} of {counted(total, 'row')} in {path} can't be asked, so none was asked"
+        )
+        more = [f"and {count - len(problems):,} more"] if count > len(problems) else []
+        super().__init__("\n".join([f"{self.heading}:", *problems, *more]))
 
 
 class Row(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -38,8 +51,6 @@ class Row(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """Return the context, or the paths of its files, relative to `folder`."""
         if self.context_file is UNSET:
             return None if self.context is UNSET else self.context
-        if self.context is not UNSET:
-            raise RowError("a row has either context or context_file")
         if isinstance(self.context_file, str):
             return folder / self.context_file
         return [folder / name for name in self.context_file]
@@ -102,7 +113,25 @@ class Source:
             raise RowError(f"line {position.line}: {error}; {HOW_TO_WRITE}") from error
         if not row.query.strip():
             raise RowError(f"line {position.line}: the query is empty")
+        if row.context is not UNSET and row.context_file is not UNSET:
+            raise RowError(f"line {position.line}: a row has either context or context_file")
         return row
+
+    def problem(self, position: RowPosition) -> str | None:
+        """Return why a row can't be asked, as far as it can be told before; None if it can."""
+        try:
+            row = self.row(position)
+        except RowError as error:
+            return str(error)
+        named = [] if row.context_file is UNSET else row.context_file
+        folder = self.path.absolute().parent
+        for name in [named] if isinstance(named, str) else named:
+            try:
+                (folder / name).stat()
+            except (OSError, ValueError) as error:
+                why = error.strerror if isinstance(error, OSError) else error
+                return f"line {position.line}: context_file {name}: {why}"
+        return None
 
 
 def _decoded(text: bytes) -> Row:

@@ -5,12 +5,13 @@ of the budget, is resumed from its journal: what it has paid for is not paid aga
 """
 
 import asyncio
+from bisect import insort
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from rlm._util.limited import in_thread
 from rlm._util.text import counted
@@ -19,7 +20,7 @@ from rlm.batch import outcomes
 from rlm.batch.folder import OrderedAnswers
 from rlm.batch.outcomes import Entry, RowTable
 from rlm.batch.progress import NotebookBar, notebook_bar
-from rlm.batch.rows import Row, RowError, RowPosition, Source
+from rlm.batch.rows import BadRowsError, Row, RowError, RowPosition, Source
 from rlm.context import ContextValue, StoredContext, store_context
 from rlm.errors import ConfigError, UnknownPriceError
 from rlm.limits import Amount, Budget
@@ -33,18 +34,29 @@ SHARED_CONTEXTS = 8
 """How many contexts of files are kept for the next rows, which often use the same one."""
 
 
+TOLD_PROBLEMS, TOLD_FAILURES = 10, 5
+"""How many rows are named that can't be asked, and that have failed."""
+
+
 class Plan(Struct, frozen=True, kw_only=True):
-    """How rows are asked. A batch ends after `failures_in_a_row`, which rows do not cause."""
+    """How rows are asked. A batch ends after `failures_in_a_row`, which rows do not cause.
+
+    `skips_bad_rows`: rows that can't be asked fail alone, and do not keep a batch from starting.
+    """
 
     concurrency: int = 16
     tries: int = 2
     failures_in_a_row: int = 25
     keeps_runs: bool = False
+    skips_bad_rows: bool = False
     response_model: Any = None
 
 
 class Tally(Struct):
-    """The progress of a batch. `stopped` says why it ended early."""
+    """The progress of a batch. `stopped` says why it ended early.
+
+    `failures` are the lines and errors of the first rows that failed, in the order of the file.
+    """
 
     total: int = 0
     answered: int = 0
@@ -52,6 +64,7 @@ class Tally(Struct):
     running: int = 0
     done_now: int = 0
     stopped: str = ""
+    failures: list[tuple[int, str]] = field(default_factory=list)
 
 
 class Batch:
@@ -114,7 +127,8 @@ class Batch:
             self._bar.update(tally)
 
     def _survey(self) -> None:
-        """Count the rows, and check that answered ones have not changed."""
+        """Count the rows, and check all of them before the first is asked and paid for."""
+        problems, bad = list[str](), 0
         for position in self._source.positions():
             self.tally.total += 1
             entry = self._table.get(position.number)
@@ -125,6 +139,11 @@ class Batch:
                         f"line {position.line} of {self._source.path} was answered, and has "
                         "changed since: choose another --out, or put the line back"
                     )
+            elif not self._plan.skips_bad_rows and (problem := self._source.problem(position)):
+                bad += 1
+                problems += [problem] if len(problems) < TOLD_PROBLEMS else []
+        if bad:
+            raise BadRowsError(self._source.path, self.tally.total, bad, problems)
         self._changed(self.tally)
 
     def _unanswered(self) -> Iterator[RowPosition]:
@@ -208,7 +227,10 @@ class Batch:
     async def _run_of(
         self, position: RowPosition, row: Row, attempts: int, meter: RunMeter
     ) -> RunResult:
-        context = await self._context(row.context_in(self._folder))
+        try:
+            context = await self._context(row.context_in(self._folder))
+        except RowError as error:
+            raise RowError(f"line {position.line}: {error}") from error
         run_id = _run_id(position, attempts) if self._journals is not None else None
         return await self._engine.aask(
             row.query,
@@ -257,6 +279,8 @@ class Batch:
             self._again.append(position)
             return
         self.tally.failed += 1
+        insort(self.tally.failures, (position.line, error))
+        del self.tally.failures[TOLD_FAILURES:]
         self._end(position)
         self._failures += not final
         if self._failures == self._plan.failures_in_a_row:

@@ -32,6 +32,7 @@ class _Line(Struct, frozen=True):
 
     row: int
     stop_reason: str
+    line: int | None = None
     id: str | int | None = None
     answer: Any = None
     error: str | None = None
@@ -235,7 +236,8 @@ def _cut(text: str | None) -> str | None:
 
 
 def _sample(folder: int, line: _Line, occurrence: int) -> dict[str, Any]:
-    name = f"row {line.row}" if line.id is None else str(line.id)
+    place = f"row {line.row + 1}" if line.line is None else f"line {line.line}"
+    name = place if line.id is None else str(line.id)
     gold = _gold(line)
     return {
         "folder": folder,

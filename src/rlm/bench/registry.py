@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from rlm._util.atomic import replacing
+from rlm._util.text import meant_or_all, no_such
 from rlm.bench.task import Task
 from rlm.bench.tasks.codeqa import CodeQA
 from rlm.bench.tasks.graphwalks import Graphwalks
@@ -127,7 +128,7 @@ def find_tasks(spec: str) -> dict[str, Task]:
     name, variant = found["name"], found["variant"]
     task = _own(name) if ":" in name else _TASKS.get(name) or _offered(name)
     if task is None:
-        raise ConfigError(f"there is no task {name!r}; tasks: {', '.join(known_tasks())}")
+        raise ConfigError(no_such("task", name, known_tasks()))
     options = dict(_option(each) for each in found["options"].split(",") if each)
     variants = task.variants if variant is None else (variant,)
     return {spec_of(task.name, each, options): _make_task(task, each, options) for each in variants}
@@ -142,8 +143,8 @@ def spec_of(name: str, variant: str, options: dict[str, Any]) -> str:
 def _make_task(task: type[Task], variant: str, options: dict[str, Any]) -> Task:
     known = [key for key in inspect.signature(task).parameters if key != "variant"]
     if unknown := sorted(options.keys() - set(known)):
-        listed = ", ".join(known) or "none"
-        raise ConfigError(f"{task.name} knows no option {unknown[0]!r}; options: {listed}")
+        hint = meant_or_all(unknown[0], known, "options:")
+        raise ConfigError(f"{task.name} knows no option {unknown[0]!r}; {hint}")
     return task(variant, **options)
 
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from rlm import models, prompts
 from rlm.api import RLM
 from rlm.cli import dotenv
-from rlm.cli._context import context_of, data_of, is_piped
+from rlm.cli._context import context_of, data_of, has_unread_input, is_piped
 from rlm.cli._errors import say, unknown_price
 from rlm.cli._models import Choice, choose, find_servers, windows_of
 from rlm.cli._progress import Manner, RunDisplay
@@ -145,6 +145,8 @@ def _run(
     """Run once. Mistakes in options are reported before standard input is read."""
     engine = make_rlm(options, made_of, [*display.recorders, *beside])
     with engine:
+        unread = _UnreadInput(options)
+        unread.tell()
         data = data_of(options.tables, options.db, options.db_schemas)
         context = context_of(options.files) if data is None else data
         if context is None and not options.quiet:
@@ -162,6 +164,24 @@ def _run(
             )
         except UnknownPriceError as error:
             raise unknown_price(made_of.choice.names) from error
+        finally:
+            unread.tell()  # A slow program may have written something only now.
+
+
+class _UnreadInput:
+    """Say once that standard input is not read, if options name the context and it holds text."""
+
+    def __init__(self, options: Options) -> None:
+        self._sources = options.files
+        given = {"-f": options.files, "--table": options.tables, "--db": options.db}
+        self._option = next((name for name, value in given.items() if value), None)
+        self._is_told = options.quiet or self._option is None
+
+    def tell(self) -> None:
+        if not self._is_told and has_unread_input(self._sources):
+            self._is_told = True
+            advice = ": add -f - to read it, too" if self._sources else ""
+            say(f"Standard input is not read, because {self._option} names the context{advice}.")
 
 
 def _without_context() -> str:

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 from msgspec import Struct
 
 from rlm._util.text import counted
 from rlm.api import RLM
-from rlm.batch import Batch, BatchFolder, Plan, Tally
+from rlm.batch import BadRowsError, Batch, BatchFolder, Plan, Tally
 from rlm.batch.outcomes import RowTable
 from rlm.batch.rows import Source
 from rlm.cli._asking import Options, Setting, make_rlm, prepare
@@ -50,8 +49,9 @@ class Lines(Silent):
         self._said_at = self._began
         self._tally = Tally()
 
-    def __exit__(self, *_: object) -> None:
-        self._show(self._words())
+    def __exit__(self, *exception: object) -> None:
+        if exception[:1] == (None,):  # An error says more than figures.
+            self._show(self._words())
 
     def update(self, tally: Tally) -> None:
         self._tally = tally
@@ -107,7 +107,7 @@ class Bar(Lines):
 
     def __exit__(self, *exception: Any) -> None:
         self._live.__exit__(*exception)
-        super().__exit__()
+        super().__exit__(*exception)
 
     def update(self, tally: Tally) -> None:
         self._tally = tally
@@ -141,7 +141,6 @@ def duration(seconds: float) -> str:
     return f"{minutes}m {rest:02}s" if minutes else f"{rest}s"
 
 
-TOLD_FAILURES = 5
 RAY = "ray"
 
 
@@ -168,6 +167,7 @@ class BatchOptions(Struct, frozen=True, kw_only=True):
     schema: Path | None
     tries: int
     failures_in_a_row: int
+    skip_bad_rows: bool
     keep_runs: bool
     overwrite: bool
     quiet: bool
@@ -213,6 +213,7 @@ class BatchOptions(Struct, frozen=True, kw_only=True):
 
 def answer_all(tasks: Path, options: BatchOptions) -> int:
     """Answer all rows, report the outcome, and return the exit code."""
+    tasks.stat()  # One that is not there gets the advice of all commands.
     source, row_options = Source(tasks), options.of_one_row()
     folder = BatchFolder(options.out or tasks.with_name(f"{tasks.stem}.answers.jsonl"))
     with closing(Complaints()) as complaints:
@@ -225,11 +226,13 @@ def answer_all(tasks: Path, options: BatchOptions) -> int:
                 tally, interrupted = _run(engine, source, table, folder, options, made_of.schema)
             except UnknownPriceError as error:
                 raise unknown_price(made_of.choice.names) from error
+            except BadRowsError as error:
+                return _tell_bad_rows(error)
             if tally.answered == tally.total and not options.keep_runs:
                 folder.journals.clear()
             for text in complaints.texts:
                 say(text)
-            code = _tell(tally, table, folder.out, options, interrupted=interrupted)
+            code = _tell(tally, folder.out, options, interrupted=interrupted)
             if code == ANSWERED and made_of.choice.model == OFFLINE_MODEL:
                 if not options.quiet:
                     say("No language model is configured: the rows hold passages found by search.")
@@ -262,6 +265,7 @@ def _run(
         tries=options.tries,
         failures_in_a_row=options.failures_in_a_row,
         keeps_runs=options.keep_runs,
+        skips_bad_rows=options.skip_bad_rows,
         response_model=schema,
     )
 
@@ -287,12 +291,10 @@ def _run(
         return asyncio.run(run())
 
 
-def _tell(
-    tally: Tally, table: RowTable, out: Path, options: BatchOptions, *, interrupted: bool
-) -> int:
+def _tell(tally: Tally, out: Path, options: BatchOptions, *, interrupted: bool) -> int:
     click.echo(str(out))
     if tally.failed and not options.quiet:
-        _tell_failures(table, tally.failed)
+        _tell_failures(tally)
     if interrupted or tally.stopped:
         why = "Cancelled" if interrupted else f"Stopped: {tally.stopped}"
         done = f"{tally.answered:,} of {counted(tally.total, 'row')} answered"
@@ -304,12 +306,18 @@ def _tell(
     return ANSWERED if tally.answered == tally.total else FAILED
 
 
-def _tell_failures(table: RowTable, count: int) -> None:
-    say(f"{counted(count, 'row')} failed; the same command tries again:")
-    for number, _ in zip(table.numbers("failed"), range(TOLD_FAILURES), strict=False):
-        entry = table.get(number)
-        if entry is not None:
-            error = msgspec.json.decode(entry.outcome).get("error")
-            say(f"  row {number}: {error}")
-    if count > TOLD_FAILURES:
-        say(f"  … and {count - TOLD_FAILURES:,} more, with their errors in the file of answers")
+def _tell_failures(tally: Tally) -> None:
+    say(f"{counted(tally.failed, 'row')} failed; the same command tries again:")
+    for line, error in tally.failures:
+        say(f"line {line}: {error.removeprefix(f'line {line}: ')}")
+    if more := tally.failed - len(tally.failures):
+        say(f"… and {more:,} more, with their errors in the file of answers")
+
+
+def _tell_bad_rows(error: BadRowsError) -> int:
+    say(f"Error: {error.heading}:")
+    for problem in error.problems:
+        say(problem)
+    if more := error.count - len(error.problems):
+        say(f"… and {more:,} more")
+    return say("Correct them, or pass --skip-bad-rows to ask the others.", FAILED)

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 
 import click
 
+from rlm._util.text import dollars
 from rlm.bench.plan import show_size
 from rlm.bench.report.writing import Figures, Place, summarise
 from rlm.bench.results import Outcome
@@ -45,7 +46,7 @@ def _cells(place: Place, each: Figures) -> list[str]:
         f"{each.low:.0f}–{each.high:.0f}" if is_scored else "–",
         _number(each.calls, "{:,.1f}"),
         _number(each.tokens, "{:,.0f}"),
-        _number(each.cost_usd, "${:,.4f}"),
+        "–" if each.tokens is None else dollars(each.cost_usd),
         _number(each.seconds, "{:,.1f}"),
     ]
 

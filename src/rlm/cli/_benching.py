@@ -6,6 +6,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import click
 from msgspec import Struct
 
 import rlm
-from rlm._util.text import counted
+from rlm._util.text import cost_words, counted, dollars
 from rlm.api import RLM
 from rlm.bench.plan import (
     METHODS,
@@ -35,6 +36,7 @@ from rlm.cli import _asking as asking
 from rlm.cli._bench_table import show_results
 from rlm.cli._errors import ANSWERED, CANCELLED, FAILED, LIMITED, say
 from rlm.cli._output import show_table
+from rlm.cli._progress import Complaints
 from rlm.errors import UnknownPriceError
 from rlm.prompts import call_chars
 from rlm.records.recorders.console import one_line
@@ -123,7 +125,7 @@ class Bars(Silence):
         self._is_cost_known &= outcome.cost_usd is not None or outcome.status == "impossible"
         mean = f"score {100 * sum(scores) / len(scores):.0f}" if scores else ""
         self._progress.update(self._bars[outcome.task], advance=1, note=mean)
-        money = f"${self._cost:.4f}" if self._is_cost_known else "cost unknown"
+        money = cost_words(self._cost if self._is_cost_known else None)
         failed = f", {self._failed} failed" if self._failed else ""
         self._progress.update(self._all, advance=1, note=money + failed)
 
@@ -145,7 +147,7 @@ def _result(outcome: Outcome) -> str:
         return f"failed: {outcome.error}"
     if outcome.status == "impossible":
         return f"not possible: {outcome.error}"
-    money = "" if outcome.cost_usd is None else f", ${outcome.cost_usd:.4f}"
+    money = "" if outcome.cost_usd is None else f", {dollars(outcome.cost_usd)}"
     return f"score {100 * (outcome.score or 0.0):.0f}{money}, {outcome.seconds:.1f} s"
 
 
@@ -237,6 +239,15 @@ def write_samples(
 
 def run_bench(options: Options) -> int:
     """Run what is missing, write a report, and return the exit code."""
+    with closing(Complaints()) as complaints:
+        complaints.listen()
+        code = _run_missing(options)
+        for text in complaints.texts:
+            say(text)
+        return code
+
+
+def _run_missing(options: Options) -> int:
     tasks, sizes, methods = _tasks(options.tasks), parse_sizes(options.sizes), _methods(options)
     check_sizes(tasks, sizes)
     check_methods(tasks, methods)

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple, Protocol
 import click
 from msgspec import Struct
 
-from rlm._util.text import counted
+from rlm._util.text import UNKNOWN, closest, cost_words, counted
 from rlm.chat.chat import Chat
 from rlm.chat.file import SavedFile
 from rlm.cli._context import STDIN, context_of
-from rlm.cli._errors import ANSWERED, FAILED, say
-from rlm.cli._listing import age, money
+from rlm.cli._errors import say
+from rlm.cli._listing import age
 from rlm.cli._output import as_harmless_json, show_table
 from rlm.cli._records import archive
 from rlm.errors import ConfigError
@@ -128,7 +128,7 @@ def _about(each: KeptChat) -> dict[str, Any] | None:
 
 def _table_row(facts: dict[str, Any] | None) -> tuple[str, str, str]:
     if facts is None:
-        return "?", "?", "can't be read"
+        return UNKNOWN, UNKNOWN, "can't be read"
     return str(facts["turns"]), facts["model"], one_line(facts["query"], 60)
 
 
@@ -167,18 +167,18 @@ class Command(NamedTuple):
     do: Callable[[Conversation, str], None]
 
 
-def perform(conversation: Conversation, said: str) -> int:
-    """Run a command, and return an exit code."""
+def perform(conversation: Conversation, said: str) -> None:
+    """Run a command. One that does not exist, or lacks its argument, is reported and skipped."""
     name, _, rest = said.strip().partition(" ")
     command = COMMANDS.get(name)
     if command is None:
-        say(f"There is no command {name}; /help lists them. A question may begin with //.")
-        return FAILED
-    if not rest.strip() and command.usage.startswith(("FILE", "NAME")):
+        meant = closest(name, COMMANDS, cutoff=0.6)
+        what = f"did you mean {meant}?" if meant else "/help lists them."
+        say(f"There is no command {name}; {what} A question that begins with / is written with //.")
+    elif not rest.strip() and command.usage.startswith(("FILE", "NAME")):
         say(f"Usage: {name} {command.usage}")
-        return FAILED
-    command.do(conversation, rest.strip())
-    return ANSWERED
+    else:
+        command.do(conversation, rest.strip())
 
 
 def _show(text: str) -> None:
@@ -231,9 +231,9 @@ def _cost(conversation: Conversation, _: str) -> None:
         tokens = counted(each.usage.total_tokens, "token")
         _show(
             f"turn {number}: {each.stop_reason}, {counted(each.steps, 'step')}, "
-            f"{tokens}, {money(each.cost_usd)}, {each.seconds:.1f} s"
+            f"{tokens}, {cost_words(each.cost_usd)}, {each.seconds:.1f} s"
         )
-    _show(f"in all: {counted(chat.usage.total_tokens, 'token')}, {money(chat.cost_usd)}")
+    _show(f"in all: {counted(chat.usage.total_tokens, 'token')}, {cost_words(chat.cost_usd)}")
 
 
 def _model(conversation: Conversation, rest: str) -> None:

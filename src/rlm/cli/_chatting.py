@@ -127,13 +127,14 @@ class Conversation:
     # -- turns -------------------------------------------------------------------------------
 
     def hear(self, said: str) -> int:
-        """Run a command or answer a question; return an exit code."""
+        """Run a command or answer a question; return an exit code, which tells of questions."""
         if not said.strip():
             return ANSWERED
         if said.strip().lower() in {"exit", "quit", "/exit", "/q"}:
             said = "/quit"
         if said.startswith("/") and not said.startswith("//"):
-            return perform(self, said)
+            perform(self, said)
+            return ANSWERED
         return self.turn(said.removeprefix("/") if said.startswith("//") else said)
 
     def turn(self, query: str) -> int:

@@ -3,20 +3,21 @@
 import asyncio
 import importlib.util
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from msgspec import Struct
 
 from rlm._util.distribution import install_command, own_name
-from rlm.cli._models import Server, choose
+from rlm.cli._models import Server, choose, host_of
 from rlm.environments.auto import CANDIDATES, known_problem, trial
 from rlm.errors import CallRefused, ConfigError, RLMError
 from rlm.limits import Limits
 from rlm.protocols import BaseEnvironment, with_defaults
 from rlm.settings.configuration import Defaults
 from rlm.wiring.plugins import GROUPS, offers
-from rlm.wiring.providers import usable_key
-from rlm.wiring.registry import PROVIDERS, make_client, make_environment, split_model
+from rlm.wiring.providers import first_set, usable_key
+from rlm.wiring.registry import PROVIDERS, as_base_url, make_client, make_environment, split_model
 
 SESSION_SECONDS = 30.0
 EXTRAS = {
@@ -60,6 +61,21 @@ def check_keys(variables: Mapping[str, str]) -> dict[str, bool]:
     """Return every key variable and whether it is set."""
     names = [name for each in PROVIDERS.values() for name in each.key_variables]
     return {name: bool(variables.get(name)) for name in dict.fromkeys(names)}
+
+
+def check_addresses(variables: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """Return every variable with an address that is set: its host, and whose requests go there.
+
+    The host is empty if the address is invalid. Nothing else of it is shown: it may hold a key.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for name, each in PROVIDERS.items():
+        if variable := first_set(variables, each.base_url_variables):
+            facts = found.setdefault(variable, {"host": "", "providers": []})
+            facts["providers"].append(name)
+            with suppress(ConfigError):
+                facts["host"] = host_of(as_base_url(name, variables[variable]))
+    return found
 
 
 def check_model(
@@ -110,6 +126,7 @@ def check_settings(variables: Mapping[str, str], defaults: Defaults | None = Non
     usable = {name: key for name, each in PROVIDERS.items() if (key := usable_key(each, variables))}
     first = {key: name for name, key in reversed(usable.items())}
     chosen = [name for name, key in usable.items() if first[key] == name]
+    found += _own_servers(variables, chosen)
     if len(chosen) > 1 and not variables.get("RLM_MODEL"):
         found.append(
             f"Keys for {', '.join(chosen)} are set: the first of them is used; "
@@ -133,8 +150,23 @@ def _keys_and_addresses(variables: Mapping[str, str]) -> list[str]:
         elif address and each.needs_key and not (key or named) and each.dialect != "responses":
             found.append(_without_key(name, address, each.key_variables[0]))
         elif address == "LLM_BASE_URL" and not named:
-            found.append(f"{address} is set, but no model: set RLM_MODEL={name}/MODEL.")
+            found.append(
+                f"{address} is set, but no model: set RLM_MODEL={name}/MODEL; `rlm setup` lists "
+                "its models."
+            )
     return found
+
+
+def _own_servers(variables: Mapping[str, str], chosen: Sequence[str]) -> list[str]:
+    """Return advice if the usual model of a provider would be asked of a server elsewhere."""
+    if not chosen or variables.get("RLM_MODEL"):
+        return []
+    provider, model = chosen[0], PROVIDERS[chosen[0]].default_model
+    variable = first_set(variables, PROVIDERS[provider].base_url_variables)
+    if variable not in PROVIDERS["openai-compatible"].base_url_variables:
+        return []
+    there = f"{variable} is set, so {provider}/{model} is asked for there"
+    return [f"{there}: if that server has other models, run `rlm setup`, which lists them."]
 
 
 def _is_only_for(provider: str, key: str) -> bool:
@@ -145,7 +177,10 @@ def _is_only_for(provider: str, key: str) -> bool:
 def _without_key(name: str, address: str, key: str) -> str:
     text = f"{address} is set, but {name} needs a key: set {key}"
     if address in PROVIDERS["openai-compatible"].base_url_variables:
-        text += ", or for a server without keys RLM_MODEL=openai-compatible/MODEL"
+        text += (
+            ", or for a server without keys RLM_MODEL=openai-compatible/MODEL; `rlm setup` lists "
+            "its models"
+        )
     return f"{text}."
 
 

@@ -56,6 +56,39 @@ def is_piped() -> bool:
     return mode is not None and not stat.S_ISCHR(mode)
 
 
+def has_unread_input(sources: Sequence[str]) -> bool:
+    """Return whether something waits in a piped or redirected standard input that no source reads.
+
+    Nothing is read to find out: whoever waits for more, such as a loop of a shell, keeps it.
+    """
+    if STDIN in sources or not is_piped() or sys.stdin is None:
+        return False
+    number = sys.stdin.fileno()
+    facts = os.fstat(number)
+    if any(_is_same(source, facts) for source in sources):  # such as /dev/stdin
+        return False
+    if stat.S_ISREG(facts.st_mode):
+        return facts.st_size > os.lseek(number, 0, os.SEEK_CUR)
+    try:
+        import fcntl
+        import termios
+    except ImportError:  # Windows can't tell how much there is.
+        return True
+    waiting = bytearray(4)
+    try:
+        fcntl.ioctl(number, termios.FIONREAD, waiting)
+    except OSError:
+        return False
+    return any(waiting)
+
+
+def _is_same(source: str, facts: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(Path(source).stat(), facts)
+    except (OSError, ValueError):
+        return False
+
+
 def _files(sources: list[str]) -> ContextValue:
     """Return one path as it is; several, or patterns, are searched together."""
     if not sources:

@@ -5,6 +5,8 @@ import re
 import sys
 import traceback
 from collections.abc import Iterable, Sequence
+from itertools import islice
+from pathlib import Path
 
 import click
 
@@ -21,6 +23,8 @@ __all__ = [
 ]
 
 ANSWERED, FAILED, MISUSED, LIMITED, PASSAGES, CANCELLED = 0, 1, 2, 3, 4, 130
+SHORTEST_TYPED, MOST_MEANT = len("--en"), 3
+MOST_FILES = 1_000
 UNBRACKETED = re.compile(r"\.? \((Did you mean [^()]*\?)\)$")
 """The guess at what was meant, which click puts in brackets if there are several."""
 
@@ -36,8 +40,8 @@ def run(commands: click.Group, arguments: Sequence[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         return say("Cancelled.", CANCELLED)
     except click.exceptions.NoArgsIsHelpError as error:  # a group without its command
-        click.echo(error.format_message(), err=True)
-        return MISUSED
+        click.echo(error.format_message())
+        return ANSWERED
     except click.UsageError as error:
         return say(f"Error: {_with_hint(error)}", MISUSED)
     except click.ClickException as error:
@@ -61,10 +65,31 @@ def say(text: str, code: int = FAILED) -> int:
 
 
 def _with_hint(error: click.UsageError) -> str:
-    text = UNBRACKETED.sub(r". \1", error.format_message()).rstrip(".")
+    if isinstance(error, click.NoSuchOption):
+        meant = " or ".join(map(repr, _options_meant(error)))
+        text = error.message.rstrip(".") + (f". Did you mean {meant}?" if meant else "")
+    else:
+        text = UNBRACKETED.sub(r". \1", error.format_message()).rstrip(".")
     path = error.ctx.command_path if error.ctx else "rlm"
     end = "" if text.endswith("?") else "."
     return f"{text}{end} See '{path} --help'."
+
+
+def _options_meant(error: click.NoSuchOption) -> list[str]:
+    """Return the options that begin with what was typed, else the one that begins most like it."""
+    from rlm._util.text import closest
+
+    typed = error.option_name
+    known = [] if error.ctx is None else error.ctx.command.get_params(error.ctx)
+    names = [name for each in known for name in (*each.opts, *each.secondary_opts)]
+    names = [name for name in names if name.startswith("--")]
+    if not typed.startswith("--") or len(typed) < SHORTEST_TYPED:
+        return []
+    if begun := [name for name in names if name.startswith(typed)]:
+        return begun[:MOST_MEANT]
+    beginnings = {name[: len(typed)]: name for name in reversed(names)}
+    meant = closest(typed, names) or beginnings.get(closest(typed, beginnings) or "")
+    return [meant] if meant else []
 
 
 def unknown_price(models: Iterable[str]) -> click.ClickException:
@@ -86,7 +111,7 @@ def _failed(error: Exception, verbose: bool) -> int:
         return say(f"Error: {error}")
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename else ""
-        return say(f"Error: {where}{error.strerror}")
+        return say(f"Error: {where}{error.strerror}{_file_meant(error)}")
     if verbose:
         from rlm.records.recorders.console import harmless
 
@@ -94,6 +119,22 @@ def _failed(error: Exception, verbose: bool) -> int:
         return FAILED
     what = f"{type(error).__name__}: {error}"
     return say(f"Error: {what} (unexpected: run with --verbose for the traceback)")
+
+
+def _file_meant(error: OSError) -> str:
+    """Return the name of a file that is there and was probably meant, as the end of a message."""
+    from rlm._util.text import closest
+
+    if not isinstance(error, FileNotFoundError) or not isinstance(error.filename, str):
+        return ""
+    folder, name = os.path.split(error.filename)
+    try:
+        with os.scandir(folder or ".") as entries:
+            names = [each.name for each in islice(entries, MOST_FILES)]
+    except (OSError, ValueError):
+        return ""
+    meant = closest(name, names)
+    return f"; did you mean {Path(folder, meant)}?" if meant else ""
 
 
 def _flush() -> None:

@@ -12,17 +12,17 @@ from typing import Any
 import click
 import msgspec
 
-from rlm._util.text import counted
+from rlm._util.text import counted, dollars
 from rlm.cli._errors import ANSWERED, FAILED, say
 from rlm.cli._output import as_harmless_json
 from rlm.cli._records import archive, find_run, newest_first, short_id
 from rlm.errors import ConfigError
 from rlm.records.journal import Archive, RunFile, RunSummary
-from rlm.records.judging import Judgment, Judgments, parse_condition
+from rlm.records.judging import Judgment, Judgments, parse_condition, status_words
 from rlm.records.judging.values import values_of_summary
 from rlm.records.recorders.console import one_line
 
-__all__ = ["age", "money", "remove_runs", "show_runs", "summary_of"]
+__all__ = ["age", "remove_runs", "show_runs", "summary_of"]
 
 HEAD = ("run", "age", "status", "steps", "tokens", "cost", "query")
 FIGURES = (1, 3, 4, 5)
@@ -46,7 +46,7 @@ def show_runs(
         if most is not None and len(found) == most:
             break
         left -= 1
-        if summary is None or status not in {None, summary.status}:
+        if summary is None or not _has(summary, status):
             continue
         if condition is None or condition.holds(values_of_summary(summary, judgments)):
             found.append(summary)
@@ -108,7 +108,7 @@ def _cells(summary: RunSummary, files: list[RunFile]) -> Sequence[str]:
         summary.status,
         str(summary.steps),
         f"{summary.tokens:,}",
-        money(summary.cost_usd),
+        dollars(summary.cost_usd),
         summary.query,
     )
 
@@ -137,10 +137,6 @@ def age(seconds: float) -> str:
         if seconds >= size:
             return f"{int(seconds // size):,} {unit}"
     return "now"
-
-
-def money(cost_usd: float | None) -> str:
-    return "?" if cost_usd is None else f"${cost_usd:.4f}"
 
 
 HASH = re.compile(r"[0-9a-f]{64}")
@@ -175,9 +171,14 @@ def _fits(kept: Archive, run: RunFile, older_than: float | None, status: str | N
     if status is None:
         return True
     try:
-        return summary_of(kept, run).status == status
+        return _has(summary_of(kept, run), status)
     except ConfigError:
         return False
+
+
+def _has(summary: RunSummary, status: str | None) -> bool:
+    """Return whether a run has a status; `limit` covers `steps`, as in conditions."""
+    return status is None or status in status_words(summary.status, summary.status)
 
 
 def _ask(runs: list[RunFile], *, by_name: bool) -> None:

@@ -5,9 +5,10 @@ import ipaddress
 import json
 import threading
 import time
+from base64 import b64encode
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from msgspec import Struct, field
 
@@ -17,7 +18,17 @@ from rlm.settings.configuration import Defaults
 from rlm.wiring import registry
 from rlm.wiring.registry import OFFLINE_MODEL, PROVIDERS, split_model
 
-__all__ = ["LOCAL", "PROGRAMS", "Server", "find_programs", "find_servers", "first_model", "probe"]
+__all__ = [
+    "COMPATIBLE",
+    "LOCAL",
+    "PROGRAMS",
+    "Server",
+    "find_programs",
+    "find_servers",
+    "first_model",
+    "host_of",
+    "probe",
+]
 
 CONNECT_SECONDS = 0.3
 ANSWER_SECONDS = 2.0
@@ -31,7 +42,10 @@ NOT_FOR_CHATS = ("embed", "rerank", "whisper", "bge-", "minilm", "clip", "tts", 
 
 
 class Server(Struct, frozen=True):
-    """The address of a possible model server. `windows` holds the windows it reported."""
+    """A possible model server. `windows` holds the windows it reported.
+
+    `address` is for people: it has no password in it.
+    """
 
     provider: str
     address: str
@@ -69,6 +83,24 @@ LOCAL = tuple(
 )
 """Providers that are a server on this machine by default."""
 
+COMPATIBLE = tuple(
+    name for name, each in PROVIDERS.items() if each.base_url is None and not each.needs_key
+)
+"""Providers that are whatever server a variable names, such as OPENAI_BASE_URL."""
+
+
+def host_of(address: str) -> str:
+    """Return the host and port of an address, without a password or a path that may be one."""
+    return _split(address).netloc.rpartition("@")[2]
+
+
+def shown_address(address: str) -> str:
+    """Return an address for people: all of one on this machine but its password, else the host."""
+    parts, host = _split(address), host_of(address)
+    if not host:
+        return "an invalid address"
+    return f"{parts.scheme}://{host}{parts.path if is_local(address) else ''}"
+
 
 def address_of(provider: str, variables: Mapping[str, str], doubtful: Collection[str]) -> str:
     """Return a provider's address from variables; `doubtful` ones, from a `.env`, must be local."""
@@ -88,8 +120,9 @@ def find_servers(
     only: Collection[str] = LOCAL,
     seconds: float = ANSWER_SECONDS,
 ) -> list[Server]:
-    """Ask all servers at once, with a short timeout."""
-    addresses = {name: address_of(name, variables, doubtful) for name in LOCAL if name in only}
+    """Ask all servers at once, with a short timeout; those without an address are left out."""
+    addresses = {name: address_of(name, variables, doubtful) for name in PROVIDERS if name in only}
+    addresses = {name: address for name, address in addresses.items() if address}
     found: dict[str, Server] = {}
 
     def ask(name: str) -> None:
@@ -103,7 +136,10 @@ def find_servers(
         thread.start()
     for thread in threads:
         thread.join(max(0.0, ending - time.monotonic()))
-    return [found.get(name, Server(name, address, False)) for name, address in addresses.items()]
+    return [
+        found.get(name, Server(name, shown_address(address), False))
+        for name, address in addresses.items()
+    ]
 
 
 def first_model(servers: Collection[Server]) -> tuple[Server, str] | None:
@@ -123,7 +159,7 @@ def probe(
     listed = _get(address, "/models", key, deadline)
     rows = listed.get("data") if isinstance(listed, dict) else None
     if not isinstance(rows, list) or not all(_is_model(row) for row in rows[:MAX_MODELS]):
-        return Server(provider, address, False)
+        return Server(provider, shown_address(address), False)
     rows = rows[:MAX_MODELS]
     windows = {row["id"]: row.get("max_model_len") for row in rows}
     ask = WINDOWS.get(provider)
@@ -131,7 +167,7 @@ def probe(
         root = address.rstrip("/").removesuffix("/v1")
         windows |= ask(lambda path: _get(root, path, key, deadline), list(windows))
     sound = {name: size for name, size in windows.items() if _is_window(size)}
-    return Server(provider, address, True, tuple(row["id"] for row in rows), sound)
+    return Server(provider, shown_address(address), True, tuple(row["id"] for row in rows), sound)
 
 
 def _is_model(row: Any) -> bool:
@@ -194,9 +230,13 @@ def _get(address: str, path: str, key: str | None, deadline: float) -> Any:
     headers = {"Accept": "application/json"}
     if key is not None:
         headers["Authorization"] = f"Bearer {key}"
+    elif parts.password:
+        named = f"{unquote(parts.username or '')}:{unquote(parts.password)}"
+        headers["Authorization"] = f"Basic {b64encode(named.encode()).decode()}"
     connection: http.client.HTTPConnection | None = None
     try:
-        connection = kind(parts.hostname, parts.port, timeout=min(CONNECT_SECONDS, left))
+        patience = min(CONNECT_SECONDS, left) if is_local(address) else left
+        connection = kind(parts.hostname, parts.port, timeout=patience)
         connection.connect()
         connection.sock.settimeout(max(0.001, deadline - time.monotonic()))
         connection.request("GET", f"{parts.path.rstrip('/')}{path}", headers=headers)

@@ -11,18 +11,36 @@ import click
 
 from rlm import models
 from rlm._util.finding import on_path
+from rlm._util.text import UNKNOWN, cost_words
 from rlm.api import RLM
 from rlm.cli import dotenv
 from rlm.cli._errors import ANSWERED, FAILED, say
-from rlm.cli._models import NOT_FOR_CHATS, PROGRAMS, Server, find_programs, find_servers
+from rlm.cli._models import (
+    COMPATIBLE,
+    LOCAL,
+    NOT_FOR_CHATS,
+    PROGRAMS,
+    Server,
+    find_programs,
+    find_servers,
+    host_of,
+    shown_address,
+)
+from rlm.cli._options import ADDRESS
 from rlm.cli._output import short_path, show_table
 from rlm.cli.keys import read_key, store_key
 from rlm.errors import ConfigError, RLMError
 from rlm.messages import Price
 from rlm.settings.configuration import Defaults, set_value
 from rlm.settings.keys import key_name
-from rlm.wiring.providers import ALIASES, PROVIDERS, usable_key
-from rlm.wiring.registry import OFFLINE_MODEL, check_provider, make_client, split_model
+from rlm.wiring.providers import ALIASES, PROVIDERS, first_set, usable_key
+from rlm.wiring.registry import (
+    OFFLINE_MODEL,
+    as_base_url,
+    check_provider,
+    make_client,
+    split_model,
+)
 
 __all__ = ["Found", "find_models", "set_up"]
 
@@ -46,11 +64,15 @@ def set_up(wanted: str | None, *, yes: bool, tries: bool) -> int:
     if settings.notice:
         say(settings.notice)
     if wanted is not None:
+        _refuse_address(wanted)
         model = settings.defaults.resolve(wanted)
         check_provider(model)
     else:
-        servers = find_servers(settings.variables, settings.taken)
+        servers = find_servers(settings.variables, settings.taken, only=(*LOCAL, *COMPATIBLE))
         found = find_models(settings, servers)
+        for server in servers:
+            if server.provider in COMPATIBLE and not server.models:
+                say(_silent(server, settings.variables))
         if on_path("ollama") and any(_is_silent_ollama(each) for each in servers):
             say("Ollama is installed, but does not answer: start it with `ollama serve`.")
         model = _taken(found) if yes else _chosen(found, settings.defaults)
@@ -58,7 +80,11 @@ def set_up(wanted: str | None, *, yes: bool, tries: bool) -> int:
     if tries:
         if (problem := _try(model, variables)) is not None:
             say(f"{model} does not answer: {problem}")
-            kept = " A key that you entered is kept: see `rlm keys list`." if not wanted else ""
+            kept = (
+                " A key that you entered is kept: see `rlm keys list`."
+                if not (wanted or yes)
+                else ""
+            )
             return say(
                 f"The model was not chosen.{kept} Run `rlm setup` again, or pass --no-try.", FAILED
             )
@@ -68,8 +94,28 @@ def set_up(wanted: str | None, *, yes: bool, tries: bool) -> int:
     say(f"{model} is now the default model, in {short_path(path)}.")
     if other := os.environ.get("RLM_MODEL"):
         say(f"RLM_MODEL is set to {other}, which takes precedence: unset it.")
+    _tell_address(model, variables)
     say('Next: rlm ask "What is this about?" -f README.md')
     return ANSWERED
+
+
+def _silent(server: Server, variables: Mapping[str, str]) -> str:
+    """Say what to do about a server that was named, and does not say which models it has."""
+    variable = first_set(variables, PROVIDERS[server.provider].base_url_variables)
+    return (
+        f"{variable} is set to {server.address}, which lists no models: check it and its key, or "
+        f"pass --model {server.provider}/MODEL."
+    )
+
+
+def _tell_address(model: str, variables: Mapping[str, str]) -> None:
+    """Say that a model is reached only while its variable is set."""
+    provider = split_model(model)[0]
+    known = PROVIDERS.get(provider)
+    variable = None if known is None else first_set(variables, known.base_url_variables)
+    if variable is not None:
+        host = host_of(as_base_url(provider, variables[variable]))
+        say(f"It is asked at {host} as long as {variable} is set: set it in your shell's profile.")
 
 
 def _is_silent_ollama(server: Server) -> bool:
@@ -80,8 +126,17 @@ def _is_silent_ollama(server: Server) -> bool:
 
 
 def find_models(settings: dotenv.Settings, servers: list[Server]) -> list[Found]:
-    """Return what can answer here: by key, by program, by server."""
-    return [*_by_key(settings), *_by_program(), *_by_server(servers)]
+    """Return what can answer here: by key, program, and server.
+
+    A server that was named comes first, unless it has the usual model of OpenAI: then it stands in
+    for OpenAI, and any of its models could be the first in its list.
+    """
+    named = [each for each in servers if each.provider in COMPATIBLE]
+    local = [each for each in servers if each.provider not in COMPATIBLE]
+    stands_in = any(PROVIDERS["openai"].default_model in each.models for each in named)
+    by_key, by_name = _by_key(settings), _by_server(named)
+    first = by_key + by_name if stands_in else by_name + by_key
+    return [*first, *_by_program(), *_by_server(local)]
 
 
 def _by_key(settings: dotenv.Settings) -> list[Found]:
@@ -89,6 +144,8 @@ def _by_key(settings: dotenv.Settings) -> list[Found]:
     for name, each in PROVIDERS.items():
         if key := usable_key(each, settings.variables):
             where = "key store" if key in settings.defaults.stored else key
+            if address := first_set(settings.variables, each.base_url_variables):
+                where += f", at {host_of(as_base_url(name, settings.variables[address]))}"
             model = f"{name}/{each.default_model}"
             found.append(Found(model, _price(models.about(*split_model(model)).price), where))
     return found
@@ -102,7 +159,11 @@ def _by_program() -> list[Found]:
 
 def _by_server(servers: list[Server]) -> list[Found]:
     return [
-        Found(f"{server.provider}/{name}", "free", server.address)
+        Found(
+            f"{server.provider}/{name}",
+            UNKNOWN if server.provider in COMPATIBLE else "free",
+            server.address,
+        )
         for server in servers
         for name in [
             each
@@ -114,7 +175,7 @@ def _by_server(servers: list[Server]) -> list[Found]:
 
 def _price(price: Price | None) -> str:
     if price is None:
-        return "?"
+        return UNKNOWN
     return f"{price.input_per_million:g}, {price.output_per_million:g}"
 
 
@@ -132,7 +193,8 @@ def _nothing() -> str:
     return (
         "nothing here can answer: no key is set or stored, no model server answers on this "
         f"machine, and none of {programs} is on PATH. Run `rlm keys set openai` (or another "
-        "provider), or start Ollama and run `rlm models pull qwen3:8b`"
+        "provider), set OPENAI_BASE_URL to the address of a server with OpenAI's interface, or "
+        "start Ollama and run `rlm models pull qwen3:8b`"
     )
 
 
@@ -164,6 +226,7 @@ def _meant(typed: str, found: list[Found], defaults: Defaults) -> str:
         if not 1 <= int(typed[:9]) <= len(found):
             raise ConfigError(f"there is no number {typed} in the table")
         return found[int(typed) - 1].model
+    _refuse_address(typed)
     provider = ALIASES.get(typed.lower(), typed.lower())
     if (known := PROVIDERS.get(provider)) is not None:
         if known.default_model is None:
@@ -174,6 +237,15 @@ def _meant(typed: str, found: list[Found], defaults: Defaults) -> str:
     model = defaults.resolve(typed)
     check_provider(model)
     return model
+
+
+def _refuse_address(typed: str) -> None:
+    """Say how to use a server if its address is given for a model."""
+    if ADDRESS.match(typed):
+        raise ConfigError(
+            f"{shown_address(typed)} is an address: set OPENAI_BASE_URL to it (and OPENAI_API_KEY, "
+            "if it wants a key) and run `rlm setup` again, which lists its models"
+        )
 
 
 # -- trying ---------------------------------------------------------------------------------------
@@ -201,6 +273,6 @@ def _try(model: str, variables: Mapping[str, str]) -> str | None:
     if result.answer is None:
         return result.detail or result.stop_reason
     usage = result.usage.total
-    cost = "" if usage.cost_usd is None else f", ${usage.cost_usd:.4f}"
-    say(f"It answered {str(result.answer)!r} ({usage.total_tokens:,} tokens{cost}).")
+    cost = cost_words(usage.cost_usd)
+    say(f"It answered {str(result.answer)!r} ({usage.total_tokens:,} tokens, {cost}).")
     return None

@@ -9,7 +9,7 @@ from itertools import chain
 import click
 import msgspec
 
-from rlm._util.text import counted
+from rlm._util.text import cost_words, counted
 from rlm.citations import footnotes, warning_of
 from rlm.cli._errors import say
 from rlm.cli._listing import summary_of
@@ -381,16 +381,15 @@ def _status(outline: RunOutline, recorded: Recorded) -> str:
     """Return what was used so far and, if a journal's lock tells, whether it is running."""
     named = outline.limit and outline.limit != outline.stop_reason
     why = outline.stop_reason + (f" ({outline.limit})" if named else "")
-    state = {"killed": "interrupted", "running": "running, or interrupted lately"}
+    state = {"interrupted": "interrupted", "running": "running, or interrupted lately"}
     if recorded.run is not None and outline.run_id == recorded.run.run_id:
         with suppress(ConfigError):
-            state["running"] = state["killed"] = summary_of(archive(), recorded.run).status
-    cost = "" if outline.cost_usd is None else f", ${outline.cost_usd:.4f}"
+            state["running"] = state["interrupted"] = summary_of(archive(), recorded.run).status
     attempts = f", attempt {outline.attempts:,}" if outline.attempts > 1 else ""
     return (
         f"{state.get(outline.status, why)}: {counted(outline.steps, 'step')}, "
-        f"{counted(outline.calls, 'call')}, {counted(outline.tokens, 'token')}{cost}, "
-        f"{outline.seconds:.1f} s{attempts}"
+        f"{counted(outline.calls, 'call')}, {counted(outline.tokens, 'token')}, "
+        f"{cost_words(outline.cost_usd)}, {outline.seconds:.1f} s{attempts}"
     )
 
 

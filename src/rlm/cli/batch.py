@@ -96,6 +96,11 @@ Exit codes: 0 every row has an answer, 1 some failed or an error, 2 wrong usage,
     show_default=True,
     help="Stop after N consecutive failed rows.",
 )
+@click.option(
+    "--skip-bad-rows",
+    is_flag=True,
+    help="Ask the others if rows can't be asked, in place of asking none; they fail alone.",
+)
 @click.option("--keep-runs", is_flag=True, help="Keep the journals of answered rows.")
 @click.option(
     "--overwrite", is_flag=True, help="Start over, ignoring the existing file of answers."

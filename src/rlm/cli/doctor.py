@@ -61,6 +61,7 @@ def findings(settings: "Settings") -> dict[str, Any]:
         "platform": platform.platform(),
         "model": msgspec.to_builtins(model),
         "keys": _checks.check_keys(settings.variables),
+        "addresses": _checks.check_addresses(settings.variables),
         "dotenv": {
             "path": settings.path,
             "taken": list(settings.taken),
@@ -105,8 +106,8 @@ def to_do(found: dict[str, Any], advice: Sequence[str] = ()) -> list[str]:
         todo.append(f"{problem} (or choose another model with -m or RLM_MODEL)")
     if found["model"]["fallback"]:
         todo.append(
-            "For a real model, run `rlm setup`, set a key such as OPENAI_API_KEY, or set "
-            "RLM_MODEL=provider/model."
+            "For a real model, run `rlm setup`, set a key such as OPENAI_API_KEY, set "
+            "OPENAI_BASE_URL to a server with OpenAI's interface, or set RLM_MODEL=provider/model."
         )
     return [*todo, *advice]
 
@@ -133,6 +134,7 @@ def report(found: dict[str, Any]) -> list[tuple[str, str]]:
         ("rlm", f"{found['version']}, Python {found['python']}, {found['platform']}"),
         ("model", f"{model['default']}, because {model['why']}{sub}"),
         ("keys", _keys(found["keys"])),
+        *(("address", _address(*each)) for each in found["addresses"].items()),
         (".env", _dotenv(found["dotenv"])),
         ("settings", _settings(found["settings"])),
         *(("server", _server(server)) for server in found["servers"]),
@@ -149,6 +151,12 @@ def report(found: dict[str, Any]) -> list[tuple[str, str]]:
 def _keys(facts: dict[str, bool]) -> str:
     names = [name for name, is_set in facts.items() if is_set]
     return ", ".join(names) if names else "none; `rlm keys set PROVIDER` stores one"
+
+
+def _address(variable: str, facts: dict[str, Any]) -> str:
+    if not facts["host"]:
+        return f"{variable} holds no address such as https://host:8000/v1"
+    return f"{variable}: requests to {', '.join(facts['providers'])} go to {facts['host']}"
 
 
 def _environments(chosen: str | None, found: dict[str, Any]) -> list[tuple[str, str]]:

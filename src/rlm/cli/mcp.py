@@ -1,5 +1,6 @@
 """`rlm mcp`: a gateway that shows files to MCP clients in bounded pieces."""
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -195,6 +196,9 @@ def mcp(ctx: click.Context, /, **given: Any) -> None:
     if ctx.invoked_subcommand is not None:
         if said:
             raise click.UsageError(f"put options after {ctx.invoked_subcommand!r}", ctx)
+        return
+    if not said and sys.stdin is not None and sys.stdin.isatty():
+        click.echo(ctx.get_help())  # A client starts it with a pipe, and gets an error instead.
         return
     if not given["http"] and (alone := said & FOR_HTTP):
         named = ", ".join(sorted(f"--{name.replace('_', '-').removesuffix('s')}" for name in alone))

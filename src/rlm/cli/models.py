@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rlm._util.text import UNKNOWN
+
 if TYPE_CHECKING:
     from rlm.cli.dotenv import Settings
     from rlm.messages import ModelInfo, Price
@@ -221,7 +223,7 @@ def _show_rows(rows: list[dict[str, Any]]) -> None:
 
 def _texts(row: dict[str, Any]) -> list[str]:
     window = row["window_tokens"]
-    shown = "?" if window is None else f"{window:,}"
+    shown = UNKNOWN if window is None else f"{window:,}"
     price = _price_text(row["price"])
     mark = "*" if row.get("used") else ""
     origin = row.get("from", "").removeprefix("http://").removesuffix("/v1")
@@ -230,7 +232,7 @@ def _texts(row: dict[str, Any]) -> list[str]:
 
 def _price_text(price: dict[str, Any] | None) -> str:
     if price is None:
-        return "?"
+        return UNKNOWN
     if price["input"] == price["output"] == 0:
         return "free"
     return f"{price['input']:g}, {price['output']:g}" + (" +" if price["above"] else "")

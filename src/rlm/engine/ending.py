@@ -46,7 +46,7 @@ class FinalCall:
         size = _planned_size(budget, config, info)
         amount = Amount(tokens=sum(size), picodollars=info.price.bound(*size) if info.price else 0)
         if _shares(budget, amount) < LARGEST_SHARE:
-            raise budget.refuse(_no_room(amount))
+            raise _no_room(budget, amount)
         self.input_tokens, self.output_tokens = size
         self._info = info
         self._scope = scope
@@ -90,12 +90,14 @@ def _planned_size(budget: Budget, config: RunConfig, info: ModelInfo) -> tuple[i
     return max(smallest[0], int(usual[0] * share)), max(smallest[1], int(usual[1] * share))
 
 
-def _no_room(amount: Amount) -> str:
-    """Say how much is enough, if not even the smallest final call may be held back."""
-    enough = f"{SHARE * amount.tokens:,} tokens"
-    if amount.picodollars:
-        enough += f" and ${math.ceil(SHARE * amount.picodollars / 10**6) / 10**6:.6f}"
-    return f"too little for a step and a final answer: allow {enough} (max_tokens, max_cost_usd)"
+def _no_room(budget: Budget, amount: Amount) -> CallRefused:
+    """Say which limit leaves not even room for the smallest final call, and how much is enough."""
+    too_little = "too little for a step and a final answer: allow"
+    if budget.room().tokens < LARGEST_SHARE * amount.tokens:
+        text = f"{too_little} {SHARE * amount.tokens:,} tokens (max_tokens)"
+        return budget.refuse(text, "tokens")
+    enough_usd = math.ceil(SHARE * amount.picodollars / 10**6) / 10**6
+    return budget.refuse(f"{too_little} ${enough_usd:.6f} (max_cost_usd)", "cost_usd")
 
 
 def _shares(budget: Budget, amount: Amount) -> float:

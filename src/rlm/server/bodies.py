@@ -278,7 +278,7 @@ class Body:
         except JobStopped as error:
             raise _not_decoded(error) from None
         except msgspec.ValidationError as error:
-            raise mistake(str(error)) from None
+            raise mistake(error, kind) from None
         except (ValueError, RecursionError) as error:
             raise bad_request(f"the body is not valid JSON: {error}", code="invalid_json") from None
 
@@ -386,7 +386,7 @@ async def decoded(request: Request, settings: Settings, kind: type[T]) -> T:
     try:
         return decode(body, kind)
     except msgspec.ValidationError as error:
-        raise mistake(str(error)) from None
+        raise mistake(error, kind) from None
     except (ValueError, RecursionError) as error:
         raise bad_request(f"the body is not valid JSON: {error}", code="invalid_json") from None
 

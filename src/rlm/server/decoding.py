@@ -3,10 +3,11 @@
 import mmap
 import re
 from collections.abc import Iterator
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, get_args
 
 import msgspec
 
+from rlm._util.text import meant_or_all
 from rlm.server.errors import ApiError, bad_request
 
 __all__ = ["Weight", "decode", "mistake", "weight_of"]
@@ -91,11 +92,36 @@ def _with_whole_numbers(value: Any) -> Any:
     return value
 
 
-def mistake(text: str) -> ApiError:
-    found = _MISTAKE.fullmatch(text)
-    what, where = (found["what"], found["where"] or "") if found else (text, "")
-    missing = _FIELD.search(what)
-    if missing is not None:
-        where = f"{where}.{missing[1]}"
+def mistake(error: msgspec.ValidationError, kind: type[Any]) -> ApiError:
+    """Say what is wrong with a body of this type, and where; an unknown field gets a suggestion."""
+    found = _MISTAKE.fullmatch(str(error))
+    what, where = (found["what"], found["where"] or "") if found else (str(error), "")
+    field = _FIELD.search(what)
+    hint = ""
+    if field is not None:
+        known = _fields_at(kind, where) if "unknown field" in what else []
+        hint = f"; {meant_or_all(field[1], known, 'choose one of')}" if known else ""
+        where = f"{where}.{field[1]}"
     param = where.lstrip(".") or None
-    return bad_request(f"{what}{f' at {param}' if param else ''}", param, "invalid_type")
+    return bad_request(f"{what}{f' at {param}' if param else ''}{hint}", param, "invalid_type")
+
+
+def _fields_at(kind: type[msgspec.Struct], where: str) -> list[str]:
+    """Return the names of the fields that an object may have at a place such as `.rlm.limits`."""
+    here: type[msgspec.Struct] | None = kind
+    for name in filter(None, where.split(".")):
+        inside = {} if here is None else _types_of(here)
+        here = _struct_in(inside.get(name))
+    return [] if here is None else list(_types_of(here))
+
+
+def _types_of(struct: type[msgspec.Struct]) -> dict[str, Any]:
+    return {each.encode_name: each.type for each in msgspec.structs.fields(struct)}
+
+
+def _struct_in(annotation: Any) -> type[msgspec.Struct] | None:
+    """Return the struct of an annotation such as `LimitsField | None`, if there is just one."""
+    if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
+        return annotation
+    found = [each for part in get_args(annotation) if (each := _struct_in(part)) is not None]
+    return found[0] if len(found) == 1 else None

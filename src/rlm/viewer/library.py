@@ -354,7 +354,7 @@ class Library:
             query=facts.query,
             model=str(model),
             started=facts.started,
-            status="running" if file.may_grow() else "killed",
+            status="running" if file.may_grow() else "interrupted",
         )
         return Node(outline=outline, root=facts.run_id, children=[])
 

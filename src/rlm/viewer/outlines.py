@@ -53,7 +53,7 @@ class Forest:
             parent = self.nodes.get(run.opening.parent_id or "")
             outline = _outline(run, totals[run_id])
             if run.ending is None and not _is_running(run, parent, runs, may_run):
-                outline = replace(outline, status="killed")
+                outline = replace(outline, status="interrupted")
             root = run_id if parent is None else parent.root
             self.nodes[run_id] = Node(
                 outline=outline,

@@ -215,7 +215,9 @@ def _address_and_key(
     if address is not None and provider.is_aws:
         address = address.replace("{region}", region_in(variables))
     if address is None:
-        raise ConfigError(f"{model} needs an address: set {provider.base_url_variables[0]}")
+        raise ConfigError(
+            f"{model} needs an address: set {' or '.join(provider.base_url_variables)}"
+        )
     variable = provider.key_variables[0] if provider.key_variables else None
     used = {"key_variable": variable, "url_variable": source}
     return as_base_url(name, address), key, used

@@ -198,7 +198,7 @@ def test_any_text_is_a_condition_or_explained(text: str) -> None:
     ("facts", "words"),
     [
         (("running",), {"running"}),
-        (("killed",), {"interrupted"}),
+        (("interrupted",), {"interrupted"}),
         (("ended", "answer"), {"answer"}),
         (("ended", "answer", "broken"), {"error"}),
         (("ended", "error"), {"error"}),

@@ -78,7 +78,7 @@ def test_the_last_attempt_counts_and_finished_children_stay(tmp_path: Path) -> N
     root, kept, killed = trajectory.runs()
     assert (root.query, root.attempts, root.steps, root.calls) == ("again", 2, 2, 2)
     assert (kept.run_id, kept.status, kept.attempts) == ("a-1", "ended", 1)
-    assert (killed.run_id, killed.status) == ("a-2", "killed")
+    assert (killed.run_id, killed.status) == ("a-2", "interrupted")
     assert types(trajectory.step_events("a", 0)) == ["RunStarted"]
 
 
@@ -190,13 +190,13 @@ def test_a_run_without_a_writer_was_killed(tmp_path: Path) -> None:
     assert open_trajectory(path).runs()[0].tokens == 110
     long_ago = time.time() - QUIET_SECONDS - 1
     os.utime(path, (long_ago, long_ago))
-    assert [run.status for run in open_trajectory(path).runs()] == ["killed", "killed"]
+    assert [run.status for run in open_trajectory(path).runs()] == ["interrupted", "interrupted"]
 
 
 def test_a_child_does_not_outlive_its_parent(tmp_path: Path) -> None:
     child = started("a-1", parent_id="a", depth=1)
     path = written(tmp_path / "a.jsonl", [started("a"), child, ended("a")])
-    assert [run.status for run in open_trajectory(path).runs()] == ["ended", "killed"]
+    assert [run.status for run in open_trajectory(path).runs()] == ["ended", "interrupted"]
 
 
 def test_unfinished_runs_count_what_their_children_used(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ export interface Order {
 
 export const NO_FILTER: Filter = { words: '', standing: '', model: '', tag: '', score: '', group: '' }
 export const NEWEST_FIRST: Order = { column: 'started', descending: true }
-export const STANDINGS = ['running', 'answered', 'passages', 'limit', 'failed', 'cancelled', 'killed'] as const
+export const STANDINGS = ['running', 'interrupted', 'answer', 'passages', 'steps', 'limit', 'cancelled', 'error'] as const
 export const SCORES: readonly (readonly [string, string, string])[] = [
   ['0.8', 'score 0.8 or more', 'score>=0.8'],
   ['0.5', 'score 0.5 or more', 'score>=0.5'],
@@ -89,9 +89,9 @@ function fitsScore(score: number | null | undefined, wanted: string): boolean {
   return wanted === 'low' ? score < 0.5 : score >= Number(wanted)
 }
 
-/** Whether a run fits; `standing` is its status in one word. */
+/** Whether a run fits; `standing` is its status in one word, and `steps` is a limit, too. */
 export function fits(run: Outline, filter: Filter, standing: string): boolean {
-  if (filter.standing && standing !== filter.standing) return false
+  if (filter.standing && standing !== filter.standing && !(filter.standing === 'limit' && standing === 'steps')) return false
   if (filter.model && run.model !== filter.model) return false
   if (filter.tag && !run.tags?.includes(filter.tag)) return false
   if (filter.group && groupKey(run) !== filter.group) return false

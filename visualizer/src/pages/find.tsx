@@ -11,7 +11,7 @@ import { sourceNumber, theSource } from '../state/app'
 import { useAsked } from '../state/asked'
 import { useKeys } from '../state/keys'
 import { go, to } from '../state/route'
-import { dollars, moment, percent, plural } from '../text/format'
+import { costWords, moment, percent, plural } from '../text/format'
 import { oneLine, visible } from '../text/hostile'
 import { conditionOf, filterIn, optionsOf } from './filter'
 
@@ -48,7 +48,7 @@ function Found({ found, words }: { found: FoundTexts; words: string }): JSX.Elem
             <Status run={run} />
             <span>{moment(run.started)}</span>
             <Line text={run.model} most={40} />
-            <span>{dollars(run.cost_usd)}</span>
+            <span>{costWords(run.cost_usd)}</span>
             {run.score != null && <span>score {scoreText(run.score)}</span>}
             <Tags run={run} />
           </p>

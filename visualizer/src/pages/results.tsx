@@ -12,7 +12,7 @@ import { connection, source, sourceNumber, theSource, viewer } from '../state/ap
 import { throttled, useAsked } from '../state/asked'
 import { useKeys } from '../state/keys'
 import { go, to } from '../state/route'
-import { count, dollars, percent, plural, seconds, short } from '../text/format'
+import { costWords, count, dollars, percent, plural, seconds, short } from '../text/format'
 import { oneLine, visible } from '../text/hostile'
 
 const ROW_HEIGHT = 34
@@ -46,7 +46,7 @@ function Folders({ results }: { results: ResultList }): JSX.Element {
               {folder.sub_model && folder.sub_model !== folder.model ? ` + ${oneLine(folder.sub_model, 60)}` : ''}
             </span>
           )}
-          <span class="faint"> {dollars(folder.cost_usd)}</span>
+          <span class="faint"> {costWords(folder.cost_usd)}</span>
           {folder.live && (
             <span class="going">
               <span class="pulse" aria-hidden="true" />
@@ -133,7 +133,7 @@ function Figures({ results }: { results: ResultList }): JSX.Element {
 
 function sampleWord(sample: ResultSample | null): string {
   if (!sample) return '–'
-  if (sample.score === null) return sample.status === 'answer' ? 'answered' : oneLine(sample.status, 20)
+  if (sample.score === null) return oneLine(sample.status, 20)
   return sample.score >= 1 ? '✓ 100 %' : sample.score <= 0 ? '✕ 0 %' : percent(Math.round(sample.score * 1000) / 10)
 }
 
@@ -162,7 +162,7 @@ function Detail({ pair, results }: { pair: SamplePair; results: ResultList }): J
             {sample && (
               <span class="faint">
                 {' '}
-                {dollars(sample.cost_usd)}, {short(sample.tokens)} tokens, {seconds(sample.seconds)}
+                {costWords(sample.cost_usd)}, {short(sample.tokens)} tokens, {seconds(sample.seconds)}
               </span>
             )}
           </h4>
@@ -224,7 +224,7 @@ function Samples({ pairs, results, chosen, choose }: { pairs: readonly SamplePai
               <span class="faint">gold </span>
               <Line text={some.gold ?? ''} most={120} empty="unknown" />
             </span>
-            {!narrow && <span class="number">{dollars(some.cost_usd)}</span>}
+            {!narrow && <span class="number">{costWords(some.cost_usd)}</span>}
           </div>
         )
       }}

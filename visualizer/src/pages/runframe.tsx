@@ -10,7 +10,7 @@ import { connection } from '../state/app'
 import { useKeys } from '../state/keys'
 import { following, useRunPage } from '../state/live'
 import { go, type Route, to } from '../state/route'
-import { dollars, plural, seconds, short } from '../text/format'
+import { costWords, plural, seconds, short } from '../text/format'
 import { oneLine, visible } from '../text/hostile'
 import { CallsBody } from './calls'
 import { ContextBody } from './context'
@@ -106,7 +106,7 @@ function Head({ page, route }: { page: RunPage; route: RunRoute }): JSX.Element 
         <span>{plural(run.all_calls, 'call')}</span>
         {run.children > 0 && <span>{plural(run.children, 'child run')}</span>}
         <span>{short(run.tokens)} tokens</span>
-        <span>{dollars(run.cost_usd)}</span>
+        <span>{costWords(run.cost_usd)}</span>
         <span>{seconds(run.seconds)}</span>
         {run.attempts > 1 && <span>attempt {run.attempts}</span>}
         {run.note !== undefined && <span>{oneLine(run.note, 80)}</span>}

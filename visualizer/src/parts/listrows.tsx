@@ -5,7 +5,7 @@ import type { Outline } from '../contract'
 import { type Group, totalsOf } from '../pages/arranged'
 import { COLUMNS, type Column } from '../pages/columns'
 import { to } from '../state/route'
-import { count, dollars, moment, plural, seconds, short } from '../text/format'
+import { costWords, count, dollars, moment, plural, seconds, short } from '../text/format'
 import { oneLine } from '../text/hostile'
 import { Badge, Status } from './small'
 import { Line } from './words'
@@ -50,7 +50,7 @@ export function Tags({ run }: { run: Outline }): JSX.Element {
 export function Costs({ run }: { run: Outline }): JSX.Element | null {
   const models = run.models ?? []
   if (models.length < 2) return null
-  const words = models.map((use) => `${oneLine(use.model.split('/').pop() ?? '', 24)} ${dollars(use.cost_usd)}`).join(' · ')
+  const words = models.map((use) => `${oneLine(use.model.split('/').pop() ?? '', 24)} ${costWords(use.cost_usd)}`).join(' · ')
   return (
     <span class="second faint" title={words}>
       {words}
@@ -130,7 +130,7 @@ export function NarrowRow({ run, isActive, inGroup, picked, toggle }: RowProps):
           {run.score != null && <span>score {scoreText(run.score)}</span>}
           <Tags run={run} />
           {run.note !== undefined && <Badge kind="quiet">{oneLine(run.note, 80)}</Badge>}
-          <span>{dollars(run.cost_usd)}</span>
+          <span>{costWords(run.cost_usd)}</span>
           <span>{seconds(run.seconds)}</span>
           <span>{plural(run.steps, 'step')}</span>
         </span>
@@ -152,7 +152,7 @@ export function GroupRow({ group, isOpen, isActive, narrow, unfold }: GroupProps
   const totals = totalsOf(group.runs)
   const first = group.runs.reduce((one, other) => (other.started < one.started ? other : one))
   const name = group.kind === 'chat' ? first.query : group.name
-  const facts = [plural(group.runs.length, member), `${short(totals.tokens)} tokens`, dollars(totals.cost_usd), seconds(totals.seconds)]
+  const facts = [plural(group.runs.length, member), `${short(totals.tokens)} tokens`, costWords(totals.cost_usd), seconds(totals.seconds)]
   if (totals.score !== null) facts.push(`mean score ${scoreText(totals.score)}`)
   return (
     <div class={`${narrow ? 'run-card' : 'group-row'} group ${isActive ? 'active' : ''}`} role="row" aria-selected={isActive}>

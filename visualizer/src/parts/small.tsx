@@ -6,20 +6,20 @@ import { visible } from '../text/hostile'
 
 export const SIGNS: Readonly<Record<string, string>> = {
   running: '●',
-  answered: '✓',
+  interrupted: '✕',
+  answer: '✓',
   passages: '¶',
-  killed: '✕',
-  failed: '✕',
-  cancelled: '–',
+  steps: '!',
   limit: '!',
+  cancelled: '–',
+  error: '✕',
 }
 
-/** The status of a run in one word. */
+/** The status of a run in one word, the one of `rlm runs`; a log may say anything in its place. */
 export function standing(run: Pick<Outline, 'status' | 'stop_reason' | 'error'>): string {
   if (run.status !== 'ended') return run.status
-  if (run.stop_reason === 'steps' || run.stop_reason === 'limit') return 'limit'
-  if (run.stop_reason === 'cancelled' || run.stop_reason === 'passages') return run.stop_reason
-  return run.error || run.stop_reason === 'error' ? 'failed' : 'answered'
+  if (['steps', 'limit', 'cancelled', 'passages'].includes(run.stop_reason)) return run.stop_reason
+  return run.error || run.stop_reason === 'error' ? 'error' : 'answer'
 }
 
 export function Status({ run }: { run: Outline }): JSX.Element {

@@ -8,7 +8,7 @@ import { theSource } from '../state/app'
 import { useHit } from '../state/hit'
 import { useStep } from '../state/loading'
 import { costOf, type Exchange, type Notice, type StepCell, type StepModel, tokensOf } from '../state/step'
-import { count, dollars, moment, plural, seconds, short } from '../text/format'
+import { costWords, count, dollars, moment, plural, seconds, short } from '../text/format'
 import { oneLine } from '../text/hostile'
 import { parts } from '../text/reply'
 import { CallRows, Operators } from './call'
@@ -83,7 +83,7 @@ function ReplyFacts({ replied }: { replied: Numbered<ModelReplied> }): JSX.Eleme
           {count(tokensOf(usage))} tokens
         </span>
       )}
-      {usage && <span>{dollars(costOf(usage))}</span>}
+      {usage && <span>{costWords(costOf(usage))}</span>}
       {replied.purpose !== 'step' && <Badge kind="quiet">{oneLine(replied.purpose, 60)}</Badge>}
       {replied.finish_reason && replied.finish_reason !== 'stop' && <Badge kind="warn">{oneLine(replied.finish_reason, 40)}</Badge>}
       {(replied.retries ?? 0) > 0 && <Badge kind="warn">{`retried ${replied.retries}×`}</Badge>}

@@ -4,7 +4,7 @@ import type { JSX } from 'preact'
 import { useMemo, useState } from 'preact/hooks'
 import type { Outline } from '../contract'
 import { go, to } from '../state/route'
-import { dollars, plural, seconds } from '../text/format'
+import { costWords, plural, seconds } from '../text/format'
 import { SIGNS, standing } from './small'
 import { Windowed } from './windowed'
 import { Line } from './words'
@@ -112,7 +112,7 @@ export function Tree({ tree, current }: { tree: readonly Outline[]; current: str
             >
               {hasChildren ? (isOpen ? '▾' : '▸') : '·'}
             </button>
-            <a href={to.run(run.run_id)} tabIndex={-1} title={`${standing(run)}, ${plural(run.steps, 'step')}, ${seconds(run.seconds)}, ${dollars(run.cost_usd)}`}>
+            <a href={to.run(run.run_id)} tabIndex={-1} title={`${standing(run)}, ${plural(run.steps, 'step')}, ${seconds(run.seconds)}, ${costWords(run.cost_usd)}`}>
               <span class={`sign sign-${standing(run)}`} role="img" aria-label={standing(run)}>
                 {SIGNS[standing(run)] ?? '·'}
               </span>

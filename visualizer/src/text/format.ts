@@ -38,14 +38,19 @@ function pad(value: number): string {
   return String(value).padStart(2, '0')
 }
 
-/** An unknown cost is a dash, never $0. */
+/** A cost below a heading that says what it is; an unknown one is called so, as on the command line, and is never $0. */
 export function dollars(value: number | null | undefined): string {
-  if (value == null || !Number.isFinite(value)) return UNKNOWN
+  if (value == null || !Number.isFinite(value)) return 'unknown'
   if (value === 0) return '$0'
   const size = Math.abs(value)
   if (size < 0.000001) return `${value < 0 ? '−' : ''}<$0.000001`
   if (size < 0.01) return `$${value.toPrecision(2).includes('e') ? value.toFixed(7) : Number(value.toPrecision(2)).toString()}`
   return size < 1000 ? `$${value.toFixed(size < 1 ? 3 : 2)}` : `$${GROUPED.format(value)}`
+}
+
+/** A cost among other figures. */
+export function costWords(value: number | null | undefined): string {
+  return value == null || !Number.isFinite(value) ? 'cost unknown' : dollars(value)
 }
 
 export function bytes(value: number | null | undefined): string {

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rlm._util.atomic import replacing
+from rlm._util.text import dollars
 from rlm.bench.plan import METHODS, Settings, show_size
 from rlm.bench.report.svg import Point, Series, chart
 from rlm.bench.results import Outcome, read_outcomes, read_settings
@@ -287,7 +288,7 @@ def _formatted(value: float | None, form: str) -> str:
 
 
 def _money(usd: float | None) -> str:
-    return "unknown" if usd is None else f"${usd:.4f}" if usd else "$0"
+    return "$0" if usd == 0 else dollars(usd)
 
 
 # -- pictures -------------------------------------------------------------------------------------

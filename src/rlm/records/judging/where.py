@@ -135,10 +135,8 @@ FIELDS: Mapping[str, _Field] = {
 
 def status_words(status: str, stop_reason: str = "", error: object = None) -> frozenset[str]:
     """Return the words of `rlm runs` that are true of a run with these words in its log."""
-    if status in {"killed", "interrupted"}:
-        return frozenset({"interrupted"})
-    if status == "running":
-        return frozenset({"running"})
+    if status in {"interrupted", "running"}:
+        return frozenset({status})
     if stop_reason in {"steps", "limit"}:
         return frozenset({stop_reason, "limit"})
     if stop_reason in {"cancelled", "passages"}:

@@ -27,8 +27,8 @@ SHOWN_CHARS = 2_000
 class RunOutline(Struct, frozen=True, kw_only=True):
     """One run, from its last attempt; unfinished runs count what there is so far.
 
-    `status`: "killed" is a run that has not ended and will not. `tokens` and `cost_usd` include
-    child runs, `calls` and `steps` do not. `started` is in seconds since 1970, or 0.0.
+    `status`: "interrupted" is a run that has not ended and will not. `tokens` and `cost_usd`
+    include child runs, `calls` and `steps` do not. `started` is in seconds since 1970, or 0.0.
     """
 
     run_id: str
@@ -37,7 +37,7 @@ class RunOutline(Struct, frozen=True, kw_only=True):
     depth: int = 0
     query: str = ""
     model: str = ""
-    status: Literal["running", "ended", "killed"] = "running"
+    status: Literal["running", "ended", "interrupted"] = "running"
     stop_reason: str = ""
     answer_source: str = ""
     limit: str | None = None
@@ -163,7 +163,7 @@ class Index:
             parent = self._runs.get(run.opening.parent_id or "")
             outline = _outline(run, totals[run_id])
             if run.ending is None and not self._goes_on(run, parent, found, may_run):
-                outline = replace(outline, status="killed")
+                outline = replace(outline, status="interrupted")
             found[run_id] = outline
         return list(found.values())
 

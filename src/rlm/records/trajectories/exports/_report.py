@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from rlm._util.text import counted
+from rlm._util.text import counted, dollars
 from rlm.events import (
     CallEnded,
     CallRetried,
@@ -161,7 +161,7 @@ def _table(runs: list[RunOutline], anchors: dict[str, str]) -> Iterator[Block]:
             f"{run.steps:,}",
             f"{run.calls:,}",
             f"{run.tokens:,}",
-            _money(run.cost_usd),
+            dollars(run.cost_usd),
             f"{run.seconds:,.1f}",
             run.model,
         )
@@ -174,10 +174,6 @@ def _table(runs: list[RunOutline], anchors: dict[str, str]) -> Iterator[Block]:
 
 def _ending(run: RunOutline) -> str:
     return run.stop_reason + (f" ({run.limit})" if run.limit else "") or run.status
-
-
-def _money(cost_usd: float | None) -> str:
-    return "unknown" if cost_usd is None else f"${cost_usd:,.4f}"
 
 
 def _run(trajectory: Trajectory, run: RunOutline, anchors: dict[str, str]) -> Iterator[Block]:
@@ -252,7 +248,7 @@ def _step_usage(used: StepUsage | None) -> str | None:
 def _usage(usage: Usage | None) -> str:
     if usage is None or not usage.total_tokens:
         return ""
-    cost = "" if usage.cost_usd is None else f", {_money(usage.cost_usd)}"
+    cost = "" if usage.cost_usd is None else f", {dollars(usage.cost_usd)}"
     return f"{counted(usage.total_tokens, 'token')}{cost}"
 
 
