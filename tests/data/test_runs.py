@@ -184,3 +184,9 @@ def test_the_names_of_the_package_stay_functions(shop: Path) -> None:
     from rlm import data
 
     assert callable(data.tables)
+
+
+def test_without_a_model_a_table_says_that_it_needs_one(tmp_path: Path, shop: Path) -> None:
+    result = RLM("offline/extractive", journal=tmp_path / "runs").ask("How many orders?", shop)
+    assert (result.stop_reason, result.steps) == ("passages", 2)
+    assert "questions about tables and databases need a model" in str(result)

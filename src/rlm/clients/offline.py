@@ -31,6 +31,10 @@ NO_PASSAGES = (
     "No language model is configured, and the search found no passage for this question.\n"
     f"{GET_A_MODEL}"
 )
+NOT_A_TEXT = (
+    "No language model is configured. Search finds passages in texts; questions about tables and "
+    f"databases need a model.\n{GET_A_MODEL}"
+)
 NOT_FOUND = "NOT FOUND"
 NO_TEXT = (
     "NOT FOUND: the offline stand-in can only quote from a text, and this request has none. "
@@ -60,7 +64,7 @@ print(passages)"""
 
 SUBMIT = """\
 for each in passages:
-    if each["start"] is not None:
+    if each.get("start") is not None:
         cite(each["start"], each["end"], each["source"])
 FINAL({notice} + "\\n\\n" + str(passages))"""
 
@@ -68,6 +72,7 @@ REPL_WORDS = re.compile(r"```repl|\bREPL\b|\bllm_query\b|\bFINAL(_VAR)?\b|execut
 SUB_CALL = re.compile(r"\s*you are a sub-llm", re.IGNORECASE)
 ANSWER_NOW = re.compile(r"without code|no (more )?code|answer (the query )?now", re.IGNORECASE)
 TASK_IN_CONTEXT = re.compile(r"task is in .{0,24}context", re.IGNORECASE)
+DATA_FOR_SQL = re.compile(r"AttributeError: ctx\.search is for texts")
 SEARCHED = re.compile(
     r"^passages found: (?P<count>\d+)\n(?P<passages>.*?)(?=^stdout [\d.]+\S* chars \||\Z)",
     re.MULTILINE | re.DOTALL,
@@ -162,6 +167,8 @@ class _Step:
             return self._cell(code, f"I submit the {found['count']} best passages.")
         if TASK_IN_CONTEXT.search(self.query):
             return self._cell(LOOK, "the task is in the context, so I read it first.")
+        if DATA_FOR_SQL.search(self.shown):
+            return self._final(NOT_A_TEXT)
         query = search_query(self.query)
         if not query or self._tries("ctx.search(") >= MAX_TRIES:
             return self._final(NO_PASSAGES)

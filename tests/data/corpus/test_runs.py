@@ -115,3 +115,9 @@ async def test_malformed_requests_are_refused(
     with pytest.raises(DataRefused) as caught:
         await source.answer(method, arguments)
     assert "\n" not in str(caught.value)
+
+
+def test_without_a_model_passages_of_a_corpus_are_found(texts: Path, opened: Open) -> None:
+    result = RLM("offline/extractive").ask("Which fox is quick?", opened(texts).path)
+    assert (result.stop_reason, result.steps) == ("passages", 2)
+    assert "docs/a.txt" in str(result)
