@@ -42,7 +42,7 @@ def context_of(
             f"the context is empty: there is nothing in {', '.join(sources)}; "
             "leave -f out to ask without a context"
         )
-    if not paths and len(streams) == 1:
+    if not (paths or elsewhere) and len(streams) == 1:
         return next(iter(streams.values()))
     named = {"stdin" if source == STDIN else source: text for source, text in streams.items()}
     found = _beside(_files(paths), elsewhere)

@@ -20,6 +20,7 @@ from rlm.context.stored import StoredContext
 from rlm.context.streams import advice_for, is_open_file, read_file, read_items
 from rlm.data import Database, Fetched, GivenTables, Place, given_data, open_data, tables_of
 from rlm.data.frames import Frame
+from rlm.data.places.addresses import is_address
 from rlm.errors import ConfigError
 from rlm.images import Picture, picture_of
 
@@ -85,6 +86,13 @@ _LIKE_A_FILE = pattern(
 def warn_of_path(value: object) -> None:
     """Warn if a text is the name of a file: a `str` is always the context itself."""
     if not isinstance(value, str) or not 0 < len(value) <= MAX_PATH_CHARS or "\n" in value:
+        return
+    if is_address(value) and not any(map(str.isspace, value)):
+        shown = value.partition("?")[0].rpartition("@")[2]
+        warn_caller(
+            f"the context is the text of an address ({shown[:80]}); to read what is there, pass "
+            "place(…)"
+        )
         return
     try:
         path = Path(value)
