@@ -100,7 +100,7 @@ build/venv-site:
 
 # -- heavier tests; each target can run alone -----------------------------------------------------
 
-heavy_parts := test-heavy test-documents test-data test-corpus test-sdks test-adapters test-server-clients test-environments test-clouds test-ray test-docker test-browser test-site test-notebook \
+heavy_parts := test-heavy test-documents test-data test-places test-corpus test-sdks test-adapters test-server-clients test-environments test-clouds test-ray test-docker test-browser test-site test-notebook \
 	test-pythons test-fuzz test-clone test-sandbox-docker test-gateway-image test-llm-plugin test-eliza \
 	test-acp test-dspy test-harbor test-inspect test-pydantic-ai test-verifiers test-training test-seeds
 
@@ -128,6 +128,11 @@ test-data: ## test tables and databases with the real DuckDB, PyArrow, pandas, p
 	@$(data)/bin/python -m pip install $(pip_flags) --no-deps --no-build-isolation -e .
 	@$(data)/bin/python -m pytest tests/data $(ARGS)
 
+# Azurite, which stands for Azure's storage, needs Node.
+test-places: build/venv-places ## test files elsewhere: the real s3fs, gcsfs, adlfs and huggingface_hub with servers of this machine
+	@if command -v npm >/dev/null; then cd tests/data/places/azurite && npm ci --ignore-scripts --silent; fi
+	@build/venv-places/bin/python -m pytest tests/data/places $(ARGS)
+
 test-corpus: build/venv-corpus ## test corpora larger than memory with the real tantivy: updates, kills, damage, patterns
 	@build/venv-corpus/bin/python -m pytest tests/data/corpus $(ARGS)
 
@@ -139,6 +144,7 @@ integrations := build/venv-acp build/venv-dspy build/venv-harbor build/venv-insp
 browser := build/venv-browser
 notebook := build/venv-notebook
 corpus := build/venv-corpus
+places := build/venv-places
 local_model := build/models/qwen2.5-coder-0.5b-instruct-q4_k_m.gguf
 
 # WebAssembly needs a newer Python than the rest.
@@ -150,8 +156,8 @@ $(environments): PYTHON := $(environments_python)
 # So does Harbor.
 build/venv-harbor: PYTHON := $(environments_python)
 
-.PHONY: test-local-model $(adapters) $(sdks) $(server_clients) $(llm_plugin) $(integrations) $(browser) $(notebook) $(corpus) $(environments) $(clouds) $(ray)
-$(adapters) $(sdks) $(server_clients) $(llm_plugin) $(integrations) $(browser) $(notebook) $(corpus) $(environments) $(clouds) $(ray): build/venv-%:
+.PHONY: test-local-model $(adapters) $(sdks) $(server_clients) $(llm_plugin) $(integrations) $(browser) $(notebook) $(corpus) $(places) $(environments) $(clouds) $(ray)
+$(adapters) $(sdks) $(server_clients) $(llm_plugin) $(integrations) $(browser) $(notebook) $(corpus) $(places) $(environments) $(clouds) $(ray): build/venv-%:
 	@sh .ci/venv $(PYTHON) $@
 	@$@/bin/python -m pip install $(pip_flags) --require-hashes -r requirements/$*.txt
 	@$@/bin/python -m pip install $(pip_flags) --no-deps --no-build-isolation -e .

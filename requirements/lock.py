@@ -33,6 +33,10 @@ LOCKS: dict[str, list[str]] = {
         *("--group", "data", "--extra", "tables", "--extra", "postgres"),
         *("--constraints", "requirements/dev.txt"),
     ],
+    "places.txt": [
+        *("--group", "places", "--extra", "places", "--extra", "tables", "--extra", "corpus"),
+        *("--constraints", "requirements/dev.txt"),
+    ],
     "otel.txt": [
         *("--group", "otel", "--extra", "otel", "--constraints", "requirements/dev.txt"),
     ],

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from rlm.compat.types import Completion as Completion
     from rlm.config import Guards as Guards
     from rlm.context import files as files
+    from rlm.data import FetchLimits as FetchLimits
     from rlm.data import database as database
+    from rlm.data import place as place
     from rlm.data import table as table
     from rlm.data import tables as tables
     from rlm.errors import BudgetExceededError as BudgetExceededError
@@ -53,6 +55,7 @@ _HOMES = {
     "Completion": "rlm.compat.types",
     "ConfigError": "rlm.errors",
     "ErrorThresholdExceededError": "rlm.errors",
+    "FetchLimits": "rlm.data",
     "Guards": "rlm.config",
     "LimitExceededError": "rlm.errors",
     "Limits": "rlm.limits",
@@ -75,6 +78,7 @@ _HOMES = {
     "create_enforced_agent": "rlm.agent",
     "database": "rlm.data",
     "files": "rlm.context",
+    "place": "rlm.data",
     "table": "rlm.data",
     "tables": "rlm.data",
 }
@@ -89,6 +93,7 @@ __all__ = [  # noqa: RUF022 - plain order, pinned by a test
     "Completion",
     "ConfigError",
     "ErrorThresholdExceededError",
+    "FetchLimits",
     "Guards",
     "LimitExceededError",
     "Limits",
@@ -111,6 +116,7 @@ __all__ = [  # noqa: RUF022 - plain order, pinned by a test
     "create_enforced_agent",
     "database",
     "files",
+    "place",
     "table",
     "tables",
 ]

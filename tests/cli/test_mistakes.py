@@ -53,20 +53,29 @@ def test_what_can_not_work(
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "told"),
     [
-        ("ask", QUESTION, "-f", "https://example.org/a.pdf"),
-        ("ask", QUESTION, "-f", "S3://bucket/a.txt"),
-        ("chat", "https://example.org/a.pdf"),
-        ("resume", "last", "-f", "https://example.org/a.pdf"),
+        (("ask", QUESTION, "-f", "ftp://example.org/a.pdf"), "ftp:// can't be read; s3://, gs://"),
+        (("ask", QUESTION, "-f", "S3A://bucket/a.txt"), "write s3://bucket/a.txt"),
+        (("ask", QUESTION, "--table", "gcs://bucket/a.csv"), "write gs://bucket/a.csv"),
+        (("chat", "htps://u:pw@example.org/a.pdf?token=x"), "write https://example.org/a.pdf"),
+        (("resume", "last", "-f", "file:///etc/passwd"), "pass its path, without file://"),
+        (("index", "abfs://c/x", "-o", "corpus"), "write az://c/x"),
     ],
 )
-def test_an_address_is_not_a_file(arguments: tuple[str, ...]) -> None:
+def test_an_address_that_can_not_be_read(arguments: tuple[str, ...], told: str) -> None:
     done = rlm(*arguments)
     assert (done.returncode, done.stdout) == (2, "")
     line = one_clear_line(done.stderr)
-    assert "is an address, and only files can be read" in line
-    assert "curl -sSL" in line
+    assert told in line
+    assert "pw" not in line
+
+
+@pytest.mark.parametrize("option", ["-f", "--table"])
+def test_an_address_without_its_library(option: str) -> None:
+    done = rlm("ask", QUESTION, "--quiet", option, "s3://bucket/a.csv")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "to read s3:// addresses, pip install 'recursivelm[s3]'" in one_clear_line(done.stderr)
 
 
 def test_a_server_that_is_not_there(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

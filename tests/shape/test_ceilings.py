@@ -43,6 +43,7 @@ BORDERS: dict[str, tuple[str, ...]] = {
         "rlm.records.recorders.telemetry:record",
         "rlm.calls.scope:_send",
         "rlm.compat.repl:_child",
+        "rlm.data.places.fetching:_retried",
         "rlm.tools._results:_listed_problems",
         "rlm.tools._mcp.connection:_live",
         "rlm.tools._results:_safe_text",

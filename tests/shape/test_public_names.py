@@ -22,6 +22,7 @@ RLM_NAMES = [
     "Completion",
     "ConfigError",
     "ErrorThresholdExceededError",
+    "FetchLimits",
     "Guards",
     "LimitExceededError",
     "Limits",
@@ -44,6 +45,7 @@ RLM_NAMES = [
     "create_enforced_agent",
     "database",
     "files",
+    "place",
     "table",
     "tables",
 ]

@@ -60,6 +60,7 @@ class Options(Struct, frozen=True, kw_only=True):
     tables: tuple[str, ...] = ()
     db: str | None = None
     db_schemas: tuple[str, ...] = ()
+    max_fetch_mb: int | None = None
 
     @property
     def manner(self) -> Manner:
@@ -147,8 +148,9 @@ def _run(
     with engine:
         unread = _UnreadInput(options)
         unread.tell()
-        data = data_of(options.tables, options.db, options.db_schemas)
-        context = context_of(options.files) if data is None else data
+        fetching: Any = {"quiet": options.quiet, "max_fetch_mb": options.max_fetch_mb}
+        data = data_of(options.tables, options.db, options.db_schemas, **fetching)
+        context = context_of(options.files, **fetching) if data is None else data
         if context is None and not options.quiet:
             say(_without_context())
         try:

@@ -20,6 +20,7 @@ from rlm.cli._context import STDIN, context_of
 from rlm.cli._errors import ANSWERED, say, unknown_price
 from rlm.cli._output import show
 from rlm.cli._progress import RunDisplay
+from rlm.context import ContextValue
 from rlm.errors import ConfigError, RLMError, UnknownPriceError
 from rlm.logger import RLMLogger
 from rlm.portal import portal
@@ -108,11 +109,15 @@ class Conversation:
         self.engine = self._new_engine(options, made_of)
         try:
             self.chat = self.new_chat(path)
-            if (context := context_of(options.files) if options.files else None) is not None:
+            if (context := self._given()) is not None:
                 self.chat.add_context(context)
         except BaseException:
             self.engine.close()
             raise
+
+    def _given(self) -> ContextValue:
+        options = self.options
+        return context_of(options.files, quiet=options.quiet) if options.files else None
 
     def __enter__(self) -> "Conversation":
         return self

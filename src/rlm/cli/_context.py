@@ -11,40 +11,90 @@ from typing import Any, BinaryIO
 
 import click
 
-from rlm.context import ContextValue, files, store_context
-from rlm.data import Database, GivenTables, database, tables
+from rlm.cli._options import ADDRESS
+from rlm.context import ContextValue, FileSet, files, store_context
+from rlm.data import Database, Fetched, FetchLimits, GivenTables, database, place, tables
 
 STDIN = "-"
 
 
-def context_of(sources: Sequence[str]) -> ContextValue:
+def context_of(
+    sources: Sequence[str], *, quiet: bool = False, max_fetch_mb: int | None = None
+) -> ContextValue:
     """Return the context of the sources; without any, standard input if it holds text, else None.
 
+    What is elsewhere is fetched here, with progress on standard error unless `quiet`.
     Scheduled jobs and CI run commands with an empty standard input: that is no context. A source
     that was named and is empty is a mistake.
     """
     if not sources:
         return None if sys.stdin is None or sys.stdin.isatty() else _text(sys.stdin.buffer) or None
-    streams = {source: _stream(source) for source in sources if _is_stream(source)}
-    paths = [source for source in sources if source not in streams]
-    if not any(streams.values()) and not any(map(_may_have_content, paths)):
+    elsewhere = [
+        fetched(each, quiet=quiet, max_fetch_mb=max_fetch_mb)
+        for each in sources
+        if ADDRESS.match(each)
+    ]
+    here = [source for source in sources if not ADDRESS.match(source)]
+    streams = {source: _stream(source) for source in here if _is_stream(source)}
+    paths = [source for source in here if source not in streams]
+    if not (elsewhere or any(streams.values()) or any(map(_may_have_content, paths))):
         raise click.ClickException(
             f"the context is empty: there is nothing in {', '.join(sources)}; "
             "leave -f out to ask without a context"
         )
-    if not paths and len(streams) == 1:
+    if not (paths or elsewhere) and len(streams) == 1:
         return next(iter(streams.values()))
     named = {"stdin" if source == STDIN else source: text for source, text in streams.items()}
-    return {**named, **_read(_files(paths))} if named else _files(paths)
+    found = _beside(_files(paths), elsewhere)
+    return {**named, **_read(found)} if named else found
 
 
 def data_of(
-    table_files: Sequence[str], url: str | None, schemas: Sequence[str]
+    table_files: Sequence[str],
+    url: str | None,
+    schemas: Sequence[str],
+    *,
+    quiet: bool = False,
+    max_fetch_mb: int | None = None,
 ) -> GivenTables | Database | None:
     """Return the tables or the database of `--table` and `--db`; None without any."""
     if url is not None:
         return database(url, tuple(schemas) or ("public",))
-    return tables(*table_files) if table_files else None
+    if not table_files:
+        return None
+    return tables(
+        *(
+            fetched(each, quiet=quiet, max_fetch_mb=max_fetch_mb) if ADDRESS.match(each) else each
+            for each in table_files
+        )
+    )
+
+
+def fetched(address: str, *, quiet: bool, max_fetch_mb: int | None = None) -> Fetched:
+    """Fetch the files at an address, and show how far it is."""
+    from rlm.cli._fetching import fetch_shown  # imported here because few sources are elsewhere
+
+    limits = None if max_fetch_mb is None else FetchLimits(bytes=max_fetch_mb * 1_000_000)
+    return fetch_shown(place(address, limits=limits), quiet=quiet)
+
+
+def shown_source(source: str) -> str:
+    """Return a source for messages: an address without anything secret."""
+    return place(source).shown if ADDRESS.match(source) else source
+
+
+def _beside(local: ContextValue, elsewhere: list[Fetched]) -> ContextValue:
+    """Return local files and fetched ones as one context."""
+    if not elsewhere:
+        return local
+    if isinstance(local, FileSet):
+        raise click.ClickException(
+            "a pattern of local files can't stand beside an address; name the folder, or fetch "
+            "the address first"
+        )
+    if local is None:
+        return elsewhere[0] if len(elsewhere) == 1 else elsewhere
+    return [*(local if isinstance(local, list) else [local]), *elsewhere]
 
 
 def is_piped() -> bool:
@@ -104,7 +154,7 @@ def _read(value: ContextValue) -> dict[str, Any]:
     """Read files into a dict by name, to stand beside a stream."""
     if value is None:
         return {}
-    stored = store_context([value] if isinstance(value, Path) else value)
+    stored = store_context([value] if isinstance(value, Path | Fetched) else value)
     found: dict[str, Any] = json.loads(stored.data.decode("utf-8", "surrogatepass"))
     return found
 

@@ -1,23 +1,21 @@
 """Run `rlm index`: update a corpus, show how far it is, and say what was left out."""
 
 import signal
-import sys
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import click
-
 from rlm._util.text import counted
 from rlm.cli._errors import ANSWERED, CANCELLED, say
+from rlm.cli._fetching import FetchProgress
+from rlm.cli._progress_line import ProgressLine
 from rlm.data.corpus import Corpus, Fields, Indexed, update_corpus
+from rlm.data.places import Place
 
 __all__ = ["IndexOptions", "run_index"]
 
-SECONDS_BETWEEN_LINES = 10.0
-SECONDS_BETWEEN_UPDATES = 0.2
 _MEGA = 1_000_000
 
 
@@ -32,16 +30,21 @@ class IndexOptions:
     quiet: bool
 
 
-def run_index(sources: Sequence[Path], out: Path, options: IndexOptions) -> int:
+def run_index(sources: Sequence[Path | Place], out: Path, options: IndexOptions) -> int:
     """Update the corpus once, or until Ctrl-C; return the exit code."""
     fields = Fields(options.text_field, options.id_field)
     with _interrupts() as is_wanted:
         first = True
         while True:
             progress = Progress(quiet=options.quiet or not first)
+            fetching = FetchProgress(quiet=options.quiet or not first, is_wanted=is_wanted)
             done = update_corpus(
-                out, sources, fields, on_progress=progress.show, is_wanted=is_wanted
+                *(out, sources, fields),
+                on_progress=progress.show,
+                on_fetch=fetching.show,
+                is_wanted=is_wanted,
             )
+            fetching.end()
             progress.end()
             if first or _has_news(done):
                 _summarize(done, out, options, progress.seconds)
@@ -55,45 +58,22 @@ def run_index(sources: Sequence[Path], out: Path, options: IndexOptions) -> int:
             _sleep(options.every, is_wanted)
 
 
-class Progress:
-    """One line that is written over on a terminal; elsewhere a line now and then."""
+class Progress(ProgressLine[Indexed]):
+    """How far indexing is, and how long it will take."""
 
     def __init__(self, *, quiet: bool) -> None:
-        self._quiet = quiet
-        self._is_terminal = sys.stderr is not None and sys.stderr.isatty()
-        self._began = time.monotonic()
+        super().__init__(quiet=quiet)
         self._reading_since: float | None = None
-        self._shown_at = self._began
-        self._is_open = False
-
-    @property
-    def seconds(self) -> float:
-        return time.monotonic() - self._began
 
     def show(self, done: Indexed) -> None:
-        now = time.monotonic()
         if self._reading_since is None and done.bytes:
-            self._reading_since = now
-        often = SECONDS_BETWEEN_UPDATES if self._is_terminal else SECONDS_BETWEEN_LINES
-        if self._quiet or now - self._shown_at < often:
-            return
-        self._shown_at = now
-        text = self._line(done, now)
-        if self._is_terminal:
-            click.echo(f"\r{text}\x1b[K", err=True, nl=False)
-            self._is_open = True
-        else:
-            say(text)
+            self._reading_since = time.monotonic()
+        super().show(done)
 
-    def end(self) -> None:
-        if self._is_open:
-            click.echo("\r\x1b[K", err=True, nl=False)
-            self._is_open = False
-
-    def _line(self, done: Indexed, now: float) -> str:
+    def line(self, done: Indexed) -> str:
         if self._reading_since is None:
             return f"Looking through {counted(done.found_files, 'file')}"
-        speed = done.bytes / max(0.001, now - self._reading_since)
+        speed = done.bytes / max(0.001, time.monotonic() - self._reading_since)
         left = max(0, done.bytes_to_read - done.bytes) / max(1.0, speed)
         return (
             f"{counted(done.documents, 'document')}, {done.bytes / _MEGA:,.0f} of "

@@ -3,7 +3,6 @@
 import json
 import math
 import re
-import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,6 +13,7 @@ from click.shell_completion import CompletionItem
 __all__ = [
     "ADDRESS",
     "SOURCE",
+    "SOURCE_FILE",
     "above_zero",
     "complete_models",
     "complete_recorded",
@@ -23,6 +23,7 @@ __all__ = [
     "exclusive",
     "key_and_value",
     "max_depth_option",
+    "max_fetch_option",
     "model_option",
     "of_going_on",
     "price_option",
@@ -58,22 +59,25 @@ def prices(value: str) -> tuple[float, float]:
 
 
 class Source(click.Path):
-    """A file, a folder, a pattern or `-`; the address of a page gets its own advice."""
+    """A file, a folder, a pattern, `-`, or the address of files elsewhere."""
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Refuse addresses; whether a file exists is checked when it is read."""
-        if isinstance(value, str) and ADDRESS.match(value) and not Path(value).exists():
-            self.fail(
-                f"{value!r} is an address, and only files can be read: download it first, as in "
-                f"curl -sSL {shlex.quote(value)} | rlm ask QUERY",
-                param,
-                ctx,
-            )
+        """Check an address; whether there is something is checked when it is read."""
+        if isinstance(value, str) and ADDRESS.match(value):
+            from rlm.data.places import place
+            from rlm.errors import ConfigError
+
+            try:
+                place(value)
+            except ConfigError as error:
+                self.fail(str(error), param, ctx)
+            return value
         return super().convert(value, param, ctx)
 
 
-ADDRESS = re.compile(r"(?i)(https?|ftp|s3|gs|file)://")
+ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 SOURCE = Source(allow_dash=True, path_type=str)
+SOURCE_FILE = Source(exists=True, dir_okay=False, path_type=str)
 
 
 def key_and_value(text: str) -> tuple[str, Any]:
@@ -221,6 +225,12 @@ quiet_option = click.option(
 )
 raw_option = click.option(
     "--raw", is_flag=True, help="In a terminal, print the answer as it is, not as Markdown."
+)
+max_fetch_option = click.option(
+    "--max-fetch-mb",
+    type=click.IntRange(min=1),
+    metavar="MB",
+    help="Fetch at most this much from an address.",
 )
 verbose_option = click.option(
     "--verbose",

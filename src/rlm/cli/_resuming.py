@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from rlm.api import RLM
 from rlm.citations import CITE_LINE
 from rlm.cli import dotenv
-from rlm.cli._context import context_of
+from rlm.cli._context import context_of, shown_source
 from rlm.cli._errors import ANSWERED, say, unknown_price
 from rlm.cli._operator_results import with_results
 from rlm.cli._progress import Manner, RunDisplay
@@ -237,7 +237,8 @@ def context_for(kept: Archive, facts: RunFacts, files: tuple[str, ...]) -> Store
     given = replace(wanted, kind=found.kind, sha256=found.sha256, size_bytes=found.size_bytes)
     if not wanted.is_same(given):
         raise ConfigError(
-            f"{', '.join(files)} is not the context of run {facts.run_id}: that was {wanted.kind} "
+            f"{', '.join(map(shown_source, files))} is not the context of run {facts.run_id}: that "
+            f"was {wanted.kind} "
             f"of {wanted.size_bytes:,} bytes with SHA-256 {wanted.sha256[:12]}…, this is "
             f"{found.kind} of {found.size_bytes:,} bytes with {found.sha256[:12]}…"
         )

@@ -9,11 +9,13 @@ import click
 from rlm.cli._options import (
     ADDRESS,
     SOURCE,
+    SOURCE_FILE,
     above_zero,
     environment_option,
     environment_settings_option,
     exclusive,
     max_depth_option,
+    max_fetch_option,
     model_option,
     price_option,
     quiet_option,
@@ -30,6 +32,7 @@ EXAMPLES = """\b
 Examples:
   rlm ask "Which deadlines are named?" -f contract.txt
   rlm ask "Who wrote to whom?" -f letters/ -f 'notes/*.md'
+  rlm ask "Why did it fail?" -f 's3://logs/2026-03-*/*.log'
   cat server.log | rlm ask "When did the first error happen?"
   rlm ask "When does it end?" -f contract.txt --cite
   rlm ask "List the suppliers." -f report.txt --schema suppliers.json
@@ -49,15 +52,17 @@ Exit codes: 0 an answer, 1 an error, 2 wrong usage, 3 a limit, 4 only passages
     "files",
     multiple=True,
     type=SOURCE,
-    help="A file, a folder, a glob pattern, or - for standard input; may be repeated.",
+    help="A file, a folder, a glob pattern, an address such as s3://bucket/logs/, or - for "
+    "standard input; may be repeated.",
 )
 @click.option(
     "--table",
     "tables",
     multiple=True,
-    type=click.Path(exists=True, dir_okay=False),
+    type=SOURCE_FILE,
     metavar="FILE",
-    help="A table for SQL: Parquet, CSV, TSV, SQLite or DuckDB; may be repeated.",
+    help="A table for SQL: Parquet, CSV, TSV, SQLite or DuckDB, here or at an address; may be "
+    "repeated.",
 )
 @click.option(
     "--db",
@@ -72,6 +77,7 @@ Exit codes: 0 an answer, 1 an error, 2 wrong usage, 3 a limit, 4 only passages
     metavar="NAME",
     help="A schema of PostgreSQL that can be read; may be repeated. Default: public.",
 )
+@max_fetch_option
 @model_option
 @sub_model_option
 @environment_option
@@ -150,6 +156,8 @@ def _meant(query: str, others: tuple[str, ...]) -> str:
     if len(others) == 1 and Path(query).exists() and not Path(others[0]).exists():
         query, others = others[0], (query,)
     if any(Path(each).exists() or "*" in each or ADDRESS.match(each) for each in others):
-        files = " ".join(f"-f {shlex.quote(each)}" for each in others)
+        # An address may hold a secret, which does not belong on the screen.
+        shown = [each.partition("?")[0] if ADDRESS.match(each) else each for each in others]
+        files = " ".join(f"-f {shlex.quote(each)}" for each in shown)
         return f"files follow -f: rlm ask {shlex.quote(query)} {files}"
     return f"put the query in quotes: rlm ask {shlex.quote(' '.join((query, *others)))}"

@@ -5,13 +5,14 @@ from typing import Any
 
 import click
 
-from rlm.cli._options import quiet_option
+from rlm.cli._options import ADDRESS, SOURCE, max_fetch_option, quiet_option
 
 __all__ = ["index"]
 
 EXAMPLES = """\b
 A text file is one document; a .jsonl file has one document per line. The files
-stay where they are: the corpus refers to them.
+stay where they are: the corpus refers to them. Files at an address are fetched
+into the folder of the corpus.
 
 \b
 Examples:
@@ -19,6 +20,7 @@ Examples:
   rlm index dump.jsonl -o corpus --text-field body --id-field url
   rlm index -o corpus            (again: reads only what is new or changed)
   rlm index -o corpus --watch
+  rlm index s3://bucket/papers/ -o corpus
 
 \b
 Exit codes: 0 everything is indexed, 1 an error, 2 wrong usage, 130 Ctrl-C. The
@@ -27,7 +29,7 @@ same command continues where it stopped, also after a crash.
 
 
 @click.command(epilog=EXAMPLES)
-@click.argument("sources", nargs=-1, type=click.Path(path_type=Path), metavar="[FOLDER|FILE]...")
+@click.argument("sources", nargs=-1, type=SOURCE, metavar="[FOLDER|FILE|ADDRESS]...")
 @click.option(
     "-o",
     "--out",
@@ -47,13 +49,27 @@ same command continues where it stopped, also after a crash.
     metavar="SECONDS",
     help="With --watch, look for changes this often.",
 )
+@max_fetch_option
 @quiet_option
 @click.pass_context
-def index(ctx: click.Context, /, sources: tuple[Path, ...], out: Path, **given: Any) -> None:
+def index(
+    ctx: click.Context,
+    /,
+    sources: tuple[str, ...],
+    out: Path,
+    max_fetch_mb: int | None,
+    **given: Any,
+) -> None:
     """Index folders and files into a corpus, or update one.
 
-    Without sources, a corpus is updated from the files it covers.
+    Without sources, a corpus is updated from the files and addresses it covers.
     """
-    from rlm.cli._indexing import IndexOptions, run_index
+    from msgspec.structs import replace
 
-    ctx.exit(run_index(sources, out, IndexOptions(**given)))
+    from rlm.cli._indexing import IndexOptions, run_index
+    from rlm.data.places import WIDE, place
+
+    most = WIDE.bytes if max_fetch_mb is None else max_fetch_mb * 1_000_000
+    limits = replace(WIDE, bytes=most)
+    named = [place(each, limits=limits) if ADDRESS.match(each) else Path(each) for each in sources]
+    ctx.exit(run_index(named, out, IndexOptions(**given)))

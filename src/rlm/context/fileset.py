@@ -2,7 +2,6 @@
 
 import glob
 from collections.abc import Iterator
-from fnmatch import fnmatchcase
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from rlm.errors import ConfigError
+from rlm.filesystem.matching import fits
 from rlm.filesystem.skipping import Skipped
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class FileSet(Struct, frozen=True):
         from rlm.filesystem.walking import walk  # imported here because few contexts are files
 
         for each in walk(folder, self.root):
-            if _fits(tuple(each.name.split("/")), wildcards):
+            if fits(tuple(each.name.split("/")), wildcards):
                 yield each
 
 
@@ -47,23 +47,3 @@ def files(*patterns: str | PathLike[str], root: str | PathLike[str] | None = Non
     if not patterns:
         raise ConfigError("files() needs at least one pattern, such as files('docs/**/*.md')")
     return FileSet(tuple(str(Path(each)) for each in patterns), Path(root or ".").absolute())
-
-
-def _fits(name: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
-    """Return whether a pattern matches a name, visiting each part of the pattern once."""
-    places = _with_skipped({0}, pattern)
-    for part in name:
-        here = [at for at in places if at < len(pattern)]
-        places = {at for at in here if pattern[at] == "**"}
-        places |= {at + 1 for at in here if pattern[at] != "**" and fnmatchcase(part, pattern[at])}
-        places = _with_skipped(places, pattern)
-    return len(pattern) in places
-
-
-def _with_skipped(places: set[int], pattern: tuple[str, ...]) -> set[int]:
-    """Return these places, and those after a `**`, which may match nothing."""
-    for at in sorted(places):
-        while at < len(pattern) and pattern[at] == "**":
-            at += 1
-            places.add(at)
-    return places

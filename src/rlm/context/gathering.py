@@ -1,7 +1,7 @@
 """Find the files that a folder, several paths or patterns name."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,6 +22,8 @@ class Gathered:
 
     what: str
     base: Path
+    labels: Mapping[Path, str] = field(default_factory=dict)
+    """Folders elsewhere, whose files are named after a label."""
     asked: dict[Path, bool] = field(default_factory=dict)
     """Whether the caller named the file itself: then a problem with it is an error."""
     left_out: dict[Path, str] = field(default_factory=dict)
@@ -52,6 +54,9 @@ class Gathered:
         return [Skipped(self._name(path), why) for path, why in pairs if path not in self.asked]
 
     def _name(self, path: Path) -> str:
+        for folder, label in self.labels.items():
+            if path.is_relative_to(folder):
+                return f"{label}/{path.relative_to(folder).as_posix()}"
         return path.relative_to(self.base).as_posix()
 
     def _check(self) -> None:
@@ -62,18 +67,22 @@ class Gathered:
             )
 
 
-def gather_folder(folder: Path) -> Gathered:
-    """Return everything in a folder, by names relative to it."""
+def gather_folder(folder: Path, what: str | None = None) -> Gathered:
+    """Return everything in a folder, by names relative to it; `what` it is called in errors."""
     folder = _whole(folder)
-    gathered = Gathered(display_path(folder), folder)
+    gathered = Gathered(what or display_path(folder), folder)
     gathered.add_folder(folder, walk(folder))
     return gathered
 
 
-def gather_paths(paths: Sequence[Path]) -> Gathered:
-    """Return files and folders, by names relative to the deepest folder that holds them all."""
+def gather_paths(paths: Sequence[Path], labels: Mapping[Path, str]) -> Gathered:
+    """Return files and folders, by names relative to the deepest folder that holds them all.
+
+    The files of a folder with a label are named after it.
+    """
     whole = [_whole(path) for path in paths]
-    gathered = Gathered("what was handed in", _common([path.parent for path in whole]))
+    local = [path.parent for path in whole if path not in labels]
+    gathered = Gathered("what was handed in", _common(local or whole), labels)
     for path in whole:
         if is_folder(path):
             gathered.add_folder(path, walk(path))

@@ -18,8 +18,9 @@ from rlm.context.pictures import describe_picture
 from rlm.context.sources import store_source
 from rlm.context.stored import StoredContext
 from rlm.context.streams import advice_for, is_open_file, read_file, read_items
-from rlm.data import Database, GivenTables, given_data, open_data
+from rlm.data import Database, Fetched, GivenTables, Place, given_data, open_data, tables_of
 from rlm.data.frames import Frame
+from rlm.data.places.addresses import is_address
 from rlm.errors import ConfigError
 from rlm.images import Picture, picture_of
 
@@ -45,6 +46,8 @@ ContextValue = (
     | Frame
     | GivenTables
     | Database
+    | Place
+    | Fetched
     | IO[str]
     | IO[bytes]
     | Iterator[Any]
@@ -53,7 +56,8 @@ ContextValue = (
 """A `str` is always text, never a path; files are `Path` objects, lists of those, or `files(…)`.
 
 An open file is read from where it is, and an iterator to its end, both within bounds. Frames, files
-that can only be tables, and what `table` and `database` return stay on the host, for SQL.
+that can only be tables, and what `table` and `database` return stay on the host, for SQL. What
+`place` returns is fetched.
 """
 
 
@@ -82,6 +86,13 @@ _LIKE_A_FILE = pattern(
 def warn_of_path(value: object) -> None:
     """Warn if a text is the name of a file: a `str` is always the context itself."""
     if not isinstance(value, str) or not 0 < len(value) <= MAX_PATH_CHARS or "\n" in value:
+        return
+    if is_address(value) and not any(map(str.isspace, value)):
+        shown = value.partition("?")[0].rpartition("@")[2]
+        warn_caller(
+            f"the context is the text of an address ({shown[:80]}); to read what is there, pass "
+            "place(…)"
+        )
         return
     try:
         path = Path(value)
@@ -123,12 +134,14 @@ def _stored(value: ContextValue) -> StoredContext:
         return StoredContext("text", text, describe(text))
     if isinstance(value, (bytes, bytearray, memoryview)):
         return _store_bytes(bytes(value))
+    if isinstance(value, Place | Fetched):
+        return _store_fetched(_fetched(value))
     if (given := given_data(value)) is not None:
         return store_source(open_data(given))
     if isinstance(value, (PathLike, FileSet)):
         return _store_files(value)
-    if isinstance(value, (list, tuple)) and value and isinstance(value[0], PathLike):
-        return _store_files(_paths(value))
+    if isinstance(value, (list, tuple)) and value and isinstance(value[0], _FILES):
+        return _store_several(value)
     if is_open_file(value):
         return _stored(read_file(value))
     if isinstance(value, Iterator):
@@ -136,25 +149,66 @@ def _stored(value: ContextValue) -> StoredContext:
     return _store_json(value)
 
 
-def _store_files(value: PathLike[Any] | FileSet | list[Path]) -> StoredContext:
+_FILES = (PathLike, Place, Fetched)
+
+
+def _fetched(value: Place | Fetched) -> Fetched:
+    if isinstance(value, Fetched):
+        return value
+    from rlm.data.places import fetch  # imported here because few contexts are elsewhere
+
+    return fetch(value)
+
+
+def _store_fetched(fetched: Fetched) -> StoredContext:
+    """Store what was fetched as tables, one file, or several; it is never taken for a corpus."""
+    if (given := tables_of(fetched)) is not None:
+        stored = store_source(open_data(given))
+    elif len(fetched.paths) == 1:
+        stored = _store_files(fetched.paths[0])
+    else:
+        from rlm.context.gathering import gather_folder
+        from rlm.context.reading import store_files
+
+        stored = store_files(gather_folder(fetched.folder, fetched.place.shown))
+    stored.remark(fetched.remarks)
+    return stored
+
+
+def _store_several(values: list[Any] | tuple[Any, ...]) -> StoredContext:
+    """Store paths and places side by side."""
+    paths: list[Path] = []
+    remarks: list[str] = []
+    labels: dict[Path, str] = {}
+    for value in values:
+        if not isinstance(value, _FILES):
+            raise ConfigError(f"a list of files may hold only paths, not {type(value).__name__}")
+        if isinstance(value, PathLike):
+            paths.append(Path(fsdecode(value)))
+            continue
+        fetched = _fetched(value)
+        remarks += fetched.remarks
+        paths.append(fetched.folder)
+        labels[fetched.folder] = fetched.label
+    stored = _store_files(paths, labels)
+    stored.remark(remarks)
+    return stored
+
+
+def _store_files(
+    value: PathLike[Any] | FileSet | list[Path], labels: Mapping[Path, str] | None = None
+) -> StoredContext:
     """Store files. Imported here, because many programs pass only texts."""
     from rlm.context.gathering import gather_folder, gather_paths, gather_set
     from rlm.context.reading import store_file, store_files
     from rlm.filesystem.opening import is_folder
 
     if isinstance(value, list):
-        return store_files(gather_paths(value))
+        return store_files(gather_paths(value, labels or {}))
     if isinstance(value, FileSet):
         return store_files(gather_set(value))
     path = Path(fsdecode(value))
     return store_files(gather_folder(path)) if is_folder(path) else store_file(path)
-
-
-def _paths(values: list[Any] | tuple[Any, ...]) -> list[Path]:
-    for value in values:
-        if not isinstance(value, PathLike):
-            raise ConfigError(f"a list of files may hold only paths, not {type(value).__name__}")
-    return [Path(fsdecode(value)) for value in values]
 
 
 def _store_bytes(data: bytes) -> StoredContext:

@@ -176,6 +176,10 @@ class StoredContext:
         """Return what the caller should know: one line per surprise, and what was left out."""
         return (*self._remarks, *left_out(self.skipped))
 
+    def remark(self, remarks: Sequence[str]) -> None:
+        """Add notices about where the context comes from."""
+        self._remarks = (*self._remarks, *remarks)
+
     @property
     def warnings(self) -> tuple[str, ...]:
         """Return the notices except those to be expected, such as entries of .gitignore."""

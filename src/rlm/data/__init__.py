@@ -1,23 +1,37 @@
-"""Data that stays on the host: tables and databases, which cells ask for rows.
+"""Data that stays on the host: tables and databases, which cells ask for rows; and places.
 
 A sandbox gets a manifest, never the data; `answer` of a source serves the requests of its cells,
-within limits. `table`, `tables` and `database` are what users pass as a context.
+within limits. `table`, `tables`, `database` and `place` are what users pass as a context.
 """
 
-from rlm.data.given import Database, GivenTables, database, given_data, table, tables
+from rlm.data.given import (
+    Database,
+    GivenTables,
+    database,
+    given_data,
+    table,
+    tables,
+    tables_of,
+)
 from rlm.data.opening import open_data, reopen_data
+from rlm.data.places.addresses import Fetched, FetchLimits, Place, place
 from rlm.data.source import DataRefused, DataSource, QueryLimits
 
 __all__ = [
     "DataRefused",
     "DataSource",
     "Database",
+    "FetchLimits",
+    "Fetched",
     "GivenTables",
+    "Place",
     "QueryLimits",
     "database",
     "given_data",
     "open_data",
+    "place",
     "reopen_data",
     "table",
     "tables",
+    "tables_of",
 ]

@@ -43,9 +43,12 @@ def preload() -> None:
 
 
 def open_tables(
-    tables: list[dict[str, str]], memory_bytes: int, threads: int, confined: list[str]
+    tables: list[dict[str, Any]], memory_bytes: int, threads: int, confined: list[str]
 ) -> "DuckTables":
-    """Open tables: dicts with `name`, `path` and `form`; `confined` are the files they need."""
+    """Open tables: dicts with `name`, `path` (one, or a list) and `form`.
+
+    `confined` are the files they need.
+    """
     return DuckTables(tables, memory_bytes, threads, confined)
 
 
@@ -53,10 +56,11 @@ class DuckTables:
     """A locked database with a view of each file, or with the tables of one DuckDB file."""
 
     def __init__(
-        self, tables: list[dict[str, str]], memory_bytes: int, threads: int, confined: list[str]
+        self, tables: list[dict[str, Any]], memory_bytes: int, threads: int, confined: list[str]
     ) -> None:
         duckdb = self._duckdb = importlib.import_module("duckdb")
-        self._names = {each["path"]: each["path"].rpartition("/")[2] for each in tables}
+        paths = [path for each in tables for path in _paths(each["path"])]
+        self._names = {path: path.rpartition("/")[2] for path in paths}
         self._references: dict[str, str] = {}
         self._problem = ""
         settings = {**_SETTINGS, "memory_limit": f"{memory_bytes >> 20}MiB", "threads": threads}
@@ -68,16 +72,20 @@ class DuckTables:
         except duckdb.Error as error:
             self._problem = self._words(error)
 
-    def _add(self, name: str, path: str, form: str) -> None:
+    def _add(self, name: str, path: str | list[str], form: str) -> None:
+        if form == "parquet":
+            reader = f"read_parquet([{', '.join(map(_text, _paths(path)))}])"
+            self._add_view(name, reader)
+            return
+        assert isinstance(path, str)
         if form == "duckdb":
             self._connection.execute(f"attach {_text(path)} as {_DATABASE} (read_only)")
             self._connection.execute(f"use {_DATABASE}")
             self._find_tables()
             return
-        if form == "parquet":
-            reader = f"read_parquet({_text(path)})"
-        else:
-            reader = self._csv_reader(path, form)
+        self._add_view(name, self._csv_reader(path, form))
+
+    def _add_view(self, name: str, reader: str) -> None:
         reference = _quoted(name)
         self._connection.execute(f"create view {reference} as select * from {reader}")
         self._references[name] = reference
@@ -222,6 +230,10 @@ def _given(mark: str) -> str:
 
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
+
+
+def _paths(path: str | list[str]) -> list[str]:
+    return [path] if isinstance(path, str) else path
 
 
 def _text(value: str) -> str:

@@ -3,12 +3,20 @@
 import hashlib
 import os
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from rlm.errors import ConfigError
 
-__all__ = ["TableFile", "TableFormat", "check_unchanged", "is_table_file", "table_file"]
+__all__ = [
+    "TableFile",
+    "TableFormat",
+    "check_unchanged",
+    "is_table_file",
+    "table_file",
+    "table_in_parts",
+]
 
 TableFormat = Literal["parquet", "csv", "tsv", "sqlite", "duckdb"]
 
@@ -26,19 +34,29 @@ _TABS = (".tsv", ".tab")
 
 
 class TableFile(NamedTuple):
-    """A file that holds a table, or a database; `stamp` tells whether it was changed."""
+    """A file that holds a table, or a database; `stamp` tells whether it was changed.
+
+    A table in several Parquet files has the others as `more`.
+    """
 
     path: str
     format: TableFormat
     stamp: tuple[int, int]
+    more: "tuple[TableFile, ...]" = ()
 
     @property
     def name(self) -> str:
         return Path(self.path).name
 
+    @property
+    def paths(self) -> list[str]:
+        return [self.path, *(each.path for each in self.more)]
+
     def digest(self) -> str:
         """Return a hash of the content; blocking."""
         digest = hashlib.sha256(str(self.stamp[0]).encode())
+        for each in self.more:
+            digest.update(each.digest().encode())
         with Path(self.path).open("rb") as file:
             if self.stamp[0] <= HASHED_WHOLE_BYTES:
                 while block := file.read(HASHED_PART_BYTES):
@@ -84,8 +102,18 @@ def table_file(path: Path) -> TableFile:
     return TableFile(str(path), form or ("tsv" if tabs else "csv"), _stamp(status))
 
 
+def table_in_parts(paths: Sequence[Path]) -> TableFile:
+    """Return a table whose rows are in one file or in several Parquet files, in this order."""
+    first, *others = (table_file(path) for path in paths)
+    if others and {each.format for each in (first, *others)} != {"parquet"}:
+        raise ConfigError("a table in several files must be in Parquet files alone")
+    return first._replace(more=tuple(others))
+
+
 def check_unchanged(file: TableFile) -> None:
     """Raise ConfigError if a file is gone or was changed since it was described."""
+    for each in file.more:
+        check_unchanged(each)
     try:
         now = _stamp(Path(file.path).stat())
     except OSError as error:

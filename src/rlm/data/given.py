@@ -13,9 +13,19 @@ from msgspec import Struct
 from rlm.data.corpus.folder import is_corpus
 from rlm.data.files import is_table_file
 from rlm.data.frames import is_frame
+from rlm.data.places.addresses import Fetched, Place, is_address, place
 from rlm.errors import ConfigError
 
-__all__ = ["Database", "GivenCorpus", "GivenTables", "database", "given_data", "table", "tables"]
+__all__ = [
+    "Database",
+    "GivenCorpus",
+    "GivenTables",
+    "database",
+    "given_data",
+    "table",
+    "tables",
+    "tables_of",
+]
 
 _NOT_A_WORD = re.compile(r"\W+")
 _MAX_NAME_CHARS = 60
@@ -24,7 +34,7 @@ _CORPUS = "rlm.data.corpus.corpus"
 
 
 class GivenTables(Struct, frozen=True):
-    """Tables by name: paths of files, and frames."""
+    """Tables by name: paths of files, tuples of paths of their parts, frames, and places."""
 
     by_name: dict[str, Any]
 
@@ -59,7 +69,11 @@ class Database(Struct, frozen=True):
 
 
 def table(value: Any, name: str | None = None) -> GivenTables:
-    """Pass a file (Parquet, CSV, TSV, SQLite, DuckDB) or a frame as a table for `ctx.sql`."""
+    """Pass a file (Parquet, CSV, TSV, SQLite, DuckDB) or a frame as a table for `ctx.sql`.
+
+    A file may be elsewhere: `s3://bucket/x.parquet`, or what `place` returns. The files of a
+    pattern such as `s3://bucket/x/*.parquet` are parts of one table.
+    """
     return _named([(name, value)])
 
 
@@ -109,20 +123,33 @@ def given_data(value: object) -> GivenTables | GivenCorpus | Database | None:
     return None
 
 
+def tables_of(fetched: Fetched) -> GivenTables | None:
+    """Return what was fetched as tables, if it can only be that; its parts may be one table."""
+    if not all(map(is_table_file, fetched.paths)):
+        return None
+    if fetched.place.is_table:
+        return _named([(None, fetched)])
+    return _named([(None, path) for path in fetched.paths])
+
+
 def _is_table(value: object) -> bool:
-    return is_frame(value) or isinstance(value, PathLike)
+    return is_frame(value) or isinstance(value, PathLike | Place | Fetched)
 
 
 def _named(given: list[tuple[str | None, Any]]) -> GivenTables:
     """Give every table a name that needs no quotes in SQL, and that no other has."""
     by_name: dict[str, Any] = {}
     for name, value in given:
-        if isinstance(value, (str, PathLike)):
+        if isinstance(value, str) and is_address(value):
+            value = place(value)
+        if isinstance(value, Place | Fetched):
+            name = name or value.table_name
+        elif isinstance(value, (str, PathLike)):
             value = Path(os.fsdecode(value))
             name = name or value.stem
         elif not is_frame(value):
             raise ConfigError(
-                f"a table is a file or a frame of pandas, polars or PyArrow, not "
+                f"a table is a file, a place or a frame of pandas, polars or PyArrow, not "
                 f"{type(value).__name__}"
             )
         wanted = free = _plain_name(name or "table")

@@ -48,4 +48,8 @@ def reopen_data(spec: dict[str, Any] | None) -> DataSource:
         return open_data(GivenCorpus(Path(spec["path"])))
     if spec["source"] == "database":
         return open_data(Database(spec["url"], tuple(spec["schemas"])))
-    return open_data(GivenTables({name: Path(path) for name, path in spec["files"].items()}))
+    files = {
+        name: Path(found) if isinstance(found, str) else tuple(map(Path, found))
+        for name, found in spec["files"].items()
+    }
+    return open_data(GivenTables(files))

@@ -4,14 +4,17 @@ import asyncio
 import hashlib
 import importlib.util
 import json
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from rlm._util.distribution import install_command
 from rlm._util.limited import JobLimits, Jobs, JobStopped, LimitedObject
 from rlm.data.describing import SAMPLE_CHARS, described_tables, sample_text
-from rlm.data.files import TableFile, check_unchanged, table_file
+from rlm.data.files import TableFile, check_unchanged, table_in_parts
 from rlm.data.frames import TemporaryTable, is_frame
 from rlm.data.given import GivenTables
+from rlm.data.places.addresses import Fetched, Place
 from rlm.data.requests import read_request
 from rlm.data.results import error_in
 from rlm.data.source import DataRefused, QueryLimits
@@ -42,10 +45,22 @@ def open_tables(given: GivenTables, limits: QueryLimits | None = None) -> "Table
         name: TemporaryTable(value) for name, value in given.by_name.items() if is_frame(value)
     }
     files = {
-        name: table_file(temporary[name].path if name in temporary else value)
+        name: table_in_parts([temporary[name].path] if name in temporary else _paths(value))
         for name, value in given.by_name.items()
     }
     return TableSource(files, temporary, limits or QueryLimits())
+
+
+def _paths(value: Any) -> Sequence[Path]:
+    """Return the files of one table, fetched if they are elsewhere."""
+    if isinstance(value, Path):
+        return [value]
+    if isinstance(value, Place):
+        from rlm.data.places import fetch
+
+        value = fetch(value)
+    paths: tuple[Path, ...] = value.paths if isinstance(value, Fetched) else value
+    return paths
 
 
 class TableSource:
@@ -87,7 +102,8 @@ class TableSource:
         """The files, by absolute paths; None if there are frames, which only a program has."""
         if self._temporary:
             return None
-        return {"source": "tables", "files": {name: f.path for name, f in self._files.items()}}
+        files = {name: f.paths if f.more else f.path for name, f in self._files.items()}
+        return {"source": "tables", "files": files}
 
     def preview(self, chars: int) -> str:
         """Return the first rows of each table, as many tables as fit; they were read before."""
@@ -121,7 +137,7 @@ class TableSource:
         if formats & {"sqlite", "duckdb"} and len(self._files) > 1:
             raise ConfigError("a database file holds tables already: pass it alone")
         listed = [
-            {"name": name, "path": file.path, "form": file.format}
+            {"name": name, "path": file.paths if file.more else file.path, "form": file.format}
             for name, file in self._files.items()
         ]
         limits = JobLimits(
@@ -133,7 +149,7 @@ class TableSource:
             return LimitedObject(_lite, "open_tables", listed, self._limits.bytes, limits=limits)
         if has_duckdb:
             memory, threads = self._limits.memory_bytes, self._limits.threads
-            confined = [file.path for file in self._files.values()]
+            confined = [path for file in self._files.values() for path in file.paths]
             return LimitedObject(
                 *(_duck, "open_tables", listed, memory, threads, confined), limits=limits
             )

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from rlm._util.lazy import pattern
 from rlm.errors import ConfigError
 
 __all__ = [
@@ -69,6 +70,7 @@ def is_utf8(sample: bytes) -> bool:
     return True
 
 
+_WAS_ADDRESS = pattern(r"(?:s3|gs|az|hf|https?):/(?!/)")
 READ_BYTES = 1 << 18
 SHOWN_CHARS = 200
 _OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
@@ -168,6 +170,11 @@ def unreadable(path: Path, error: OSError | ValueError) -> ConfigError:
         return error
     number = error.errno if isinstance(error, OSError) else None
     if number in {errno.ENOENT, errno.ENOTDIR}:
+        if _WAS_ADDRESS.match(path.as_posix()):
+            return ConfigError(
+                f"there is no file or folder {display_path(path)}; for an address, pass place(…) "
+                "of its text, because a Path drops a slash"
+            )
         return ConfigError(f"there is no file or folder {display_path(path)}; check the path")
     if number in {errno.EACCES, errno.EPERM}:
         return ConfigError(

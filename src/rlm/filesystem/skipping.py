@@ -27,6 +27,7 @@ __all__ = [
     "OVERSIZED",
     "SPECIAL",
     "TOOL_FOLDER",
+    "UNNAMED",
     "UNREADABLE",
     "Skipped",
     "SkippedCounts",
@@ -52,6 +53,7 @@ OUTER_LINK = "link out of the folder"
 OVERSIZED = "picture over 8 MiB"
 SPECIAL = "special file"
 TOOL_FOLDER = "tool folder"
+UNNAMED = "place whose address is not kept"
 UNREADABLE = "unreadable entry"
 
 _PLURALS = {
@@ -68,6 +70,7 @@ _PLURALS = {
     NO_TEXT: "documents without text",
     OUTER_LINK: "links out of the folder",
     OVERSIZED: "pictures over 8 MiB",
+    UNNAMED: "places whose addresses are not kept",
     UNREADABLE: "unreadable entries",
 }
 _HINTS = {
@@ -81,6 +84,7 @@ _HINTS = {
     NO_TEXT: "scanned pages need OCR first",
     OVERSIZED: "make them smaller",
     SPECIAL: "pipes, sockets, devices",
+    UNNAMED: "it may hold a secret: name it again to fetch what changed",
     UNREADABLE: "no permission, or an error of the disk",
 }
 _FIRST_NAMES = 3

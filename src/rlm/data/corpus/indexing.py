@@ -17,6 +17,7 @@ from rlm.data.corpus.folder import CorpusFolder
 from rlm.data.corpus.fulltext import FullTextWriter, Piece
 from rlm.data.corpus.pieces import Line, record_pieces, records_of, text_pieces
 from rlm.data.corpus.records import Fields
+from rlm.data.places import Fetching, Place, mirror, mirrored_places
 from rlm.errors import ConfigError
 from rlm.filesystem import skipping
 from rlm.filesystem.opening import (
@@ -73,39 +74,61 @@ class _Stopped(Exception):
 
 def update_corpus(
     path: Path,
-    sources: Sequence[Path],
+    sources: Sequence[Path | Place],
     fields: Fields | None = None,
     *,
     on_progress: Callable[[Indexed], None] = lambda _: None,
+    on_fetch: Callable[[Fetching], None] = lambda _: None,
     is_wanted: Callable[[], bool] = lambda: True,
     batch: BatchSize | None = None,
     threads: int | None = None,
 ) -> Indexed:
     """Index folders and files into a corpus; without any, those that it already covers.
 
-    `on_progress` is called often. Once `is_wanted` returns False, the batch in progress is
+    Places are fetched into the folder of the corpus first. `on_progress` and `on_fetch` are called
+    often. Once `is_wanted` returns False, the batch in progress is
     finished, and the rest is left to the next update.
     """
     folder = CorpusFolder(path)
     for each in sources:
-        is_folder(each)  # raises if there is nothing
+        if isinstance(each, Path):
+            is_folder(each)  # raises if there is nothing
     if not sources:
         folder.read()
     done = Indexed()
     with folder.locked():
         wanted = _settings(folder, fields)
+        paths = _fetched(folder, sources, done, on_fetch)
         catalog = Catalog(folder, writes=True)
         try:
             writer = FullTextWriter(folder.index, threads or min(os.cpu_count() or 1, 4))
             try:
                 update = _Update(folder, catalog, writer, wanted, done, batch or BatchSize())
                 update.on_progress, update.is_wanted = on_progress, is_wanted
-                update.run(sources)
+                update.run(paths)
             finally:
                 writer.close()
         finally:
             catalog.close()
     return done
+
+
+def _fetched(
+    folder: CorpusFolder,
+    sources: Sequence[Path | Place],
+    done: Indexed,
+    on_fetch: Callable[[Fetching], None],
+) -> list[Path]:
+    """Return the sources as paths; without any, places that the corpus covers are fetched again."""
+    if not sources:
+        known, unnamed = mirrored_places(folder.path)
+        for shown in unnamed:
+            done.skipped.add(Skipped(shown, skipping.UNNAMED))
+        for each in known:
+            mirror(folder.path, each, on_fetch)
+    return [
+        mirror(folder.path, each, on_fetch) if isinstance(each, Place) else each for each in sources
+    ]
 
 
 def _settings(folder: CorpusFolder, fields: Fields | None) -> Fields:
@@ -226,8 +249,8 @@ class _Update:
             if isinstance(each, Skipped):
                 self._done.skipped.add(each)
                 continue
-            if each.path.is_relative_to(self._folder):
-                continue
+            if each.path.is_relative_to(self._folder) and not path.is_relative_to(self._folder):
+                continue  # A corpus in a folder that it covers; what it fetched is a source.
             if each.path.is_symlink():
                 self._done.skipped.add(Skipped(each.name, skipping.FILE_LINK))
                 continue

@@ -1,0 +1,44 @@
+"""The worked example of the guide, as it is written, with a server in place of the store."""
+
+import contextlib
+import io
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.data.places.object_store import object_store
+from tests.shape.documents import blocks_of, commands_of, expected_output, missing_output
+
+GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "places.md"
+PASSAGES = 4
+"""The exit code without a language model."""
+
+
+def test_the_guide_prints_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    ran = 0
+    with object_store():
+        for block in blocks_of(GUIDE.read_text("utf-8")):
+            if "make test-places" not in block.comment:
+                continue
+            ran += 1
+            if block.language == "console":
+                for command in commands_of(block):
+                    program = [sys.executable, "-m", *shlex.split(command.text)]
+                    ended = subprocess.run(
+                        program, capture_output=True, text=True, env={**os.environ}
+                    )
+                    assert missing_output(command.expected, ended.stderr) is None, ended.stderr
+                    assert ended.returncode == PASSAGES
+                continue
+            printed = io.StringIO()
+            with contextlib.redirect_stdout(printed):
+                exec(block.code, names)
+            assert missing_output(expected_output(block.code), printed.getvalue()) is None, printed
+    assert ran == 3
