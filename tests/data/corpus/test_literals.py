@@ -6,7 +6,7 @@ from itertools import accumulate
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rlm.data.corpus import grep_worker
@@ -92,6 +92,7 @@ def expected(data: bytes, pattern: str, *, ignore_case: bool) -> list[int]:
 
 
 @given(patterns, texts, st.booleans(), st.integers(1, 50))
+@example("^(?:a)*$", "1\n", False, 50)
 @settings(deadline=None)
 def test_every_way_of_searching_finds_the_same_lines(
     tmp_path_factory: pytest.TempPathFactory, pattern: str, text: str, ignore: bool, span: int

@@ -134,6 +134,8 @@ class _Search:
             start = 0
             while start < len(block) and (found := self._filter.first(block, start)) >= 0:
                 start = block.rfind(b"\n", start, found) + 1 or start
+                if start == len(block):  # No line begins after the last line end.
+                    return
                 end = block.find(b"\n", start)
                 end = len(block) if end < 0 else end
                 yield start, _decoded(block[start:end])
