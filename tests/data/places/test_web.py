@@ -209,3 +209,22 @@ def test_a_name_that_leads_to_the_machines_own_services_is_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=r"named\.example leads to 169\.254\.169\.254, which is"):
         resolved("named.example", "x", ["169.254.169.254"], monkeypatch)
+
+
+def test_a_name_that_changes_its_meaning_leads_nowhere_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answers = iter(["93.184.215.14", "1.1.1.1", "127.0.0.1"])
+
+    async def look_up() -> None:
+        async def getaddrinfo(*_: Any, **__: Any) -> list[Any]:
+            return [(2, 1, 6, "", (next(answers), 80))]
+
+        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", getaddrinfo)
+        reachable = Reachable("named.example")
+        for _ in range(2):
+            await reachable.resolve("named.example", 80)
+        with pytest.raises(ConfigError, match=r"leads to 127\.0\.0\.1"):
+            await reachable.resolve("named.example", 80)
+
+    asyncio.run(look_up())

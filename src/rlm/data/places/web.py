@@ -143,7 +143,8 @@ class Reachable(AbstractResolver):
         self._named = named
         self._literal = _address(named)
         self._privately: set[_Address] = set() if self._literal is None else {self._literal}
-        """The addresses of the host that the user named."""
+        """The addresses of the host that the user named, as first looked up."""
+        self._is_looked_up = False
         self.proxy: str | None = None
 
     def check_literal(self, host: str) -> None:
@@ -156,12 +157,13 @@ class Reachable(AbstractResolver):
         loop = asyncio.get_running_loop()
         listed = await loop.getaddrinfo(host, port, family=family, type=1)
         found: list[ResolveResult] = []
+        if host == self._named and not self._is_looked_up:
+            # Once: a server could change what its own name means, and then redirect to itself.
+            self._is_looked_up = True
+            self._privately.update(_plain(each[4][0]) for each in listed)
         for kind, _, protocol, _, (text, *_) in listed:
-            address = ipaddress.ip_address(str(text).partition("%")[0])
-            if host == self._named:
-                self._privately.add(address)
             if host != self.proxy:
-                self._check(host, address)
+                self._check(host, _plain(text))
             found.append(
                 {
                     "hostname": host,
@@ -184,9 +186,9 @@ class Reachable(AbstractResolver):
         if address.is_link_local or address.is_multicast or address.is_unspecified:
             allowed = self._literal is not None and address == _inner(self._literal)
         elif address.is_loopback:
-            allowed = host == self._named or any(each.is_loopback for each in named)
+            allowed = any(each.is_loopback for each in named)
         else:
-            allowed = host == self._named or any(not each.is_global for each in named)
+            allowed = any(not each.is_global for each in named)
         if not allowed:
             raise ConfigError(
                 f"the server redirects to {address}, an address of a private network; not followed "
@@ -194,6 +196,10 @@ class Reachable(AbstractResolver):
                 if host != self._named
                 else f"{host} leads to {address}, which is not an address of a server"
             )
+
+
+def _plain(text: str | int) -> _Address:
+    return ipaddress.ip_address(str(text).partition("%")[0])
 
 
 def _address(host: str) -> _Address | None:
