@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from rlm.errors import ConfigError
-from rlm.viewer.answers import Answers
+from rlm.viewer.answers import FIELD_CHARS, Answers
 from rlm.viewer.contexts import Contexts
 from rlm.viewer.library import Library, Threads, Unknown
 from rlm.viewer.live import Live
@@ -37,7 +37,7 @@ MAX_EVENTS = 2_000
 MAX_CALLS = 20_000
 MAX_HITS = 1_000
 MAX_WAIT_SECONDS = 10
-_FIELD = re.compile(r"[^/\x00-\x1f]{1,300}")
+_FIELD = re.compile(rf"[^/\x00-\x1f]{{1,{FIELD_CHARS}}}")
 
 
 class LibraryView:
