@@ -206,6 +206,10 @@ class Answers:
         self._contexts = contexts
         self._maps = CoverageMaps()
 
+    def close(self) -> None:
+        """End what takes long."""
+        self._maps.close()
+
     def runs(self) -> dict[str, Any]:
         found = self._library.listing(FIRST_ANSWER_SECONDS)
         skipped = found.skipped

@@ -48,6 +48,11 @@ class LibraryView:
         self.answers = RunAnswers(library, contexts)
         self.live = Live(library, threads)
 
+    def end(self) -> None:
+        """End what reads the library in the background."""
+        self.library.end()
+        self.answers.close()
+
 
 class ThreadedRoutes:
     """Routes whose answers are found in threads, because finding them reads files."""
@@ -128,12 +133,8 @@ class RunRoutes(ThreadedRoutes):
         return await self._answer(request, self._answers(request).usage, run_id_of(request))
 
     async def _coverage(self, request: Request) -> Response:
-        """Answer with the map; with `wait`, after so many seconds with how much of it is done."""
-        wait = (
-            number_of(request, "wait", 0, MAX_WAIT_SECONDS)
-            if "wait" in request.query_params
-            else None
-        )
+        """Answer with the map; after `wait` seconds, with how much of it is done."""
+        wait = number_of(request, "wait", MAX_WAIT_SECONDS, MAX_WAIT_SECONDS)
         find = self._answers(request).coverage
         return await self._answer(request, find, run_id_of(request), wait)
 
