@@ -114,7 +114,26 @@ def link_to_nothing(path: Path) -> None:
     path.symlink_to("nowhere.jsonl")
 
 
-@pytest.mark.parametrize("make", [link_to_nothing, os.mkfifo, Path.mkdir])
+def link_to_itself(path: Path) -> None:
+    path.symlink_to(path.name)
+
+
+NO_FILES = [link_to_nothing, link_to_itself, os.mkfifo, Path.mkdir]
+
+
+@pytest.mark.parametrize("make", NO_FILES)
+async def test_what_is_no_file_is_no_log_of_a_folder(
+    tmp_path: Path, make: Callable[[Path], None]
+) -> None:
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    written(folder / "good.jsonl", tree())
+    make(folder / "x.jsonl")
+    async with serving(log_shelf(folder), tmp_path) as client:
+        assert [row["run_id"] for row in (await client.get("/api/runs"))["runs"]] == ["r"]
+
+
+@pytest.mark.parametrize("make", NO_FILES)
 async def test_what_is_no_file_is_no_log_of_a_benchmark(
     tmp_path: Path, make: Callable[[Path], None]
 ) -> None:
