@@ -144,3 +144,16 @@ async def test_what_is_no_file_is_no_log_of_a_benchmark(
     async with serving(shelf, tmp_path) as client:
         assert [row["run_id"] for row in (await client.get("/api/runs"))["runs"]] == ["r"]
         assert (await client.ask("/api/runs/unknown")).status == 404
+
+
+async def test_a_log_that_becomes_a_pipe_holds_nobody_up(tmp_path: Path) -> None:
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    path = written(folder / "a.jsonl", tree())
+    async with serving(log_shelf(folder), tmp_path) as client:
+        assert len((await client.get("/api/runs"))["runs"]) == 1
+        path.unlink()
+        os.mkfifo(path)
+        for _ in range(5):  # More than there are threads.
+            assert (await client.ask("/api/runs/r/timeline")).status in {400, 404}
+        assert (await client.get("/api/viewer"))["live"] is True
