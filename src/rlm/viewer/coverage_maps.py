@@ -6,6 +6,7 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from typing import Any
 
+from rlm.errors import RLMError
 from rlm.viewer.library import Busy
 
 __all__ = ["CoverageMaps", "Progress"]
@@ -73,14 +74,20 @@ class CoverageMaps:
             try:
                 one.tell(0.0)
                 found = make(one.tell)
-            except Exception as failed:  # noqa: BLE001 - those who wait are told
-                error = failed
-                with self._lock:
-                    if self._maps.get(run_id) is one:
-                        del self._maps[run_id]
-                one.end(lambda answer: answer.set_exception(error))
+            except (OSError, RLMError) as error:
+                self._fail(run_id, one, error)
+            except BaseException as error:
+                self._fail(run_id, one, error)
+                raise
             else:
                 one.end(lambda answer: answer.set_result(found))
+
+    def _fail(self, run_id: str, one: "_Map", error: BaseException) -> None:
+        """Tell those who wait; the next who asks begins a new map."""
+        with self._lock:
+            if self._maps.get(run_id) is one:
+                del self._maps[run_id]
+        one.end(lambda answer: answer.set_exception(error))
 
     def _make_room(self) -> None:
         finished = [run_id for run_id, each in self._maps.items() if each.answer.done()]
