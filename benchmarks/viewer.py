@@ -158,7 +158,8 @@ async def over_http(log: Log) -> None:
         }
         for name, place in places.items():
             started = time.perf_counter()
-            await get(f"runs/{RUN}{place}")
+            while "mapping" in await get(f"runs/{RUN}{place}"):
+                pass  # A map is answered in parts: until it is there, how much of it is done.
             tell(name, time.perf_counter() - started)
         started = time.perf_counter()
         address = f"http://127.0.0.1:{server.port}/api/runs/{RUN}/export/html"

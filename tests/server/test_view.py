@@ -12,6 +12,7 @@ import pytest
 from starlette.routing import Route
 from yarl import URL
 
+from rlm.errors import ConfigError
 from rlm.records.journal import Archive, Places
 from rlm.records.judging import JudgmentChange, Judgments
 from rlm.server import viewing
@@ -431,3 +432,22 @@ async def test_many_tokens_do_not_keep_viewers_forever(
         for tenant in (anna, bert, anna):
             await tenant.sign_in()
             assert await tenant.listed() == ([anna.run_id] if tenant is anna else [])
+
+
+async def test_a_viewer_that_could_not_start_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual, tries = viewing.TenantRuns.paths, list[str]()
+
+    def paths(self: viewing.TenantRuns) -> list[Path]:
+        tries.append(self.token)
+        if len(tries) == 1:
+            raise ConfigError("the table of runs can't be read")
+        return usual(self)
+
+    monkeypatch.setattr(viewing.TenantRuns, "paths", paths)
+    async with shared(tmp_path) as (anna, _, _):
+        await anna.run("fruit")
+        await anna.sign_in()
+        assert (await anna.ask("/view/api/runs"))[0] == 400
+        assert await anna.listed() == [anna.run_id]

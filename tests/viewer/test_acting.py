@@ -123,6 +123,28 @@ async def test_a_run_without_an_answer_goes_on_here(tmp_path: Path) -> None:
         await until(begun)
 
 
+async def test_a_run_is_resumed_once_however_often_that_is_asked_for(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    went_on: list[str] = []
+
+    class Waiting(LocalEngines):
+        async def go_on(self, facts: RunFacts, context: Any) -> None:
+            went_on.append(facts.run_id)
+            await asyncio.Event().wait()
+
+    client_ = ScriptedClient([cell(["print", "1"])] * 9)
+    async with RLM(
+        client_, environment=PlanEnvironment(), journal=state, limits={"max_steps": 1}
+    ) as rlm:
+        result = await rlm.aask("Why?", "text")
+    kept = archive(state)
+    async with serving(journal_shelf(kept), tmp_path, engines=Waiting(kept)) as client:
+        asked = [change(client, result.run_id, "resume") for _ in range(5)]
+        answers = await asyncio.gather(*asked)
+        assert sorted(each.status for each in answers) == [200, 400, 400, 400, 400]
+        assert went_on == [result.run_id]
+
+
 # -- who may not ----------------------------------------------------------------------------------
 
 

@@ -90,6 +90,27 @@ async def test_long_fields_make_no_long_answers(tmp_path: Path, place: str, most
         assert len(answer.text) < most
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"K" * 300_000: ["t" * 20_001] * 300},  # Each cut text was named with the whole key.
+        {f"{number}{LONG}": number for number in range(80)},
+        {"deep": [[["x" * 300] * 100] * 100] * 10},
+    ],
+    ids=["cut texts below a long key", "many long keys", "many short texts"],
+)
+async def test_settings_of_any_shape_make_no_long_answer(
+    tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    path = tmp_path / "a.jsonl"
+    about = json.loads(started()) | {"settings": settings, "query": "q"}
+    path.write_text(json.dumps(about) + "\n", "utf-8")
+    async with serving(log_shelf(path), tmp_path) as client:
+        answer = await client.ask("/api/runs/r")
+        assert answer.status == 200
+        assert len(answer.text) < 20_000_000
+
+
 async def test_a_run_whose_id_no_address_can_name_is_skipped_and_counted(tmp_path: Path) -> None:
     path = long_log(tmp_path / "long.jsonl")
     with path.open("a", encoding="utf-8") as file:

@@ -14,7 +14,7 @@ from rlm.context import store_context
 from rlm.errors import ConfigError
 from rlm.events import RunEnded
 from rlm.viewer import context_lines
-from rlm.viewer.context_lines import ContextLines
+from rlm.viewer.context_lines import WINDOW_CHARS, ContextLines
 from rlm.viewer.contexts import ContextText, text_of
 from tests.records.trajectories.samples import ended, one_run, started, written
 from tests.viewer.serving import log_shelf, serving
@@ -113,6 +113,20 @@ def test_what_is_found_is_what_a_pattern_finds(text: str, words: str) -> None:
         found = [each.start() for each in re.finditer(re.escape(words), text, re.IGNORECASE)]
         assert [hit["start"] for hit in hits] == found
     assert all(hit["end"] - hit["start"] == len(words) for hit in hits)
+
+
+@given(st.text(alphabet="aAİi", max_size=40), st.text(alphabet="aAİi", min_size=1, max_size=3))
+def test_the_letter_that_becomes_two_is_found_as_one(text: str, words: str) -> None:
+    hits = lines_of(text or "x").find(words, 0, 99, threading.Event())["hits"]
+    plain, wanted = text.replace("İ", "i").lower(), words.replace("İ", "i").lower()
+    assert [hit["start"] for hit in hits] == [m.start() for m in re.finditer(wanted, plain)]
+
+
+def test_a_search_that_almost_fits_everywhere_comes_to_the_end() -> None:
+    """A pattern took longer than the limit for the first part, and let no other thread run."""
+    text = f"İ{'a' * (WINDOW_CHARS + 1_000_000)}"
+    found = lines_of(text).find(f"{'a' * 999}b", 0, 9, threading.Event())
+    assert found == {"hits": [], "next": None}
 
 
 def cite(file: str | None, start: int, text: str) -> Citation:

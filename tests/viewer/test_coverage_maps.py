@@ -83,3 +83,39 @@ def test_only_so_many_wait_and_only_the_last_few_are_kept() -> None:
     assert maker.made == MAX_WAITING + 1
     maps.get("run 0", 1, maker, None)
     assert maker.made == MAX_WAITING + 2
+
+
+def test_closing_ends_the_waiting_and_what_is_being_made() -> None:
+    maps, maker, ended = CoverageMaps(), Maker(), threading.Event()
+
+    def make(progress: Progress) -> dict[str, Any]:
+        try:
+            maker(progress)
+            progress(0.5)
+            return {"made": "for nobody"}
+        except Busy:
+            ended.set()
+            raise
+
+    with ThreadPoolExecutor(2) as threads:
+        waiting = [threads.submit(maps.get, run_id, 1, make, None) for run_id in ("a", "b")]
+        assert maker.begun.wait(60)
+        maps.close()
+        for each in waiting:
+            with pytest.raises(Busy, match="closed"):
+                each.result(60)
+    maker.allowed.set()
+    assert ended.wait(60)
+    assert maker.made == 1, "what only waited is not begun"
+    with pytest.raises(Busy):
+        maps.get("c", 1, maker, 0)
+
+
+def test_the_end_of_a_program_does_not_wait_for_a_map() -> None:
+    maps, maker = CoverageMaps(), Maker()
+    maps.get("run", 1, maker, 0)
+    assert maker.begun.wait(60)
+    making = [each for each in threading.enumerate() if each.name == "rlm-viewer-coverage"]
+    assert making
+    assert all(each.daemon for each in making)
+    maker.allowed.set()

@@ -308,6 +308,26 @@ async def test_only_so_many_forks_run_at_once(
     assert sorted(ended) == sorted(answer.json["run_id"] for answer in made[:2])
 
 
+async def test_forks_that_are_asked_for_at_once_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = tmp_path / "state"
+    result = await asyncio.to_thread(offline, state)
+    kept = archive(state)
+
+    class Waiting(LocalEngines):
+        async def go_on(self, facts: RunFacts, context: Any) -> None:
+            await asyncio.Event().wait()
+
+    monkeypatch.setattr("rlm.viewer.forking.MAX_RUNNING", 2)
+    async with serving(journal_shelf(kept), tmp_path, engines=Waiting(kept)) as client:
+        order = {"run_id": result.run_id, "step": 1}
+        made = await asyncio.gather(*(client.fork(order) for _ in range(8)))
+        assert sorted(answer.status for answer in made) == [200, 200, *([503] * 6)]
+        wrong = await client.fork({"run_id": "none", "step": 1})
+        assert wrong.status == 503, "there is room only when one of them ends"
+
+
 def test_a_run_that_is_killed_before_its_first_event_changes_the_list(tmp_path: Path) -> None:
     places = Places(tmp_path / "state")
     places.prepare()

@@ -87,6 +87,77 @@ async def test_the_program_decides_who_may_see(log: Path) -> None:
             assert got.status == 200
 
 
+async def status_for(host: str, **options: Any) -> int:
+    """The status of the page and of its data, which is always the same, under a name."""
+    headers = {"Host": host}
+    if "token" in options:
+        headers["Authorization"] = f"Bearer {options['token']}"
+    async with program(rlm.viewer.app(**options)) as url, client() as session:
+        async with session.get(f"{url}/", headers=headers) as page:
+            pass
+        async with session.get(f"{url}/api/runs", headers=headers) as data:
+            assert data.status == page.status
+            return data.status
+
+
+@pytest.mark.parametrize(
+    ("host", "known", "status"),
+    [
+        ("localhost:8000", None, 200),
+        ("127.0.0.1", None, 200),
+        ("[::1]:8000", None, 200),
+        ("192.0.2.7:80", None, 200),
+        ("evil.example", None, 403),
+        ("localhost.evil.example:8000", None, 403),
+        ("127.0.0.1.evil.example", None, 403),
+        ("evil.example@localhost", None, 403),
+        ("", None, 403),
+        ("[", None, 403),
+        ("Runs.Example.com:8443", ["runs.example.com"], 200),
+        ("runs.example.com:8443", ["runs.example.com:8443"], 200),
+        ("runs.example.com:1", ["runs.example.com:8443"], 403),
+        ("evil.example", ["runs.example.com"], 403),
+        ("evil.example", ["*"], 200),
+    ],
+)
+async def test_without_a_token_it_answers_only_to_its_names(
+    log: Path, host: str, known: list[str] | None, status: int
+) -> None:
+    """A page can point its own name at this server, and what `allow` sees is the visitor's."""
+    options = {} if known is None else {"hosts": known}
+    assert await status_for(host, runs=log, allow=lambda request: True, **options) == status
+
+
+async def test_with_a_token_names_matter_only_if_they_are_given(log: Path) -> None:
+    assert await status_for("runs.example.com", runs=log, token=TOKEN) == 200
+    assert await status_for("evil.example", runs=log, token=TOKEN, hosts=["a.example"]) == 403
+
+
+@pytest.mark.parametrize("wrong", ["runs.example.com", ["https://runs.example.com"], ["a/b"], [""]])
+def test_what_is_no_name_of_a_host_is_refused(log: Path, wrong: Any) -> None:
+    with pytest.raises(ConfigError, match="hosts is a list of names"):
+        rlm.viewer.app(log, token=TOKEN, hosts=wrong)
+
+
+async def test_a_folder_that_comes_later_is_shown_then(log: Path, tmp_path: Path) -> None:
+    folder, headers = tmp_path / "later", {"Authorization": f"Bearer {TOKEN}"}
+    viewer = rlm.viewer.app(folder, token=TOKEN)
+    application = Starlette(routes=[Mount("/v", viewer)])
+    async with (
+        serving(WebServer(application), open_socket("127.0.0.1", 0)) as url,
+        client() as session,
+    ):
+        async with session.get(f"{url}/v/api/runs") as got:
+            assert got.status == 403
+        async with session.get(f"{url}/v/api/runs", headers=headers) as got:
+            assert (got.status, "can't be read" in await got.text()) == (400, True)
+        folder.mkdir()
+        written(folder / "a.jsonl", tree())
+        async with session.get(f"{url}/v/api/runs", headers=headers) as got:
+            assert [row["run_id"] for row in (await got.json())["runs"]] == ["r"]
+    await viewer.__aexit__()
+
+
 async def test_only_its_own_page_judges(log: Path) -> None:
     async with program(rlm.viewer.app(log, allow=lambda request: True)) as url, client() as session:
         async with session.get(f"{url}/") as got:

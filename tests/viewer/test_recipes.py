@@ -2,6 +2,8 @@
 
 import ast
 import json
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -80,6 +82,31 @@ def test_a_shell_reads_back_the_very_text(text: str) -> None:
         ["bash", "-c", script], capture_output=True, check=True, env={"LC_ALL": "C.UTF-8"}
     )
     assert json.loads(told.stdout) == [f" {text}" if text.startswith("-") else text]
+
+
+RISKY = "'\"\\&|<>^%!\n\u2018\u2019\u201a\u201b\u201c\u201d\u201e"
+"""What ends a quoted text, or is an operator, in dash, fish, PowerShell or cmd.exe."""
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text(st.sampled_from(RISKY + "aZ 9;#$`()-")))
+def test_no_shell_sees_anything_but_quoted_text(text: str) -> None:
+    word = shell_word(text)
+    quoted = re.fullmatch(r"\$?'([^']*)'|[\w@%+=:,./-]+", word, re.ASCII)
+    assert quoted is not None, "a quote inside would end the text in a shell without $'…'"
+    assert not set(quoted[1] or "") & set(RISKY) - {"\\"}
+
+
+@pytest.mark.parametrize("shell", ["bash", "dash"])
+@pytest.mark.parametrize(
+    "query", ["a\n'; touch pwned #", "'; touch pwned #", '\\\'"; touch pwned; "']
+)
+def test_nothing_of_a_query_runs_in_a_shell(tmp_path: Path, query: str, shell: str) -> None:
+    if not shutil.which(shell):
+        pytest.skip(f"there is no {shell} here")
+    command = str(recipes_of(recorded(query))["command"])
+    subprocess.run([shell, "-c", command], cwd=tmp_path, capture_output=True, check=False)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -6,17 +6,17 @@ of the rows. Both may come from elsewhere: every line is decoded with limits.
 
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import closing
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from rlm.batch.folder import BatchFolder
 from rlm.errors import ConfigError
-from rlm.records.journal.database import Lock
+from rlm.records.journal.database import Lock, check_plain
 
 __all__ = ["BatchRuns"]
 
@@ -37,7 +37,7 @@ class _Line(Struct, frozen=True):
     answer: Any = None
     error: str | None = None
     run_id: str = ""
-    tokens: int = 0
+    tokens: Annotated[int, Meta(ge=0, le=1 << 50)] = 0
     cost_usd: float | None = None
     seconds: float = 0.0
     meta: Any = None
@@ -174,13 +174,21 @@ def _lines(out: Path) -> Iterator[_Line]:
         yield from _lines_in_file(out)
         return
     try:
-        with closing(sqlite3.connect(f"{table.resolve().as_uri()}?mode=ro", uri=True)) as database:
+        with _opened(table) as database:
             for (text,) in database.execute("SELECT outcome FROM rows ORDER BY number"):
                 line = _decoded(text if isinstance(text, str) else b"")
                 if line is not None:
                     yield line
     except (sqlite3.Error, UnicodeError) as error:
         raise ConfigError(f"the state of {out.name} can't be read: {error}") from error
+
+
+@contextmanager
+def _opened(table: Path) -> Generator[sqlite3.Connection, None, None]:
+    """Open the table of a batch for reading; it may come from elsewhere."""
+    with closing(sqlite3.connect(f"{table.resolve().as_uri()}?mode=ro", uri=True)) as database:
+        check_plain(database, table, ("facts", "rows"))
+        yield database
 
 
 def _lines_in_file(out: Path) -> Iterator[_Line]:
@@ -207,11 +215,11 @@ def _settings(out: Path) -> Mapping[str, Any]:
     if not table.is_file():
         return {}
     try:
-        with closing(sqlite3.connect(f"{table.resolve().as_uri()}?mode=ro", uri=True)) as database:
+        with _opened(table) as database:
             query = "SELECT value FROM facts WHERE name = 'settings'"
             found = database.execute(query).fetchone()
             value = msgspec.json.decode(found[0]) if found else {}
-    except (sqlite3.Error, ValueError, TypeError, RecursionError):
+    except (ConfigError, sqlite3.Error, ValueError, TypeError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
 

@@ -22,6 +22,7 @@ __all__ = ["Outcome", "Results", "read_outcomes", "read_settings"]
 
 RESULTS, SETTINGS, LOCK = "results.jsonl", "settings.json", ".lock"
 MAX_LINE_BYTES = 10_000_000
+Count = Annotated[int, Meta(ge=0, le=1 << 50)]
 Status = Literal["scored", "impossible", "failed"]
 
 
@@ -45,13 +46,13 @@ class Outcome(Struct, frozen=True, kw_only=True):
     stop_reason: str | None = None
     limit: str | None = None
     cost_usd: float | None = None
-    input_tokens: int = 0
-    output_tokens: int = 0
-    requests: int = 0
-    calls: int = 0
-    steps: int = 0
+    input_tokens: Count = 0
+    output_tokens: Count = 0
+    requests: Count = 0
+    calls: Count = 0
+    steps: Count = 0
     seconds: float = 0.0
-    context_chars: int = 0
+    context_chars: Count = 0
     model: str = ""
     sub_model: str = ""
     engine: str = ""
@@ -130,7 +131,7 @@ def read_outcomes(folder: Path) -> Iterator[Outcome]:
                 return  # a process was killed here, or is writing just now
             try:
                 yield msgspec.json.decode(line, type=Outcome)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 raise ConfigError(f"line {number} of {path} is no result: {error}") from error
 
 

@@ -1,5 +1,6 @@
 """The runs of a benchmark on disk: a log of each trial, and its score as a note beside it."""
 
+import stat
 from collections.abc import Iterator, Mapping
 from itertools import chain
 from pathlib import Path
@@ -52,7 +53,8 @@ class TrialRuns(Struct, frozen=True):
 
     def paths(self) -> list[Path]:
         found = [path for folder in self.folders for path in (folder / RUNS).glob("*.jsonl")]
-        return sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)
+        changed = [(time, path) for path in found if (time := _changed(path)) is not None]
+        return [path for _, path in sorted(changed, reverse=True)]
 
     def notes(self) -> Mapping[str, str]:
         """Return the trial and the score of each run, by its id; the last result counts."""
@@ -80,6 +82,15 @@ class TrialRuns(Struct, frozen=True):
 
     def _outcomes(self) -> Iterator[Outcome]:
         return chain.from_iterable(map(read_outcomes, self.folders))
+
+
+def _changed(path: Path) -> float | None:
+    """Return when a file was changed; None for what is no file, or is gone."""
+    try:
+        seen = path.stat()
+    except OSError:
+        return None
+    return seen.st_mtime if stat.S_ISREG(seen.st_mode) else None
 
 
 def _note(outcome: Outcome) -> str:

@@ -260,9 +260,13 @@ class TenantViewers:
         if viewer is None:
             if self._stopped:
                 raise HTTPException(503)
-            viewer = self._new_viewer(token)
-            self._viewers[token.name] = viewer
-            await viewer.start()
+            viewer = self._viewers[token.name] = self._new_viewer(token)
+            try:
+                await viewer.start()
+            except BaseException:  # The next request tries again with another one.
+                self._viewers.pop(token.name, None)
+                await viewer.close()
+                raise
         else:
             self._viewers[token.name] = viewer  # It is the last that was used.
         while len(self._viewers) > MAX_VIEWERS:

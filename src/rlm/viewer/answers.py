@@ -9,6 +9,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -35,7 +36,17 @@ MAX_LEVELS = 20
 MAX_TEXT_CHARS = 5_000_000
 ANSWER_CHARS = 8_000_000
 MINIMAL_CHARS = 200
-"""The length of every further text once an answer has grown too long."""
+"""The length of every further text once an answer has grown too long.
+
+Twice as long, it contains no further lists and dicts.
+"""
+
+VALUE_CHARS = 4
+"""What a value adds to an answer besides its text."""
+
+KEY_CHARS = 200
+FIELD_CHARS = 300
+"""The longest name of a text that the page can ask for."""
 
 
 class Shortener:
@@ -53,23 +64,39 @@ class Shortener:
         return {**shortened, "cut": cut} if cut else shortened
 
     def _short(self, value: Any, name: str, cut: dict[str, int], level: int) -> Any:
+        self._chars += VALUE_CHARS
         if isinstance(value, str):
             most = self._most_chars if self._chars < ANSWER_CHARS else MINIMAL_CHARS
             if len(value) > most:
-                cut[name], value = len(value), value[:most]
+                self._note(cut, name, len(value))
+                value = value[:most]
             self._chars += len(value)
             return value
         if not isinstance(value, list | dict):
             return value
-        if level > MAX_LEVELS:
+        if level > MAX_LEVELS or self._chars > 2 * ANSWER_CHARS:
             return "…"
         if len(value) > MAX_ITEMS:
-            cut[name] = len(value)
+            self._note(cut, name, len(value))
         if isinstance(value, list):
             items = enumerate(value[:MAX_ITEMS])
             return [self._short(item, f"{name}.{at}", cut, level + 1) for at, item in items]
-        names = list(value)[:MAX_ITEMS]
-        return {key: self._short(value[key], f"{name}.{key}", cut, level + 1) for key in names}
+        return self._short_dict(value, name, cut, level)
+
+    def _short_dict(
+        self, value: dict[str, Any], name: str, cut: dict[str, int], level: int
+    ) -> dict[str, Any]:
+        shortened: dict[str, Any] = {}
+        for key, item in islice(value.items(), MAX_ITEMS):
+            short = key[:KEY_CHARS]
+            self._chars += len(short)
+            shortened[short] = self._short(item, f"{name}.{short}", cut, level + 1)
+        return shortened
+
+    def _note(self, cut: dict[str, int], name: str, length: int) -> None:
+        if len(name) <= FIELD_CHARS:
+            cut[name] = length
+            self._chars += len(name)
 
 
 def text_in(event: Event, field: str) -> dict[str, Any]:
@@ -178,6 +205,10 @@ class Answers:
         self._library = library
         self._contexts = contexts
         self._maps = CoverageMaps()
+
+    def close(self) -> None:
+        """End what takes long."""
+        self._maps.close()
 
     def runs(self) -> dict[str, Any]:
         found = self._library.listing(FIRST_ANSWER_SECONDS)

@@ -94,7 +94,7 @@ class ViewerApp:
     def stop(self) -> None:
         """End streams and requests."""
         self._closing.set()
-        self._library.end()
+        self._view.end()
         self._list.close()
 
     async def close(self) -> None:

@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Protocol
 
 from rlm.context import StoredContext
@@ -13,6 +15,7 @@ __all__ = ["Engines", "Forks", "run_file"]
 
 MAX_RUNNING = 4
 MAX_EDIT_CHARS = 2_000_000
+IN_PROGRESS = "this run is in progress"
 _log = logging.getLogger("rlm")
 
 
@@ -34,6 +37,8 @@ class Forks:
         self._engines = engines
         self._threads = threads
         self._running: set[asyncio.Task[None]] = set()
+        self._starting = 0
+        self._resumed: set[str] = set()
 
     @property
     def why_not(self) -> str | None:
@@ -53,20 +58,20 @@ class Forks:
             raise ConfigError(str(self.why_not))
         if edited is not None and len(edited) > MAX_EDIT_CHARS:
             raise ConfigError(f"a reply may have at most {MAX_EDIT_CHARS:,} characters")
-        self._check_room()
-        facts, context = await self._threads.run(
-            _made, self._archive, self._engines, run_id, step, edited
-        )
-        self._begin(self._engines, facts, context)
+        with self._room():
+            facts, context = await self._threads.run(
+                _made, self._archive, self._engines, run_id, step, edited
+            )
+            self._begin(self._engines, facts, context)
         return facts.run_id
 
     async def resume(self, run_id: str) -> None:
         """Continue a recorded run that has no answer yet."""
         if self._archive is None or self._engines is None:
             raise ConfigError(str(self.why_not))
-        self._check_room()
-        found = await self._threads.run(_recorded, self._archive, self._engines, run_id)
-        self._begin(self._engines, *found)
+        with self._room(), self._only_once(run_id):
+            found = await self._threads.run(_recorded, self._archive, self._engines, run_id)
+            self._begin(self._engines, *found)
 
     def why_not_resume(self, run: RunFile) -> str | None:
         """Return why a run can't be continued here, or None. It blocks."""
@@ -78,9 +83,28 @@ class Forks:
             return str(error)
         return None
 
-    def _check_room(self) -> None:
-        if len(self._running) >= MAX_RUNNING:
+    @contextmanager
+    def _room(self) -> Generator[None, None, None]:
+        """Reserve the place of one more run; many may be asked for at the same time."""
+        if len(self._running) + self._starting >= MAX_RUNNING:
             raise Busy(f"{MAX_RUNNING} runs of this viewer are in progress; wait for one of them")
+        self._starting += 1
+        try:
+            yield
+        finally:
+            self._starting -= 1
+
+    @contextmanager
+    def _only_once(self, run_id: str) -> Generator[None, None, None]:
+        """Refuse to continue a run a second time, until its record says that it is running."""
+        if run_id in self._resumed:
+            raise ConfigError(IN_PROGRESS)
+        self._resumed.add(run_id)
+        try:
+            yield
+        except BaseException:
+            self._resumed.discard(run_id)
+            raise
 
     def _begin(self, engines: Engines, facts: RunFacts, context: StoredContext) -> None:
         task = asyncio.create_task(self._go_on(engines, facts, context))
@@ -92,6 +116,8 @@ class Forks:
             await engines.go_on(facts, context)
         except RLMError as error:  # The page sees it in the run's own events.
             _log.warning("run %s, continued in the viewer: %s", facts.run_id, error)
+        finally:
+            self._resumed.discard(facts.run_id)
 
     async def close(self) -> None:
         """Cancel the runs that are in progress here."""
@@ -127,7 +153,7 @@ def _check_resumable(archive: Archive, engines: Engines, run: RunFile) -> RunFac
         raise ConfigError("this journal is that of another run")
     summary = archive.summary(run)
     if summary.status == "running":
-        raise ConfigError("this run is in progress")
+        raise ConfigError(IN_PROGRESS)
     if archive.answered(run) is not None:
         raise ConfigError("this run has its answer; fork it to try something else")
     engines.check(facts)

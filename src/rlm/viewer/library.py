@@ -380,7 +380,10 @@ def _path(name: str) -> Path:
 
 
 def _is_record(entry: "os.DirEntry[str]") -> bool:
-    return entry.name.endswith(ENDINGS) and entry.is_file()
+    try:
+        return entry.name.endswith(ENDINGS) and entry.is_file()
+    except OSError:  # Such as a link that leads to itself: the others are still shown.
+        return False
 
 
 def _changed(entry: "os.DirEntry[str]") -> float:

@@ -2,7 +2,8 @@
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from starlette.requests import Request
@@ -19,6 +20,7 @@ from rlm.viewer.application import ViewerApp
 from rlm.viewer.contexts import Contexts
 from rlm.viewer.library import Folder, Journals, Library, OneFile, RunSource
 from rlm.web.border import path_of
+from rlm.web.hosts import HostPolicy, is_host
 from rlm.web.tokens import LinkToken, bearer_token
 
 __all__ = ["MountedAccess", "MountedViewer", "app", "is_own_page"]
@@ -28,6 +30,14 @@ COOKIE = "rlm-viewer-mounted"
 NOBODY = (
     "say who may see the runs: app(token=…) for a secret in the address, or app(allow=…) with a "
     "function of the request, such as lambda request: request.user.is_authenticated"
+)
+OTHER_NAME = (
+    "this viewer does not answer to this host name; the program that shows it names those that it "
+    "answers to: rlm.viewer.app(hosts=[…])"
+)
+NO_NAMES = (
+    "hosts is a list of names as browsers send them, such as ['runs.example.com'] or "
+    "['localhost:8000'], or ['*'] for any"
 )
 
 
@@ -42,15 +52,20 @@ def is_own_page(request: Request) -> bool:
 class MountedAccess:
     """Admits those who have the token, or whom the program around it allows."""
 
-    def __init__(self, token: str | None, allow: Allow | None) -> None:
+    def __init__(
+        self, token: str | None, allow: Allow | None, hosts: Sequence[str] | None = None
+    ) -> None:
         if token is None and allow is None:
             raise ConfigError(NOBODY)
+        self._hosts = _host_policy(hosts, has_token=token is not None)
         self._allow = allow
         self._link = None if token is None else LinkToken(token)
         self._page = LinkToken()
 
     def admit(self, request: Request) -> None:
         """Raise Refused unless the request may be answered."""
+        if self._hosts is not None and not self._hosts.allows_host(request.headers.getlist("host")):
+            raise Refused(OTHER_NAME)
         site = request.headers.get("sec-fetch-site", "none")
         if path_of(request.scope).startswith("/api/") and site not in {"same-origin", "none"}:
             raise Refused("pages of other sites may not use this viewer")
@@ -88,6 +103,20 @@ class MountedAccess:
         return below in {"", "/"} and self._link.matches(request.query_params.get("token"))
 
 
+def _host_policy(hosts: Sequence[str] | None, *, has_token: bool) -> HostPolicy | None:
+    """Return which names are answered to; None for all.
+
+    A page that points its own name at this server (DNS rebinding) has no cookie of it, so that a
+    token is enough. What `allow` looks at, such as the visitor's address, may not be.
+    """
+    given = [] if hosts is None else hosts
+    if isinstance(given, str) or not all(each == "*" or is_host(each) for each in given):
+        raise ConfigError(NO_NAMES)
+    if "*" in given or (hosts is None and has_token):
+        return None
+    return HostPolicy("", None, allowed_hosts=given)
+
+
 def _cookie_path(root: str) -> str:
     """Return the prefix for a cookie; one with unusual characters gets the whole site."""
     plain = root.isascii() and root.replace("/", "").replace("-", "").replace("_", "").isalnum()
@@ -115,13 +144,15 @@ class MountedViewer:
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
         elif scope["type"] == "http":
-            await self._start()
+            with suppress(ConfigError):  # The answer says what is wrong; the next request retries.
+                await self._start()
             await self._viewer(scope, receive, send)
 
     async def _start(self) -> None:
-        if self._starting is None:
-            self._starting = asyncio.create_task(self._viewer.start())
-        await asyncio.shield(self._starting)
+        begun = self._starting
+        if begun is None or (begun.done() and (begun.cancelled() or begun.exception())):
+            self._starting = begun = asyncio.create_task(self._viewer.start())
+        await asyncio.shield(begun)
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         await receive()
@@ -136,16 +167,20 @@ def app(
     *,
     token: str | None = None,
     allow: Allow | None = None,
+    hosts: Sequence[str] | None = None,
     judge: bool = True,
 ) -> MountedViewer:
     """Return the viewer as an ASGI application, to be mounted below any path.
 
-        Mount("/runs", rlm.viewer.app(allow=lambda request: request.user.is_staff))
+        staff = lambda request: request.user.is_staff
+        Mount("/runs", rlm.viewer.app(allow=staff, hosts=["runs.example.com"]))
 
     runs: a log, a folder of logs, or a folder that was passed as `journal=`; else all recorded
         runs of this user.
     token, allow: who may see all of these runs: those who open the address with `?token=…`,
         those for whom the function returns True, or with both, who passes both. One is required.
+    hosts: the host names that it answers to, such as `["runs.example.com"]`, besides `localhost`
+        and addresses; `["*"]` for any. By default there are no others, or with a token any.
     judge: whether tags, scores and comments can be changed.
     """
     places = Places.usual(os.environ)
@@ -161,7 +196,7 @@ def app(
         Library(source),
         Contexts(kept.contexts),
         None,
-        MountedAccess(token, allow),
+        MountedAccess(token, allow, hosts),
         version=own_version(),
         judgments=Judgments(places.root) if judge else None,
         index=index_path(places.root, "runs" if path is None else str(path.resolve())),

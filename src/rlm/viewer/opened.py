@@ -126,7 +126,7 @@ class OpenedFiles:
         """Close a file and remove its copy; one that is not open is ignored."""
         file = self._files.pop(opened_id, None)
         if file is not None:
-            file.view.library.end()
+            file.view.end()
             _remove(file.path)
 
     def close(self) -> None:

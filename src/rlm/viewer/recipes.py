@@ -5,7 +5,7 @@ that a terminal would act on, or that hide or move others, are written as escape
 """
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -30,6 +30,13 @@ OPTIONS = {
 CONFIG = ("strategy", "preview_chars", "setup_code", "system_prompt", "protocol", "sampling")
 OTHER_ENVIRONMENTS = ("agent", "docker", "ipython", "wasm")
 """A record may name these: they isolate code. Others are left for the reader to choose."""
+
+_RISKY = frozenset("'\"\\&|<>^%!\u2018\u2019\u201a\u201b\u201c\u201d\u201e")
+"""What ends a quoted text, or does something inside one, in some shell.
+
+dash and fish have other rules for backslashes, PowerShell takes typographic quotes for quotes,
+cmd.exe knows no single quotes, and csh replaces `!` everywhere.
+"""
 
 
 class _Settings(Struct, frozen=True):
@@ -123,29 +130,30 @@ def as_command(started: RunStarted, settings: _Settings) -> str:
 
 
 def shell_word(text: str) -> str:
-    """Quote a text for a shell; what a terminal might act on, or hide, becomes an escape.
+    """Quote a text for a shell; what a terminal or any shell might act on becomes an escape.
 
-    A dash at its start would make it an option, so a space comes before that.
+    A dash at its start would make it an option, so a space comes before that. Only bash, zsh and
+    ksh read the escapes, but in no other shell can anything end the quotes.
     """
     text = f" {text}" if text.startswith("-") else text
-    if text.isprintable():
+    if not any(map(_is_risky, text)):
         return shlex.quote(text)
-    return f"$'{''.join(_escaped(text))}'"
+    return f"$'{''.join(map(_escaped, text))}'"
 
 
-def _escaped(text: str) -> Iterator[str]:
-    for character in text:
-        code = ord(character)
-        if character in "\\'":
-            yield f"\\{character}"
-        elif character == "\n":
-            yield "\\n"
-        elif character.isprintable():
-            yield character
-        elif 0xD800 <= code < 0xE000:
-            yield "\\uFFFD"
-        else:
-            yield f"\\x{code:02x}" if code < 0x80 else f"\\U{code:08x}"
+def _is_risky(character: str) -> bool:
+    return character in _RISKY or not character.isprintable()
+
+
+def _escaped(character: str) -> str:
+    code = ord(character)
+    if character == "\n":
+        return "\\n"
+    if not _is_risky(character):
+        return character
+    if 0xD800 <= code < 0xE000:
+        return "\\uFFFD"
+    return f"\\x{code:02x}" if code < 0x80 else f"\\U{code:08x}"
 
 
 def _is_program(model: str) -> bool:

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from rlm.errors import ConfigError
-from rlm.viewer.answers import Answers
+from rlm.viewer.answers import FIELD_CHARS, Answers
 from rlm.viewer.contexts import Contexts
 from rlm.viewer.library import Library, Threads, Unknown
 from rlm.viewer.live import Live
@@ -37,7 +37,7 @@ MAX_EVENTS = 2_000
 MAX_CALLS = 20_000
 MAX_HITS = 1_000
 MAX_WAIT_SECONDS = 10
-_FIELD = re.compile(r"[^/\x00-\x1f]{1,300}")
+_FIELD = re.compile(rf"[^/\x00-\x1f]{{1,{FIELD_CHARS}}}")
 
 
 class LibraryView:
@@ -47,6 +47,11 @@ class LibraryView:
         self.library = library
         self.answers = RunAnswers(library, contexts)
         self.live = Live(library, threads)
+
+    def end(self) -> None:
+        """End what reads the library in the background."""
+        self.library.end()
+        self.answers.close()
 
 
 class ThreadedRoutes:
@@ -128,12 +133,8 @@ class RunRoutes(ThreadedRoutes):
         return await self._answer(request, self._answers(request).usage, run_id_of(request))
 
     async def _coverage(self, request: Request) -> Response:
-        """Answer with the map; with `wait`, after so many seconds with how much of it is done."""
-        wait = (
-            number_of(request, "wait", 0, MAX_WAIT_SECONDS)
-            if "wait" in request.query_params
-            else None
-        )
+        """Answer with the map; after `wait` seconds, with how much of it is done."""
+        wait = number_of(request, "wait", MAX_WAIT_SECONDS, MAX_WAIT_SECONDS)
         find = self._answers(request).coverage
         return await self._answer(request, find, run_id_of(request), wait)
 

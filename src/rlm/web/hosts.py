@@ -8,7 +8,7 @@ import ipaddress
 import re
 from collections.abc import Sequence
 
-__all__ = ["HostPolicy", "bracketed", "is_loopback"]
+__all__ = ["HostPolicy", "bracketed", "is_host", "is_loopback"]
 
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 WILDCARDS = frozenset({"0.0.0.0", "::", "[::]", ""})  # noqa: S104 - compared, never bound
@@ -57,6 +57,11 @@ class HostPolicy:
         if not self.allows_host(hosts) or len(origins) != 1:
             return False
         return origins[0] == f"http://{hosts[0]}" or origins[0] in self._allowed_origins
+
+
+def is_host(text: str) -> bool:
+    """Return whether a text is a name or an address, perhaps with a port, as `Host` holds it."""
+    return _HOST.fullmatch(text) is not None
 
 
 def is_loopback(host: str) -> bool:

@@ -4,7 +4,7 @@ import json
 import os
 import sqlite3
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -18,6 +18,7 @@ __all__ = [
     "FAILURES",
     "SCHEMA",
     "Lock",
+    "check_plain",
     "connect",
     "damaged",
     "facts_in",
@@ -38,6 +39,7 @@ _OURS = 0x524C4D21
 
 _PAUSES = (0.0, 0.001, 0.01)
 _HEAD = b"SQLite format 3\0"
+TABLES = ("about", "replies", "told", "events")
 _TABLES = """
 create table about (name text primary key, value blob not null) without rowid;
 create table replies (number integer primary key, records blob not null);
@@ -239,6 +241,26 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
             f"the journal {path} has format {version}, this version of rlm reads format {SCHEMA}; "
             "use the version of rlm that wrote it, or remove it with `rlm rm`"
         )
+    check_plain(connection, path, TABLES)
+
+
+def check_plain(connection: sqlite3.Connection, path: Path, tables: Sequence[str]) -> None:
+    """Refuse a file that computes its rows: those of a view may be large and without end.
+
+    Views, triggers and virtual tables have no page of their own; generated columns are hidden.
+    """
+    strange = connection.execute(
+        "select 1 from sqlite_master where typeof(rootpage) != 'integer' or rootpage < 1"
+    ).fetchone()
+    for table in tables:
+        strange = (
+            strange
+            or connection.execute(
+                "select 1 from pragma_table_xinfo(?) where hidden", (table,)
+            ).fetchone()
+        )
+    if strange is not None:
+        raise ConfigError(f"{path} is not a file that rlm wrote: it computes what it holds")
 
 
 def _check_whole(connection: sqlite3.Connection, path: Path) -> None:

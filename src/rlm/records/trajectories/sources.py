@@ -1,6 +1,9 @@
 """Where events come from: our own logs, and journals. Each is read again for every question."""
 
+import errno
+import os
 import sqlite3
+import stat
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -40,11 +43,19 @@ class Source(Protocol):
 
 
 def opened(path: Path) -> BinaryIO:
-    """Open the file for reading; a ConfigError says why not."""
+    """Open the file for reading; a ConfigError says why not. A pipe would block forever."""
     try:
-        return path.open("rb", buffering=1 << 20)
+        return open(path, "rb", buffering=1 << 20, opener=_opened_without_waiting)
     except OSError as error:
         raise ConfigError(f"{path} can't be read: {error.strerror or error}") from error
+
+
+def _opened_without_waiting(path: str, flags: int) -> int:
+    descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is not a file; write what it holds to one")
+    return descriptor
 
 
 def changed_lately(path: Path) -> bool:
