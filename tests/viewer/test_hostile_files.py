@@ -89,7 +89,7 @@ async def test_numbers_of_a_batch_are_bounded(tmp_path: Path, number: str) -> No
     out.write_text(f'{{"row": 1, "stop_reason": "answer"}}\n{hostile}\n', "utf-8")
     async with serving(BatchRuns(out), tmp_path) as client:
         found = await client.get("/api/results")
-        assert [each["name"] for each in found["samples"]] == ["row 1"]
+        assert [each["name"] for each in found["samples"]] == ["row 2"]
 
 
 def trials(folder: Path, **facts: Any) -> TrialRuns:
