@@ -419,7 +419,7 @@ export interface DocumentRead {
   readonly found?: number
   readonly matched?: number
   readonly read?: number
-  readonly ranges?: readonly (readonly (unknown)[])[]
+  readonly ranges?: readonly (readonly [number, number])[]
 }
 
 /**
