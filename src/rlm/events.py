@@ -23,7 +23,10 @@ __all__ = [
     "CellStarted",
     "Compacted",
     "ContextHashed",
+    "DataRead",
+    "DataRequest",
     "Diverged",
+    "DocumentRead",
     "Event",
     "ModelAsked",
     "ModelReplied",
@@ -52,6 +55,8 @@ CUT = "…"
 """The only key of a tool's arguments that were too long for an event; its value is both ends of
 their JSON.
 """
+DATA = "ctx."
+"""How the names of `ToolCalled` begin that are requests for data, such as `ctx.sql`."""
 
 
 class _Fact(Struct, frozen=True, kw_only=True, tag_field="type"):
@@ -260,6 +265,58 @@ class ToolCalled(_Fact, frozen=True, kw_only=True, tag="tool_called"):
     error: str | None = None
 
 
+class DataRequest(Struct, frozen=True, kw_only=True):
+    """Equal requests for data: a statement, a search or a pattern, cut, and what it returned."""
+
+    text: str
+    count: int = 1
+    returned: int = 0
+    failed: int = 0
+
+
+class DocumentRead(Struct, frozen=True, kw_only=True):
+    """How requests touched a document of a corpus, which has `bytes` in all (0 if not known).
+
+    It was `found` by so many searches, so many of its lines were `matched`, and so many requests
+    `read` it: the bytes of `ranges`, each with its start and its end.
+    """
+
+    id: int
+    name: str
+    bytes: int = 0
+    found: int = 0
+    matched: int = 0
+    read: int = 0
+    ranges: tuple[tuple[int, int], ...] = ()
+
+
+class DataRead(_Fact, frozen=True, kw_only=True, tag="data_read"):
+    """What a cell was given of data that stays on the host: one event for each method it called.
+
+    Sent when the cell ends, and before if the event would grow too long; then all of them together
+    say what one would have said. Of `count` requests, `failed` ones have an `error`, the last of
+    which is here, and `from_journal` ones were answered in an earlier execution. `returned` counts
+    rows, hits, matching lines, parts or documents, `bytes` their JSON. The corpus that
+    `documents` belong to has `source_documents` of `source_bytes`.
+    """
+
+    cell: int
+    source: str
+    source_id: str
+    method: str
+    count: int
+    failed: int = 0
+    from_journal: int = 0
+    returned: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+    error: str | None = None
+    requests: tuple[DataRequest, ...] = ()
+    documents: tuple[DocumentRead, ...] = ()
+    source_documents: int = 0
+    source_bytes: int = 0
+
+
 class OutputStreamed(_Fact, frozen=True, kw_only=True, tag="output_streamed"):
     """A piece of the answer, shown while the run is still in progress.
 
@@ -360,6 +417,7 @@ Event = (
     | OperatorStarted
     | OperatorEnded
     | ToolCalled
+    | DataRead
     | OutputStreamed
     | Noted
     | SessionOpened

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rlm import Limits, RLMLogger
 from rlm.cli import _showing
 from rlm.cli._showing import InFull, InShort
-from rlm.events import CallEnded, CallStarted, Event, StepStarted
+from rlm.events import CallEnded, CallStarted, CellEnded, DataRead, Event, StepStarted, ToolCalled
 from rlm.records.recorders.console import CONTROL
 from rlm.results import RunResult
 from tests.cli import kept
@@ -192,6 +192,20 @@ def test_very_many_calls_take_little_memory() -> None:
     size, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert size < 2 * _showing.OPEN_CALLS * _showing.TEXT_CHARS
+
+
+@pytest.mark.parametrize("is_older", [False, True])
+def test_requests_for_data_are_one_line_for_each_method(is_older: bool) -> None:
+    shown, out = InShort({}), io.StringIO()
+    facts: dict[str, Any] = {"source": "tables", "source_id": "t", "method": "sql"}
+    with redirect_stdout(out):
+        for number in range(1_000):
+            shown.add(ToolCalled(run_id="r", call_id=f"{number}", name="ctx.sql", arguments={}))
+        if not is_older:
+            shown.add(DataRead(run_id="r", cell=1, count=1_000, returned=9, **facts))
+        shown.add(CellEnded(run_id="r", cell=1, seconds=1, calls=0))
+    summed = "  ctx.sql: 1,000 requests, 9 rows, 0.00 s\n"
+    assert out.getvalue() == ("  ctx.sql: 1,000 requests\n" if is_older else summed)
 
 
 def test_what_is_not_there(state: Path, tmp_path: Path, run: Run) -> None:

@@ -9,7 +9,7 @@ import pytest
 import rlm
 from rlm import RLM, ConfigError, Limits, ModelError, ScriptedClient
 from rlm.context import store_context
-from rlm.events import CellOutput, RunStarted, ToolCalled
+from rlm.events import CellEnded, CellOutput, DataRead, RunStarted, ToolCalled
 from rlm.messages import Request
 
 
@@ -74,6 +74,46 @@ def test_a_cell_asks_with_sql(tmp_path: Path, shop: Path) -> None:
     assert "id=0, text='order 0'" in first
 
 
+def test_what_a_cell_read_is_summed_up_before_it_ends(tmp_path: Path, shop: Path) -> None:
+    result, _ = run(
+        tmp_path,
+        shop,
+        "for n in range(40):\n    ctx.sql('select * from orders where id < ?', n)\n"
+        "len(list(context['people']))",
+        "ctx.sql('select missing from orders')",
+        "FINAL('done')",
+    )
+    kinds = (CellEnded, DataRead)
+    told = [event for event in result.events if isinstance(event, kinds)]
+    assert [type(event).__name__ for event in told] == [
+        *("DataRead", "DataRead", "CellEnded"),
+        *("DataRead", "CellEnded", "CellEnded"),
+    ]
+    rows, sql, failed = (event for event in told if isinstance(event, DataRead))
+    assert (sql.step, sql.cell, sql.source, sql.method) == (1, 1, "tables", "sql")
+    assert (sql.count, sql.returned, sql.failed) == (40, sum(range(40)), 0)
+    assert [(each.text, each.count) for each in sql.requests] == [
+        ("select * from orders where id < ?", 40)
+    ]
+    assert [each.text for each in rows.requests] == ["people"]
+    assert (failed.step, failed.count, failed.failed) == (2, 1, 1)
+    assert failed.error == "no such column: missing"
+    assert str(tmp_path) not in repr([rows, sql, failed])
+
+
+def test_a_run_that_is_stopped_in_a_cell_still_says_what_it_read(
+    tmp_path: Path, shop: Path
+) -> None:
+    result, _ = run(
+        tmp_path,
+        shop,
+        "import time\nctx.sql('select 1 as n')\ntime.sleep(600)",
+        limits=Limits(max_seconds=2),
+    )
+    (event,) = (event for event in result.events if isinstance(event, DataRead))
+    assert (event.count, event.returned, event.cell) == (1, 1, 1)
+
+
 def test_no_rows_are_shown_without_previews(tmp_path: Path, shop: Path) -> None:
     _, requests = run(tmp_path, shop, "FINAL(1)", preview_chars=0)
     assert "order 0" not in str(requests[0].messages)
@@ -132,6 +172,8 @@ def test_a_resumed_run_opens_its_tables_and_asks_nothing_twice(tmp_path: Path, s
     result = engine.ask("How many?", cast("Any", stored), run_id="one")
     assert result.answer == "25000"
     assert [each.stored for each in queries(result)] == [True]
+    read = [event for event in result.events if isinstance(event, DataRead)]
+    assert [(each.count, each.from_journal, each.returned) for each in read] == [(1, 1, 1)]
     with sqlite3.connect(shop) as connection:
         connection.execute("delete from orders where id > 9")
     connection.close()

@@ -6,6 +6,7 @@ import gc
 import os
 import re
 import signal
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from rlm.context import store_context
 from rlm.environments.ray import RayEnvironment
 from rlm.environments.ray import pool as pools
 from rlm.errors import ConfigError, SessionDied
+from rlm.events import CellOutput, DataRead
 from rlm.testing.attacks import attack
 from rlm.testing.conformance import CHECKS, check
 from tests.environments.conftest import FakeHost
@@ -40,6 +42,25 @@ async def test_no_attack_succeeds(made: Maker) -> None:
     report = await attack(made())
     assert not [f"{row.name}: {row.detail}" for row in report.bad]
     assert report.counts["stopped"] > 150
+
+
+async def test_data_stays_with_the_driver_and_no_node_opens_it(made: Maker, tmp_path: Path) -> None:
+    """A node may have neither the path nor the package: it asks the driver."""
+    path = tmp_path / "shop.db"
+    with sqlite3.connect(path) as connection:
+        connection.execute("create table orders (id integer)")
+        connection.executemany("insert into orders values (?)", [(n,) for n in range(7)])
+    connection.close()
+    code = (
+        "import os\nprint(os.path.exists("
+        f"{str(path)!r}))\nFINAL(ctx.sql('select count(*) as n from orders')[0]['n'])"
+    )
+    engine = RLM(ScriptedClient([f"```repl\n{code}\n```"]), environment=made())
+    result = await engine.aask("How many?", path)
+    assert result.answer == "7"
+    read = [event for event in result.events if isinstance(event, DataRead)]
+    assert [(each.method, each.count, each.returned) for each in read] == [("sql", 1, 1)]
+    assert [e.text for e in result.events if isinstance(e, CellOutput)] == ["False\n"]
 
 
 async def test_a_context_is_written_once_for_all_sessions_of_a_node(made: Maker) -> None:

@@ -255,6 +255,44 @@ export interface Coverage {
   readonly readers: readonly Reader[]
   readonly unread_percent: number
   readonly exact: boolean
+  /** Instead of all that: what was read of data that stays on the host. */
+  readonly data?: DataCoverage
+}
+
+/** Numbers may be those of a stranger's log. Both lists have at most 1,000 rows; `more_…` counts the others. */
+export interface DataCoverage {
+  readonly description: string
+  /** `corpus` or `tables`; empty if nothing was asked. */
+  readonly sources: readonly string[]
+  readonly source_documents: number
+  readonly source_bytes: number
+  readonly documents_found: number
+  readonly documents_matched: number
+  readonly documents_read: number
+  readonly bytes_read: number
+  readonly documents: readonly DataDocument[]
+  readonly more_documents: number
+  readonly methods: readonly DataStatement[]
+  readonly statements: readonly DataStatement[]
+  readonly more_statements: number
+  readonly exact: boolean
+}
+
+export interface DataDocument {
+  readonly name: string
+  readonly bytes: number
+  readonly found: number
+  readonly matched: number
+  readonly read: number
+  readonly bytes_read: number
+}
+
+export interface DataStatement {
+  readonly method: string
+  readonly text: string
+  readonly count: number
+  readonly returned: number
+  readonly failed: number
 }
 
 /** What is answered while a map is made. */

@@ -1,5 +1,5 @@
 // Made by `npm run types` from src/rlm/records/events.schema.json; not written by hand.
-// schema-sha256: bec7cb9edbbfe4758d27556192921066482dc145b7788e79302ded7cdc9ee8f8
+// schema-sha256: fd6a99414d3ba7af59d3c262b0eb051421ae5e8233d8619e8cbac8cfb07c1ebb
 
 /**
  * A run starts, or is resumed after it was killed: then its events are sent again.
@@ -362,6 +362,67 @@ export interface ToolCalled {
 }
 
 /**
+ * What a cell was given of data that stays on the host: one event for each method it called.
+ *
+ * Sent when the cell ends, and before if the event would grow too long; then all of them together
+ * say what one would have said. Of `count` requests, `failed` ones have an `error`, the last of
+ * which is here, and `from_journal` ones were answered in an earlier execution. `returned` counts
+ * rows, hits, matching lines, parts or documents, `bytes` their JSON. The corpus that
+ * `documents` belong to has `source_documents` of `source_bytes`.
+ */
+export interface DataRead {
+  readonly type: 'data_read'
+  readonly run_id: string
+  readonly parent_id?: string | null
+  readonly depth?: number
+  readonly step?: number
+  readonly wall_time?: number
+  readonly monotonic_time?: number
+  readonly schema_version?: number
+  readonly cell: number
+  readonly source: string
+  readonly source_id: string
+  readonly method: string
+  readonly count: number
+  readonly failed?: number
+  readonly from_journal?: number
+  readonly returned?: number
+  readonly bytes?: number
+  readonly seconds?: number
+  readonly error?: string | null
+  readonly requests?: readonly (DataRequest)[]
+  readonly documents?: readonly (DocumentRead)[]
+  readonly source_documents?: number
+  readonly source_bytes?: number
+}
+
+/**
+ * Equal requests for data: a statement, a search or a pattern, cut, and what it returned.
+ */
+export interface DataRequest {
+  readonly text: string
+  readonly count?: number
+  readonly returned?: number
+  readonly failed?: number
+}
+
+/**
+ * How requests touched a document of a corpus, which has `bytes` in all (0 if not known).
+ *
+ * It was `found` by so many searches, so many of its lines were `matched`, and so many requests
+ * `read` it: the bytes of `ranges`, each with its start and its end.
+ */
+export interface DocumentRead {
+  readonly id: number
+  readonly name: string
+  readonly bytes?: number
+  readonly found?: number
+  readonly matched?: number
+  readonly read?: number
+  readonly ranges?: readonly (readonly [number, number])[]
+}
+
+/**
  * A piece of the answer, shown while the run is still in progress.
  *
  * A cell showed it (`environment="agent"`), or it was written as prose. The latter is sent only to
@@ -551,6 +612,7 @@ export type RunEvent =
   | OperatorStarted
   | OperatorEnded
   | ToolCalled
+  | DataRead
   | OutputStreamed
   | Noted
   | SessionOpened

@@ -31,6 +31,30 @@ describe('a step', () => {
     expect([cell?.outputs.length, step.calls]).toEqual([1, 4])
   })
 
+  it('shows requests for data as one row for each method, with the requests below', () => {
+    const step = new StepModel()
+    const data = { source: 'corpus', source_id: 'c', seconds: 0.5 }
+    for (const each of [
+      event(0, 'cell_started', { cell: 1, code: 'x' }),
+      event(1, 'tool_called', { call_id: 'a', name: 'ctx.read', arguments: { document: 1 } }),
+      event(2, 'tool_called', { call_id: 'b', name: 'look', arguments: {} }),
+      event(3, 'tool_called', { call_id: 'c', name: 'ctx.read', arguments: { document: 2 } }),
+      event(4, 'data_read', { ...data, cell: 1, method: 'read', count: 2, returned: 2, bytes: 2_000, documents: [{ id: 1, name: '<b>', bytes: 100, read: 2, ranges: [[0, 10], [20, 30]] }] }),
+      event(5, 'data_read', { ...data, cell: 1, method: 'sql', count: 1, failed: 1, error: 'no', requests: [{ text: 'select 1' }] }),
+      event(6, 'cell_ended', { cell: 1, seconds: 1, calls: 2 }),
+      event(7, 'data_read', { ...data, cell: 0, method: 'names', count: 1 }),
+    ]) step.add(each)
+    const [cell] = [...step.cells.values()]
+    expect(cell?.calls.map((call) => call.id)).toEqual(['b'])
+    expect(cell?.operators.map((each) => [each.name, each.task, each.error, each.calls.map((call) => call.id)])).toEqual([
+      ['ctx.read', '<b>', null, ['a', 'c']],
+      ['ctx.sql', 'select 1', 'no', []],
+    ])
+    expect(cell?.operators[0]?.summary).toBe('2 requests, 2 returned, 2.00 kB. <b> (20 B of 100 B read)')
+    expect(step.looseOperators.map((each) => each.name)).toEqual(['ctx.names'])
+    expect(step.calls).toBe(3)
+  })
+
   it('shows an operator as one row, with its calls below', () => {
     const step = new StepModel()
     for (const each of [

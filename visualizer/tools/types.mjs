@@ -12,6 +12,7 @@ function typeOf(schema) {
   if (schema.$ref) return schema.$ref.split('/').at(-1)
   if (schema.anyOf) return [...new Set(schema.anyOf.map(typeOf))].join(' | ')
   if (schema.enum) return schema.enum.map((value) => `'${value}'`).join(' | ')
+  if (schema.prefixItems) return `readonly [${schema.prefixItems.map(typeOf).join(', ')}]`
   if (schema.type === 'array') return `readonly (${typeOf(schema.items ?? {})})[]`
   if (schema.type === 'object') return `Readonly<Record<string, ${typeOf(schema.additionalProperties ?? {})}>>`
   return BASIC[schema.type] ?? 'unknown'

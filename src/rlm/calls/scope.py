@@ -6,7 +6,7 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rlm.calls.billing import ReportedPrefix
@@ -82,6 +82,10 @@ class Scope:
         self.step = 0
         self.citations: Citations | None = None
         """Collects what the run cites; its cells reach it through their bridge."""
+        self.cell = 0
+        """The cell of this step that runs, or ran last; 0 before the first one of the run."""
+        self.report_reads: Callable[[], None] = lambda: None
+        """Emits what cells have read of data since it was last called."""
         self.sample: int = parent.sample if parent else 0
         """Which of several runs of one query it belongs to: they share no cached reply."""
         self.reported = ReportedPrefix()

@@ -17,12 +17,14 @@ from rlm.cli._output import as_harmless_json, show_facts
 from rlm.cli._records import Recorded, archive, find_recorded
 from rlm.errors import ConfigError
 from rlm.events import (
+    DATA,
     CallEnded,
     CallStarted,
     CellEnded,
     CellOutput,
     CellStarted,
     Compacted,
+    DataRead,
     Diverged,
     Event,
     ModelAsked,
@@ -38,7 +40,7 @@ from rlm.events import (
     ToolCalled,
 )
 from rlm.messages import Message, Usage
-from rlm.records.recorders.console import divergence, harmless, loss, one_line, plan
+from rlm.records.recorders.console import data_read, divergence, harmless, loss, one_line, plan
 from rlm.records.trajectories import RunOutline, StepUsage, Trajectory, open_trajectory
 
 __all__ = ["InFull", "InShort", "show_recorded"]
@@ -60,6 +62,8 @@ class InShort:
         self._used = used
         self._prompts: dict[str, str] = {}
         self._calls: list[str] = []
+        self._unsummed: Counter[str] = Counter()
+        """Requests for data that no `DataRead` has summed up: older versions wrote none."""
         self._counts: Counter[str] = Counter()
 
     def add(self, event: Event) -> None:
@@ -81,6 +85,9 @@ class InShort:
 
     def finish(self) -> None:
         """Print the calls since a cell began, the first few one by one."""
+        for name, count in self._unsummed.items():
+            _echo(f"  {name}: {counted(count, 'request')}")
+        self._unsummed.clear()
         for line in self._calls:
             _echo(line)
         totals = [f"{count:,} {what}" for what, count in self._counts.items()]
@@ -100,11 +107,20 @@ class InShort:
             if len(self._calls) < SHOWN_CALLS:
                 self._calls.append(_call_line(event, prompt))
         elif isinstance(event, ToolCalled):
-            self._count("tool", event.error)
-            if len(self._calls) < SHOWN_CALLS:
-                self._calls.append(f"  tool {event.name}: {_outcome(event.result, event.error)}")
+            self._tool(event)
+        elif isinstance(event, DataRead):
+            self._unsummed.pop(f"{DATA}{event.method}", None)
+            _echo(f"  {data_read(event)}")
         elif (line := _notable(event)) is not None:
             _echo(f"  {line}")
+
+    def _tool(self, event: ToolCalled) -> None:
+        if event.name.startswith(DATA):
+            self._unsummed[event.name[:PROMPT_CHARS]] += 1
+            return
+        self._count("tool", event.error)
+        if len(self._calls) < SHOWN_CALLS:
+            self._calls.append(f"  tool {event.name}: {_outcome(event.result, event.error)}")
 
     def _count(self, kind: str, error: str | None) -> None:
         self._counts[kind] += 1
@@ -181,6 +197,8 @@ def _notable(event: Event) -> str | None:
         return divergence(event)
     if isinstance(event, Planned):
         return plan(event)
+    if isinstance(event, DataRead):
+        return data_read(event)
     if isinstance(event, OperatorEnded):
         return event.summary if event.error is None else f"{event.summary}; failed: {event.error}"
     if isinstance(event, Compacted):

@@ -1,5 +1,6 @@
 """Answer the requests of cells for data that stays on the host, such as `ctx.sql`."""
 
+import asyncio
 import hashlib
 import json
 import time
@@ -9,12 +10,17 @@ from typing import Any
 from rlm.calls.scope import Scope, failed
 from rlm.context import StoredContext
 from rlm.data import DataRefused
+from rlm.data.answers import Answered, answered, request_text
+from rlm.engine.data_reads import DataReads
 from rlm.errors import CallRefused, RLMError
-from rlm.events import CUT, MAX_RESULT_CHARS, ToolCalled
+from rlm.events import CUT, DATA, MAX_RESULT_CHARS, ToolCalled
 from rlm.messages import Reply
 from rlm.prompts.observation import cut
 
 __all__ = ["RunData"]
+
+LONG_CHARS = 256 << 10
+"""Longer answers are looked into in a thread."""
 
 
 class RunData:
@@ -23,6 +29,9 @@ class RunData:
     def __init__(self, contexts: Mapping[str, Any], scope: Scope) -> None:
         self._contexts = contexts
         self._scope = scope
+        self._reads = DataReads(scope)
+        self._manifests: dict[str, dict[str, Any]] = {}
+        scope.report_reads = self._reads.report
 
     def context(self, source_id: str) -> StoredContext:
         """Return the context with this source; CallRefused if the run has none."""
@@ -35,26 +44,31 @@ class RunData:
     async def answer(self, arguments: dict[str, Any]) -> tuple[dict[str, Any], Sequence[str]]:
         """Answer one request, or return what it was answered in an earlier execution.
 
-        It counts as a call and is recorded like that of a tool.
+        It counts as a call and is recorded like that of a tool, from which a log is replayed; what
+        the cell was given is also summed up in `DataRead`.
         """
         method, given = arguments["method"], arguments["arguments"]
         if not (method.isidentifier() and method.isascii()):  # It becomes part of an event's name.
             raise _refusal("malformed request for data")
-        source = self.context(arguments["source"]).source
+        context = self.context(arguments["source"])
+        source = context.source
         assert source is not None
+        told = self._manifest(context, arguments["source"])
         scope = self._scope
         scope.budget.count_call()
         encoded = json.dumps(given, sort_keys=True)
         digest = hashlib.sha256(f"{source.id}\0{method}\0{encoded}".encode()).hexdigest()[:32]
         key = scope.key("tool", digest)
         shown = given if len(encoded) <= MAX_RESULT_CHARS else {CUT: cut(encoded, MAX_RESULT_CHARS)}
-        about = {"call_id": scope.call_id(key), "name": f"ctx.{method}", "arguments": shown}
+        about = {"call_id": scope.call_id(key), "name": f"{DATA}{method}", "arguments": shown}
         if (stored := await scope.recall(key)) is not None:
             if stored.finish_reason == "failed":
                 scope.emit(ToolCalled, **about, stored=True, error=stored.text)
+                self._note_failed(told, method, given, stored.text, from_journal=True)
                 raise _refusal(stored.text)
             result = cut(stored.text, MAX_RESULT_CHARS)
             scope.emit(ToolCalled, **about, result=result, stored=True)
+            await self._note(told, method, given, stored.text, from_journal=True)
             return {}, (stored.text,)
         started = time.monotonic()
         try:
@@ -62,12 +76,35 @@ class RunData:
         except (DataRefused, RLMError) as error:
             seconds = time.monotonic() - started
             scope.emit(ToolCalled, **about, seconds=seconds, error=str(error))
+            self._note_failed(told, method, given, str(error), seconds=seconds)
             await scope.remember(key, failed(error))
             raise _refusal(str(error)) from error
         await scope.remember(key, Reply(text=text))
         seconds = time.monotonic() - started
         scope.emit(ToolCalled, **about, result=cut(text, MAX_RESULT_CHARS), seconds=seconds)
+        await self._note(told, method, given, text, seconds=seconds)
         return {}, (text,)
+
+    def _manifest(self, context: StoredContext, source_id: str) -> dict[str, Any]:
+        """Return what the sandbox was told of a source; the data itself is not asked."""
+        if source_id not in self._manifests:
+            self._manifests[source_id] = json.loads(context.data)
+        return self._manifests[source_id]
+
+    async def _note(
+        self, told: dict[str, Any], method: str, given: dict[str, Any], text: str, **how: Any
+    ) -> None:
+        if len(text) > LONG_CHARS:
+            answer = await asyncio.to_thread(answered, method, given, text)
+        else:
+            answer = answered(method, given, text)
+        self._reads.add(told, method, request_text(method, given), answer, **how)
+
+    def _note_failed(
+        self, told: dict[str, Any], method: str, given: dict[str, Any], error: str, **how: Any
+    ) -> None:
+        asked = request_text(method, given)
+        self._reads.add(told, method, asked, Answered(), error=error, **how)
 
 
 def _refusal(reason: str) -> CallRefused:

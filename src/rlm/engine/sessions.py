@@ -127,6 +127,7 @@ class RunSession:
                 each.cancel()
             await asyncio.wait(self._answering, timeout=CANCEL_SECONDS)
             self._cancelling = False
+        self.scope.report_reads()  # of a cell that did not end
 
     @property
     def scope(self) -> Scope:
@@ -220,6 +221,7 @@ class RunSession:
         """
         try:
             result = await self._execute(self._config.setup_code)
+            self.scope.report_reads()
             if result.error is not None:
                 report = (result.error.traceback or result.error.message).strip()
                 raise ConfigError(f"setup_code failed, so the run did not start:\n{report}")
@@ -263,6 +265,7 @@ class RunSession:
         """Execute one cell and emit its events."""
         self.scope.emit(CellStarted, cell=number, code=code)
         self.scope.begin_cell()
+        self.scope.cell = number
         started = time.monotonic()
         try:
             result = await self._execute(code)
@@ -284,6 +287,7 @@ class RunSession:
                 )
         if self._after_cell is not None and self._session is not None:
             await self._after_cell(self._session, self.scope, number)
+        self.scope.report_reads()
         failure = result.error
         self.scope.emit(
             CellEnded,

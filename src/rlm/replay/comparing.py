@@ -15,6 +15,7 @@ from rlm.events import (
     CallRetried,
     CallStarted,
     ContextHashed,
+    DataRead,
     Diverged,
     Event,
     RunEnded,
@@ -51,8 +52,11 @@ def _lines(text: str) -> list[str]:
     return text.splitlines()[:COMPARED_LINES]
 
 
-PASSING = (BudgetChanged, CallRetried, Diverged, SessionOpened)
-"""Events that depend on the moment: the order of payments, retries, the machine."""
+PASSING = (BudgetChanged, CallRetried, DataRead, Diverged, SessionOpened)
+"""Events that depend on the moment: the order of payments and of threads, retries, the machine.
+
+What `DataRead` sums up is compared request by request.
+"""
 
 BY_CALL = (CallStarted, CallEnded, ToolCalled)
 MOMENTARY = frozenset(

@@ -9,10 +9,12 @@ from msgspec import Struct
 
 from rlm._util.text import counted, sendable
 from rlm.events import (
+    DATA,
     CallRetried,
     CellEnded,
     CellStarted,
     Compacted,
+    DataRead,
     Event,
     RunEnded,
     RunStarted,
@@ -20,7 +22,7 @@ from rlm.events import (
     ToolCalled,
 )
 from rlm.limits import Amount, Budget
-from rlm.records.recorders.console import one_line
+from rlm.records.recorders.console import data_read, one_line
 
 __all__ = ["Meter", "Outbox", "Portion", "ProgressRecorder"]
 
@@ -138,6 +140,11 @@ def _cell_ended(event: CellEnded) -> str:
     return f"Step {event.step}: {', '.join(facts)}" if facts else ""
 
 
+def _tool(event: ToolCalled) -> str:
+    """Requests for data may be thousands; what they read is told when their cell ends."""
+    return "" if event.name.startswith(DATA) else f"Step {event.step}: called {event.name}"
+
+
 def _ended(event: RunEnded) -> str:
     name = "Child run" if event.depth else "The run"
     used = f"{counted(event.steps, 'step')}, {counted(event.usage.requests, 'request')}"
@@ -151,6 +158,7 @@ _LINES: dict[type[Event], Callable[[Any], str]] = {
     CallRetried: lambda event: f"Asking {event.model} again in {event.wait_seconds:.1f} s",
     Compacted: lambda event: "The history was shortened",
     SessionLost: lambda event: f"The session was lost: {event.reason}",
-    ToolCalled: lambda event: f"Step {event.step}: called {event.name}",
+    ToolCalled: _tool,
+    DataRead: lambda event: f"Step {event.step}: {data_read(event)}",
     RunEnded: _ended,
 }

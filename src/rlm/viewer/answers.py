@@ -21,6 +21,7 @@ from rlm.records.trajectories import Skipped
 from rlm.viewer.contexts import Contexts, ContextText
 from rlm.viewer.coverage import covered, readings
 from rlm.viewer.coverage_maps import CoverageMaps, Progress
+from rlm.viewer.data_coverage import data_read_by, data_reads
 from rlm.viewer.index import CODES, ID_CHARS
 from rlm.viewer.library import Library, Unknown
 from rlm.viewer.outlines import MAX_IN_TREE, Node
@@ -314,10 +315,16 @@ class Answers:
     def _map(
         self, file: RecordFile, run_id: str, tree: list[str], progress: Progress
     ) -> dict[str, Any]:
+        nothing: dict[str, Any] = {"chars": 0, "documents": [], "spans": [], "readers": []}
+        started = self._started_over(file, run_id)
+        if started is not None and started.context_kind == "source":
+            found_data = data_read_by(data_reads(file, tree))
+            about = {"description": started.context_description[:LISTED_CHARS], **found_data}
+            facts = {"available": True, "why_not": None, "exact": found_data["exact"]}
+            return {**nothing, **facts, "unread_percent": 0.0, "data": about}
         try:
-            context = self._context(file, run_id)
+            context = self._contexts.text(started)
         except ConfigError as error:
-            nothing: dict[str, Any] = {"chars": 0, "documents": [], "spans": [], "readers": []}
             why_not = {"available": False, "why_not": without_paths(str(error)), "exact": False}
             return {**nothing, **why_not, "unread_percent": 100.0}
         found = covered(context.text, context.ranges, readings(file, tree), progress)
@@ -330,15 +337,19 @@ class Answers:
         }
 
     def _context(self, file: RecordFile, run_id: str) -> ContextText:
-        """Return the context of a run.
+        return self._contexts.text(self._started_over(file, run_id))
 
-        For a child whose context is not stored, that of its root.
+    def _started_over(self, file: RecordFile, run_id: str) -> RunStarted | None:
+        """Return how the run started whose context counts.
+
+        For a child whose context is not stored, that is its root.
         """
         started, _ = self._ends(file, run_id)
         root = file.forest().nodes[run_id].root
-        if root != run_id and not self._contexts.has(started):
+        is_data = started is not None and started.context_kind == "source"
+        if root != run_id and not is_data and not self._contexts.has(started):
             started, _ = self._ends(file, root)
-        return self._contexts.text(started)
+        return started
 
     def _context_facts(self, started: RunStarted | None) -> dict[str, Any]:
         if started is None:

@@ -21,6 +21,7 @@ __all__ = ["ContextText", "Contexts", "text_of"]
 
 MAX_BYTES = 400_000_000
 MAX_DOCUMENTS = 20_000
+DESCRIBED_CHARS = 300
 BETWEEN = "\n\n"
 _HASH = re.compile(r"[0-9a-f]{64}")
 
@@ -70,6 +71,9 @@ class Contexts:
 
     def _why_not(self, started: RunStarted) -> str | None:
         sha256 = started.context_sha256
+        if started.context_kind == "source":
+            about = started.context_description[:DESCRIBED_CHARS]
+            return f"the context is data that stays where it is, and has no text to show: {about}"
         if not _HASH.fullmatch(sha256):
             return "the log does not say which context this run had"
         if started.context_bytes > MAX_BYTES:

@@ -20,6 +20,7 @@ collect_ignore = (
         "test_guide.py",
         "test_index_command.py",
         "test_runs.py",
+        "test_sharing.py",
         "test_updates.py",
     ]
 )

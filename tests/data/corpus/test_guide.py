@@ -34,4 +34,4 @@ def test_the_guide_prints_what_it_says(tmp_path: Path, monkeypatch: pytest.Monke
         with contextlib.redirect_stdout(printed):
             exec(block.code, names)
         assert missing_output(expected_output(block.code), printed.getvalue()) is None, printed
-    assert ran == 4
+    assert ran == 5

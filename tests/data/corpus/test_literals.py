@@ -105,6 +105,7 @@ def test_every_way_of_searching_finds_the_same_lines(
 
 
 @given(patterns, st.lists(texts, max_size=6), st.booleans(), st.integers(20, 200))
+@example("i", ["İ"], True, 20)
 @settings(deadline=None)
 def test_records_are_found_by_the_lines_of_their_texts(
     tmp_path_factory: pytest.TempPathFactory, pattern: str, rows: list[str], ignore: bool, span: int

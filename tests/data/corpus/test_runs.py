@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from rlm import RLM, ScriptedClient
+from rlm import RLM, Limits, RLMLogger, ScriptedClient
 from rlm.context import store_context
 from rlm.data import DataRefused
 from rlm.data.corpus import Corpus, update_corpus
 from rlm.data.corpus.source import CorpusSource
-from rlm.events import CellOutput, ToolCalled
+from rlm.events import CellOutput, DataRead, ToolCalled
+from rlm.replay import replay
 
 Open = Callable[..., Corpus]
 
@@ -66,6 +67,51 @@ def test_a_cell_searches_and_reads(texts: Path, opened: Open) -> None:
     assert "is not a regular expression" in asked[3].error
     read = [event.arguments for event in asked if event.name == "ctx.read"]
     assert {"document": 1, "start": 0} in read
+
+
+def test_documents_are_named_with_how_they_were_touched(texts: Path, opened: Open) -> None:
+    (texts / "<b>\u202ename.txt").write_text("plain words, " * 10)
+    corpus = opened(texts)
+    result, _ = run(
+        corpus.path,
+        "hits = ctx.search('quick')\nctx.grep('quick')\nctx.sample(3)\n"
+        "name = next(n for _, n, _ in ctx.names() if '<b>' in n)\n"
+        "for at in range(5):\n    ctx.read(name, 10 * at, 10)\n"
+        "ctx.read(name, 100, 20)\nname in context\ncontext['docs/a.txt']\nFINAL('done')",
+        limits=Limits(max_calls=100),
+    )
+    read = {event.method: event for event in result.events if isinstance(event, DataRead)}
+    assert sorted(read) == ["grep", "names", "read", "sample", "search"]
+    assert {each.name: each.found for each in read["search"].documents} == {
+        "docs/a.txt": 1,
+        "docs/sub/b.md": 1,
+    }
+    assert [(each.text, each.returned) for each in read["search"].requests] == [("quick", 2)]
+    assert [each.matched for each in read["grep"].documents] == [1, 1]
+    assert read["sample"].documents == read["names"].documents == ()
+    parts = {each.name: (each.read, each.bytes, each.ranges) for each in read["read"].documents}
+    assert parts == {
+        "docs/<b>\u202ename.txt": (6, 130, ((0, 50), (100, 120))),
+        "docs/a.txt": (1, 32, ((0, 32),)),
+    }
+    assert read["read"].count == 8
+    assert read["read"].source_documents == 13
+    assert read["read"].source_bytes == corpus.size_bytes
+
+
+def test_a_log_with_documents_is_replayed_without_differences(
+    texts: Path, opened: Open, tmp_path: Path
+) -> None:
+    corpus = opened(texts)
+    run(
+        corpus.path,
+        "print(ctx.search('quick'), context['docs/a.txt'])\nFINAL('done')",
+        logger=RLMLogger(str(tmp_path / "logs")),
+    )
+    (log,) = (tmp_path / "logs").iterdir()
+    replayed = replay(log, corpus.path)
+    assert replayed.differences == ()
+    assert replayed.answered == 3
 
 
 def test_a_corpus_that_changed_is_another_context(texts: Path, opened: Open) -> None:

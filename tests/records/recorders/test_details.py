@@ -3,11 +3,20 @@
 import io
 import re
 
+import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rlm.events import CellEnded, CellOutput, CellStarted, Event, ModelReplied, RunEnded
+from rlm.events import (
+    CellEnded,
+    CellOutput,
+    CellStarted,
+    DataRead,
+    Event,
+    ModelReplied,
+    RunEnded,
+)
 from rlm.records.recorders._details import Details
 from rlm.records.recorders.console import CONTROL
 from tests.cli.test_progress import ended
@@ -43,6 +52,42 @@ def failed(traceback: str | None, message: str = "no") -> CellEnded:
         error_message=message,
         traceback=traceback,
     )
+
+
+def data(method: str, **facts: object) -> DataRead:
+    return msgspec.convert(
+        {
+            "type": "data_read",
+            "run_id": "root",
+            "step": 2,
+            "cell": 1,
+            "method": method,
+            "source": "corpus",
+            "source_id": "c",
+            "seconds": 0.5,
+            **facts,
+        },
+        DataRead,
+    )
+
+
+def test_data_is_one_line_for_each_method() -> None:
+    plain = Details(io.StringIO())
+    asked = [{"text": "select 1"}, {"text": "\x1b[2J\nstep 3 \u202e" + "x" * 5_000_000}]
+    assert plain.of(data("sql", count=1_200, returned=1, requests=asked[:1])) == [
+        "ctx.sql: 1,200 requests, 1 row, 0.50 s: select 1"
+    ]
+    (line,) = plain.of(data("sql", count=2, returned=0, requests=asked))
+    assert line.startswith("ctx.sql: 2 requests, 0 rows, 0.50 s: select 1 | \\x1b[2J step 3")
+    assert len(line) <= 300
+    documents = [{"id": 1, "name": "a", "read": 2, "ranges": [[0, 10], [20, 25]]}]
+    parts = {"count": 2, "returned": 2, "documents": documents, "source_bytes": 1_000}
+    assert plain.of(data("read", from_journal=2, **parts)) == [
+        "ctx.read: 2 requests, 2 parts of 1 document, 15 of 1,000 bytes, 2 from the journal, 0.50 s"
+    ]
+    assert plain.of(data("grep", count=3, failed=1, error="not a\npattern")) == [
+        "ctx.grep: 3 requests, 1 failed, 0 matching lines, 0.50 s; failed: not a pattern"
+    ]
 
 
 def test_words_are_shown_without_the_code() -> None:

@@ -15,6 +15,7 @@ import { to } from '../state/route'
 import { colours } from '../state/theme'
 import { count, percent, plural, short } from '../text/format'
 import { oneLine } from '../text/hostile'
+import { DataCoverageBody } from './datacoverage'
 
 const SIDE = 13
 const ROWS = 18
@@ -267,6 +268,7 @@ export function CoverageBody({ runId }: { runId: string }): JSX.Element {
   const [chosen, setChosen] = useState<Part | null>(null)
   if (!value) return <Waiting error={error} what={`Comparing outputs and prompts with the context${done > 0 ? `: ${percent(Math.floor(100 * done))}` : ''}`} />
   if (!value.available) return <p class="empty">{oneLine(value.why_not ?? 'The context of this run is not available.', 600)}</p>
+  if (value.data) return <DataCoverageBody data={value.data} again={() => void again()} />
   return (
     <div class="coverage-page">
       <header class="coverage-head">

@@ -95,8 +95,8 @@ function Overview({ page }: { page: Page }): JSX.Element {
         </p>
         {context.bytes > 0 && (
           <p class="faint">
-            {oneLine(context.kind, 40)}, {bytes(context.bytes)}
-            {context.available ? <> · <a href={to.context(run.run_id)}>read it</a> · <a href={to.coverage(run.run_id)}>what was read</a></> : ' · its text is not available'}
+            {context.kind === 'source' ? 'data that stays where it is' : `${oneLine(context.kind, 40)}, ${bytes(context.bytes)}`}
+            {context.kind === 'source' ? <> · <a href={to.coverage(run.run_id)}>what was read</a></> : context.available ? <> · <a href={to.context(run.run_id)}>read it</a> · <a href={to.coverage(run.run_id)}>what was read</a></> : ' · its text is not available'}
           </p>
         )}
       </section>

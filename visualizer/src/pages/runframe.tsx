@@ -15,6 +15,7 @@ import { oneLine, visible } from '../text/hostile'
 import { CallsBody } from './calls'
 import { ContextBody } from './context'
 import { CoverageBody } from './coverage'
+import { DataContext } from './datacoverage'
 import { RunBody } from './run'
 import { SearchBody } from './search'
 import { UsageBody } from './usage'
@@ -148,6 +149,7 @@ function Body({ page, route }: { page: RunPage; route: RunRoute }): JSX.Element 
     case 'coverage':
       return <CoverageBody key={runId} runId={runId} />
     case 'context':
+      if (page.context.kind === 'source') return <DataContext runId={runId} description={page.context.description} />
       return <ContextBody key={runId} runId={runId} place={route.place} />
     case 'search':
       return <SearchBody key={runId} runId={runId} words={route.words} />

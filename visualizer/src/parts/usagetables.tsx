@@ -15,7 +15,7 @@ interface TableProps {
   readonly foot?: readonly ComponentChildren[]
 }
 
-function Table({ title, heads, rows, foot }: TableProps): JSX.Element {
+export function Table({ title, heads, rows, foot }: TableProps): JSX.Element {
   return (
     <section class="usage-table">
       <h2>{title}</h2>

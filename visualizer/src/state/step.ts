@@ -11,6 +11,7 @@ import type {
   CellOutput,
   CellStarted,
   Compacted,
+  DataRead,
   Diverged,
   ModelAsked,
   ModelReplied,
@@ -25,6 +26,7 @@ import type {
   ToolCalled,
   Usage,
 } from '../events'
+import { bytes, count, plural } from '../text/format'
 import { cut } from '../text/hostile'
 
 const KEPT_CHARS = 200
@@ -60,7 +62,7 @@ export interface StepCall {
   childRunId: string | null
 }
 
-/** An operator such as `classify`: one row, with the calls it made below. */
+/** An operator such as `classify`, or a method that asks for data: one row, with the calls it made below. */
 export interface StepOperator {
   readonly id: string
   readonly name: string
@@ -88,6 +90,22 @@ export interface Exchange {
 }
 
 export type Notice = Numbered<SessionLost> | Numbered<SessionOpened> | Numbered<Compacted> | Numbered<Diverged> | Numbered<Planned>
+
+const SHOWN_DOCUMENTS = 20
+
+/** What requests returned, and the documents they touched. */
+export function dataWords(event: DataRead): string {
+  const documents = event.documents ?? []
+  const parts = [plural(event.count, 'request'), event.failed ? `${count(event.failed)} failed` : '', `${count(event.returned ?? 0)} returned`, bytes(event.bytes ?? 0)]
+  const touched = documents.slice(0, SHOWN_DOCUMENTS).map((each) => {
+    const read = (each.ranges ?? []).reduce((sum, [start, end]) => sum + end - start, 0)
+    const how = [each.found ? `found ${count(each.found)}×` : '', each.matched ? `${plural(each.matched, 'line')} matched` : '', each.read ? `${bytes(read)} of ${bytes(each.bytes ?? 0)} read` : '']
+    return `${cut(each.name, KEPT_CHARS)} (${how.filter(Boolean).join(', ')})`
+  })
+  const more = documents.length - touched.length
+  if (more > 0) touched.push(`and ${plural(more, 'more document')}`)
+  return [parts.filter(Boolean).join(', '), touched.join('; ')].filter(Boolean).join('. ')
+}
 
 export class StepModel {
   readonly exchanges: Exchange[] = []
@@ -157,6 +175,9 @@ export class StepModel {
       case 'tool_called':
         this.tool(event)
         break
+      case 'data_read':
+        this.dataRead(event)
+        break
       case 'output_streamed':
         if (this.streamed.length < STREAMED_CHARS) this.streamed += cut(event.text, STREAMED_CHARS)
         break
@@ -222,6 +243,29 @@ export class StepModel {
       else this.cell(this.current).operators.push(operator)
     }
     return operator
+  }
+
+  /** One row for the requests of a method; those that came before it move below. */
+  private dataRead(event: Numbered<DataRead>): void {
+    const name = `ctx.${event.method}`
+    const calls = event.cell === 0 ? this.loose : this.cell(event.cell).calls
+    const isOwn = (call: StepCall): boolean => call.kind === 'tool' && call.model === name
+    const own = calls.filter(isOwn)
+    const others = calls.filter((call) => !isOwn(call))
+    calls.length = 0
+    for (const each of others) calls.push(each)
+    const operators = event.cell === 0 ? this.looseOperators : this.cell(event.cell).operators
+    operators.push({
+      id: `data ${event.index}`,
+      name,
+      task: cut((event.requests ?? []).map((each) => each.text).join(' | ') || (event.documents ?? []).map((each) => each.name).join(', '), KEPT_CHARS),
+      items: event.count,
+      summary: dataWords(event),
+      seconds: event.seconds ?? 0,
+      missing: 0,
+      error: event.error ?? null,
+      calls: own,
+    })
   }
 
   private newCall(

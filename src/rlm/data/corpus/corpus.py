@@ -52,6 +52,8 @@ class Match(NamedTuple):
 class Part(NamedTuple):
     """A part of a document: its text, where it ends, and the size of the document, in bytes."""
 
+    id: int
+    name: str
     text: str
     end: int
     size: int
@@ -175,7 +177,8 @@ class Corpus(Mapping[int | str, str]):
         at_end = start + len(part) >= total
         first, last = whole_characters(part, is_first=start == 0, is_last=at_end)
         # A character that was cut at the end belongs to the next part.
-        return Part(part[first:last].decode("utf-8", "replace"), start + last, total)
+        text = part[first:last].decode("utf-8", "replace")
+        return Part(document.id, sendable(document.name), text, start + last, total)
 
     def sample(self, n: int, seed: int | str = 0) -> list[int]:
         """Return the numbers of n documents, chosen at random but always alike for a seed."""

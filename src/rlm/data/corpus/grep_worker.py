@@ -33,7 +33,8 @@ _MAPPED_BYTES = 1 << 20
 
 _UNESCAPED = re.compile(r"[A-Za-z0-9 ,.;:_\-]+")
 """Characters that writers of JSON leave as they are, or write as `\\u00…`."""
-_ESCAPE = b"\\u00"
+_ESCAPE, _ANY_ESCAPE = b"\\u00", b"\\u"
+"""A letter in another case may be any character: to `re`, `İ` is an i."""
 
 Buffer = bytes | mmap.mmap
 preload = prepare
@@ -106,7 +107,8 @@ class _Search:
             literal = literal.lower() if literal.isascii() else ""
         self._literal = literal.encode("utf-8", "surrogatepass")
         unescaped = max(_UNESCAPED.findall(literal), key=len, default="").encode()
-        self._in_records = (unescaped, _ESCAPE) if unescaped else ()
+        escape = _ANY_ESCAPE if self._ignores_case else _ESCAPE
+        self._in_records = (unescaped, escape) if unescaped else ()
         self._filter = compile_filter(pattern, ignore_case=ignore_case)
         self._fields = fields
 
@@ -157,6 +159,8 @@ class _Search:
                 if found is None:
                     return
                 place = text.rfind("\n", place, found.start()) + 1 or place
+                if place == len(text):  # No line begins after the last line end.
+                    return
             end = text.find("\n", place)
             end = len(text) if end < 0 else end
             yield place, text[place:end]

@@ -120,8 +120,7 @@ class CorpusSource:
             raise DataRefused("a document has a number or a name")
         start = _number(given, "start", 0, 0, 1 << 60)
         size = _number(given, "size", READ_BYTES, 0, READ_BYTES)
-        part = self._corpus.part(key, start, size)
-        return {"text": part.text, "end": part.end, "size": part.size}
+        return self._corpus.part(key, start, size)._asdict()
 
     def _sample(self, given: dict[str, Any]) -> Any:
         seed = given.get("seed", 0)

@@ -8,8 +8,15 @@ import io
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from rlm.cards import last_line, words_of
-from rlm.events import CellEnded, CellOutput, CellStarted, Event, ModelReplied
-from rlm.records.recorders._lines import SHOWN_CHARS, SHOWN_LINES, cell_details, harmless, one_line
+from rlm.events import CellEnded, CellOutput, CellStarted, DataRead, Event, ModelReplied
+from rlm.records.recorders._lines import (
+    SHOWN_CHARS,
+    SHOWN_LINES,
+    cell_details,
+    data_read,
+    harmless,
+    one_line,
+)
 
 if TYPE_CHECKING:  # rich is slow to import, and only verbose output in a terminal needs it.
     from rich.console import Console
@@ -17,7 +24,7 @@ if TYPE_CHECKING:  # rich is slow to import, and only verbose output in a termin
 
 __all__ = ["DETAILED", "Details"]
 
-DETAILED = frozenset({CellEnded, CellOutput, CellStarted, ModelReplied})
+DETAILED = frozenset({CellEnded, CellOutput, CellStarted, DataRead, ModelReplied})
 """Events that may have details."""
 
 FAILURE_LINES = 12
@@ -44,6 +51,8 @@ class Details:
             return self._marked(lines, is_code=True)
         if isinstance(event, CellOutput):
             return self._marked(cell_details(event))
+        if isinstance(event, DataRead):
+            return [self._painted(data_read(event), FAINT)]
         return self._failed(event) if isinstance(event, CellEnded) else []
 
     def _said(self, event: ModelReplied) -> list[str]:

@@ -2,9 +2,18 @@
 
 import re
 
-from rlm.events import CellOutput, CellStarted
+from rlm._util.text import counted
+from rlm.events import DATA, CellOutput, CellStarted, DataRead
 
-__all__ = ["CONTROL", "SHOWN_CHARS", "SHOWN_LINES", "cell_details", "harmless", "one_line"]
+__all__ = [
+    "CONTROL",
+    "SHOWN_CHARS",
+    "SHOWN_LINES",
+    "cell_details",
+    "data_read",
+    "harmless",
+    "one_line",
+]
 
 CONTROL = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
@@ -40,3 +49,33 @@ def cell_details(event: CellStarted | CellOutput) -> list[str]:
     what = "runs" if is_code else "wrote"
     head = one_line(f"cell {event.cell} of step {event.step}, run {event.run_id[-6:]}, {what}:")
     return [head, *(mark + line for line in lines[:SHOWN_LINES]), *end]
+
+
+_RETURNED = {
+    "sql": "row",
+    "rows": "row",
+    "search": "hit",
+    "grep": "matching line",
+    "read": "part",
+    "sample": "document",
+    "names": "name",
+}
+
+
+def data_read(event: DataRead) -> str:
+    """Return what a cell read of data, in one harmless line."""
+    parts = [counted(event.count, "request")]
+    if event.failed:
+        parts.append(f"{event.failed:,} failed")
+    parts.append(counted(event.returned, _RETURNED.get(event.method, "answer")))
+    if event.documents:
+        parts[-1] += f" of {counted(len(event.documents), 'document')}"
+    if read := sum(end - start for each in event.documents for start, end in each.ranges):
+        parts.append(f"{read:,} of {event.source_bytes:,} bytes")
+    if event.from_journal:
+        parts.append(f"{event.from_journal:,} from the journal")
+    line = f"{DATA}{event.method}: {', '.join(parts)}, {event.seconds:.2f} s"
+    if event.error is not None:
+        return one_line(f"{line}; failed: {event.error}")
+    asked = " | ".join(one_line(each.text, 60) for each in event.requests[:3])
+    return one_line(f"{line}: {asked}" if asked else line)

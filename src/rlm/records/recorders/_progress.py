@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlm.events import (
+    DATA,
     CallEnded,
     CallRetried,
     CallStarted,
@@ -20,6 +21,7 @@ from rlm.events import (
     RunEnded,
     RunStarted,
     StepStarted,
+    ToolCalled,
 )
 from rlm.messages import Usage
 
@@ -56,6 +58,7 @@ class LiveRun:
     calls_done: int = 0
     calls_failed: int = 0
     retries: int = 0
+    data_requests: int = 0
     from_journal: int = 0
     open_calls: dict[str, OpenCall] = field(default_factory=dict)
     children: dict[str, "LiveRun"] = field(default_factory=dict)
@@ -73,6 +76,7 @@ class LiveRun:
         """Reset the counts; calls that threads of an older cell left open stay counted."""
         self.calls = len(self.open_calls)
         self.calls_done = self.calls_failed = self.children_done = self.retries = 0
+        self.data_requests = 0
 
 
 class Progress:
@@ -197,6 +201,9 @@ class Progress:
         run.counts_anew()
         run.begins(f"cell {event.cell}", event.monotonic_time)
 
+    def _tool(self, run: LiveRun, event: ToolCalled) -> None:
+        run.data_requests += event.name.startswith(DATA)
+
     def _read(self, run: LiveRun, event: CellEnded) -> None:
         run.begins("reading the output", event.monotonic_time)
 
@@ -216,5 +223,6 @@ NOTES: dict[type[Event], Callable[[Progress, LiveRun, Any], None]] = {
     ModelReplied: Progress._reply,
     RunEnded: Progress._end,
     StepStarted: Progress._step,
+    ToolCalled: Progress._tool,
 }
 """What each kind of event changes. Other kinds change nothing that is shown."""

@@ -22,7 +22,7 @@ from rlm.events import (
     ToolCalled,
 )
 from rlm.records.recorders._details import Details
-from rlm.records.recorders._lines import CONTROL, cell_details, harmless, one_line
+from rlm.records.recorders._lines import CONTROL, cell_details, data_read, harmless, one_line
 from rlm.records.recorders._progress import is_cached
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "ConsoleRecorder",
     "cell_details",
     "counted",
+    "data_read",
     "divergence",
     "harmless",
     "loss",

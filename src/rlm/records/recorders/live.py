@@ -179,6 +179,8 @@ class Drawing:
         parts.append(Part(one_line(run.doing, 60), 0))
         if run.calls:
             parts.append(Part(_calls(run), 1, _calls_shortly(run)))
+        if run.data_requests:
+            parts.append(Part(counted(run.data_requests, "data request"), 2))
         slowest = run.slowest
         waited = "" if slowest is None else age(self._now - slowest.started)
         if slowest is not None and slowest.started - run.since < AT_ONCE_SECONDS:

@@ -18,6 +18,7 @@ from rlm.events import (
     CellOutput,
     CellStarted,
     Compacted,
+    DataRead,
     Diverged,
     Event,
     ModelAsked,
@@ -33,7 +34,7 @@ from rlm.events import (
 )
 from rlm.messages import Usage
 from rlm.records.judging.judgments import Judgment
-from rlm.records.recorders.console import harmless, one_line, plan
+from rlm.records.recorders.console import data_read, harmless, one_line, plan
 from rlm.records.trajectories.exports._texts import clock_time, json_of, text_of
 from rlm.records.trajectories.index import RunOutline, StepUsage
 from rlm.records.trajectories.read import Trajectory
@@ -312,6 +313,8 @@ def _other(event: Any) -> Iterator[Block]:
         yield Passage("Shown to the user", event.text)
     elif isinstance(event, Planned):
         yield Note(one_line(plan(event)))
+    elif isinstance(event, DataRead):
+        yield Note(data_read(event), is_trouble=event.error is not None)
     elif isinstance(event, Noted):
         yield Note(one_line(f"noted {event.key!r}: {event.value}"))
     elif isinstance(event, SessionLost):
