@@ -29,9 +29,8 @@ class RunData:
     def __init__(self, contexts: Mapping[str, Any], scope: Scope) -> None:
         self._contexts = contexts
         self._scope = scope
-        self._reads = DataReads(scope)
+        self._reads: DataReads | None = None
         self._manifests: dict[str, dict[str, Any]] = {}
-        scope.report_reads = self._reads.report
 
     def context(self, source_id: str) -> StoredContext:
         """Return the context with this source; CallRefused if the run has none."""
@@ -98,13 +97,18 @@ class RunData:
             answer = await asyncio.to_thread(answered, method, given, text)
         else:
             answer = answered(method, given, text)
-        self._reads.add(told, method, request_text(method, given), answer, **how)
+        self._add(told, method, request_text(method, given), answer, **how)
 
     def _note_failed(
         self, told: dict[str, Any], method: str, given: dict[str, Any], error: str, **how: Any
     ) -> None:
-        asked = request_text(method, given)
-        self._reads.add(told, method, asked, Answered(), error=error, **how)
+        self._add(told, method, request_text(method, given), Answered(), error=error, **how)
+
+    def _add(self, *request: Any, **how: Any) -> None:
+        if self._reads is None:  # Most runs read no data.
+            self._reads = DataReads(self._scope)
+            self._scope.report_reads = self._reads.report
+        self._reads.add(*request, **how)
 
 
 def _refusal(reason: str) -> CallRefused:
