@@ -277,8 +277,8 @@ class DataRequest(Struct, frozen=True, kw_only=True):
 class DocumentRead(Struct, frozen=True, kw_only=True):
     """How requests touched a document of a corpus, which has `bytes` in all (0 if not known).
 
-    It was `found` by so many searches, so many of its lines were `matched`, and so many requests
-    `read` it: the bytes of `ranges`, each with its start and its end.
+    `found` counts searches that returned it, `matched` its lines that matched a grep, and `read`
+    the requests that read it: the bytes of `ranges`, each with its start and its end.
     """
 
     id: int

@@ -1,5 +1,5 @@
 // Made by `npm run types` from src/rlm/records/events.schema.json; not written by hand.
-// schema-sha256: fd6a99414d3ba7af59d3c262b0eb051421ae5e8233d8619e8cbac8cfb07c1ebb
+// schema-sha256: 19be0d03d5953291ef7f1177542cc992c1abca126aa2baca1b97adecb96ec821
 
 /**
  * A run starts, or is resumed after it was killed: then its events are sent again.
@@ -409,8 +409,8 @@ export interface DataRequest {
 /**
  * How requests touched a document of a corpus, which has `bytes` in all (0 if not known).
  *
- * It was `found` by so many searches, so many of its lines were `matched`, and so many requests
- * `read` it: the bytes of `ranges`, each with its start and its end.
+ * `found` counts searches that returned it, `matched` its lines that matched a grep, and `read`
+ * the requests that read it: the bytes of `ranges`, each with its start and its end.
  */
 export interface DocumentRead {
   readonly id: number

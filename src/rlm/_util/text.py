@@ -15,7 +15,7 @@ __all__ = [
 ]
 
 UNKNOWN = "unknown"
-"""A cost, a price or a window that nobody knows, in all texts for people."""
+"""How all texts for people show a cost, price or window that is not known."""
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:

@@ -109,7 +109,7 @@ def is_piped() -> bool:
 def has_unread_input(sources: Sequence[str]) -> bool:
     """Return whether something waits in a piped or redirected standard input that no source reads.
 
-    Nothing is read to find out: whoever waits for more, such as a loop of a shell, keeps it.
+    Nothing is read to find out, so the input stays for another reader, such as a shell loop.
     """
     if STDIN in sources or not is_piped() or sys.stdin is None:
         return False

@@ -30,7 +30,7 @@ __all__ = [
 _NOT_A_WORD = re.compile(r"\W+")
 _MAX_NAME_CHARS = 60
 _CORPUS = "rlm.data.corpus.corpus"
-"""Whoever passes an open corpus has imported it; others need not."""
+"""A caller that passes an open corpus has already imported it; nothing else needs to."""
 
 
 class GivenTables(Struct, frozen=True):

@@ -85,7 +85,7 @@ class RunData:
         return {}, (text,)
 
     def _manifest(self, context: StoredContext, source_id: str) -> dict[str, Any]:
-        """Return what the sandbox was told of a source; the data itself is not asked."""
+        """Return the description of a source that the sandbox was given."""
         if source_id not in self._manifests:
             self._manifests[source_id] = json.loads(context.data)
         return self._manifests[source_id]

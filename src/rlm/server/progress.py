@@ -141,7 +141,7 @@ def _cell_ended(event: CellEnded) -> str:
 
 
 def _tool(event: ToolCalled) -> str:
-    """Requests for data may be thousands; what they read is told when their cell ends."""
+    """A cell may make thousands of requests for data; what they read is reported when it ends."""
     return "" if event.name.startswith(DATA) else f"Step {event.step}: called {event.name}"
 
 

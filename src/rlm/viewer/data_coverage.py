@@ -22,7 +22,7 @@ MAX_KEPT = 200_000
 """Documents and statements that are told apart."""
 MAX_RANGES = 2_000_000
 MERGED_RANGES = 1_000
-"""Ranges of one document that are joined again once it has so many."""
+"""A document with more ranges than this has them joined again."""
 NAME_CHARS = 300
 TEXT_CHARS = 1_200
 _MOST = 1 << 53

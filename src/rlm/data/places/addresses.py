@@ -117,7 +117,7 @@ class Place(Struct, frozen=True, repr_omit_defaults=True):
 
 
 class Fetched(Struct, frozen=True):
-    """The files of a place on this machine; nobody else can read or change them."""
+    """The fetched files of a place; other users can neither read nor change them."""
 
     place: Place
     folder: Path

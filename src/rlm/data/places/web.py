@@ -1,4 +1,4 @@
-"""One file of a web server, and never a file of a network that nobody named.
+"""Fetch one file from a web server, and nothing from a network that the user did not name.
 
 The address comes from a user, but what it redirects to comes from a server: redirects lead to
 public addresses only, unless the user's own address is a private one.
@@ -148,7 +148,7 @@ class Reachable(AbstractResolver):
         self.proxy: str | None = None
 
     def check_literal(self, host: str) -> None:
-        """Refuse a host that is written as an address, which nobody looks up."""
+        """Refuse a host given as an IP address, which is never looked up."""
         if (found := _address(host)) is not None:
             self._check(host, found)
 
