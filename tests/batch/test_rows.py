@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from rlm.batch import rows as module
 from rlm.batch.rows import RowError, Source
+from rlm.data import place
 from rlm.errors import ConfigError
 
 
@@ -89,6 +90,17 @@ def test_a_context_file_is_there_before_a_row_is_asked(tmp_path: Path, name: str
     assert why in (found.problem(position) or "")
 
 
+def test_an_address_is_not_fetched_before_its_row_is_asked(tmp_path: Path) -> None:
+    names = ["s3://bucket/gone.txt", "ftp://user:pa55word@host/x"]
+    rows = [json.dumps({"query": "a", "context_file": name}) for name in names]
+    found = source(tmp_path, "\n".join(rows))
+    good, bad = map(found.problem, found.positions())
+    assert good is None
+    assert bad is not None
+    assert bad.startswith("line 2: ")
+    assert "pa55word" not in bad
+
+
 def test_a_row_that_is_too_large_is_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,11 +121,15 @@ def test_contexts_are_values_or_files(tmp_path: Path) -> None:
         {"query": "a", "context": [1, "two"]},
         {"query": "a", "context_file": "b/c.txt"},
         {"query": "a", "context_file": ["c.txt", "/d.txt"]},
+        {"query": "a", "context_file": ["c.txt", "s3://bucket/logs/"]},
     ]
     found = source(tmp_path, "\n".join(map(json.dumps, texts)))
     rows = [found.row(position).context_in(tmp_path) for position in found.positions()]
     paths = [tmp_path / "b/c.txt", [tmp_path / "c.txt", Path("/d.txt")]]
-    assert rows == [None, None, [1, "two"], *paths]
+    assert rows == [
+        *(None, None, [1, "two"], *paths),
+        [tmp_path / "c.txt", place("s3://bucket/logs/")],
+    ]
     found = source(tmp_path, '{"query": "a", "context": "x", "context_file": "y"}')
     with pytest.raises(RowError, match="either"):
         found.row(next(found.positions())).context_in(tmp_path)

@@ -1,8 +1,10 @@
-"""Reads Markdown: fenced blocks with the comment before them, shell commands, links, headings."""
+"""Reads Markdown: fenced blocks with the comment before them, commands, links, headings."""
 
+import contextlib
+import io
 import re
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 FENCE = re.compile(r"^(?P<indent> *)(?P<fence>`{3,}|~{3,})\s*(?P<language>[\w-]*)[^`]*$")
 COMMENT = re.compile(r"^\s*<!--\s*(?P<text>.*?)\s*-->\s*$")
@@ -77,6 +79,15 @@ def missing_output(expected: list[str] | tuple[str, ...], printed: str) -> str |
         if not any(re.fullmatch(pattern, line.strip()) for line in lines):
             return text
     return None
+
+
+def run_python(block: Block, names: dict[str, Any]) -> None:
+    """Run a block with the names of those before it; assert that it prints what it says."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(block.code, f"<block at line {block.line}>", "exec"), names)
+    missing = missing_output(expected_output(block.code), printed.getvalue())
+    assert missing is None, f"{missing!r} is not in {printed.getvalue()!r}"
 
 
 def commands_of(block: Block) -> list[Command]:

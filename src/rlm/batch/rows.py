@@ -12,6 +12,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from rlm._util.text import counted
 from rlm.context import ContextValue
+from rlm.data import Place, is_address, place
 from rlm.errors import ConfigError
 
 __all__ = ["BadRowsError", "Row", "RowError", "RowPosition", "Source"]
@@ -48,12 +49,12 @@ class Row(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     meta: Any = None
 
     def context_in(self, folder: Path) -> ContextValue:
-        """Return the context, or the paths of its files, relative to `folder`."""
+        """Return the context, or its files: paths relative to `folder`, and places elsewhere."""
         if self.context_file is UNSET:
             return None if self.context is UNSET else self.context
         if isinstance(self.context_file, str):
-            return folder / self.context_file
-        return [folder / name for name in self.context_file]
+            return _file(self.context_file, folder)
+        return [_file(name, folder) for name in self.context_file]
 
 
 class RowPosition(Struct, frozen=True):
@@ -127,11 +128,18 @@ class Source:
         folder = self.path.absolute().parent
         for name in [named] if isinstance(named, str) else named:
             try:
-                (folder / name).stat()
+                if isinstance(file := _file(name, folder), Path):
+                    file.stat()  # a place elsewhere is only fetched when its row is asked
+            except ConfigError as error:
+                return f"line {position.line}: {error}"
             except (OSError, ValueError) as error:
                 why = error.strerror if isinstance(error, OSError) else error
                 return f"line {position.line}: context_file {name}: {why}"
         return None
+
+
+def _file(name: str, folder: Path) -> Path | Place:
+    return place(name) if is_address(name) else folder / name
 
 
 def _decoded(text: bytes) -> Row:

@@ -22,6 +22,7 @@ from rlm.batch.outcomes import Entry, RowTable
 from rlm.batch.progress import NotebookBar, notebook_bar
 from rlm.batch.rows import BadRowsError, Row, RowError, RowPosition, Source
 from rlm.context import ContextValue, StoredContext, store_context
+from rlm.data import Place
 from rlm.errors import ConfigError, UnknownPriceError
 from rlm.limits import Amount, Budget
 from rlm.records.journal import Places
@@ -243,10 +244,10 @@ class Batch:
 
     async def _context(self, value: ContextValue) -> Any:
         """Return a context; files are read once for rows that name the same ones."""
-        paths = [value] if isinstance(value, Path) else value
-        if not isinstance(paths, list) or not all(isinstance(each, Path) for each in paths):
+        files = value if isinstance(value, list) else [value]
+        if not all(isinstance(each, Path | Place) for each in files):
             return value
-        names = tuple(map(str, paths))
+        names = tuple(each.url if isinstance(each, Place) else str(each) for each in files)
         task = self._contexts.get(names)
         if task is None:
             task = asyncio.create_task(in_thread(store_context, value))

@@ -18,7 +18,16 @@ from rlm.context.pictures import describe_picture
 from rlm.context.sources import store_source
 from rlm.context.stored import StoredContext
 from rlm.context.streams import advice_for, is_open_file, read_file, read_items
-from rlm.data import Database, Fetched, GivenTables, Place, given_data, open_data, tables_of
+from rlm.data import (
+    Database,
+    Fetched,
+    GivenTables,
+    OpenCorpus,
+    Place,
+    given_data,
+    open_data,
+    tables_of,
+)
 from rlm.data.frames import Frame
 from rlm.data.places.addresses import is_address
 from rlm.errors import ConfigError
@@ -46,6 +55,7 @@ ContextValue = (
     | Frame
     | GivenTables
     | Database
+    | OpenCorpus
     | Place
     | Fetched
     | IO[str]

@@ -7,6 +7,7 @@ within limits. `table`, `tables`, `database` and `place` are what users pass as 
 from rlm.data.given import (
     Database,
     GivenTables,
+    OpenCorpus,
     database,
     given_data,
     table,
@@ -14,7 +15,7 @@ from rlm.data.given import (
     tables_of,
 )
 from rlm.data.opening import open_data, reopen_data
-from rlm.data.places.addresses import Fetched, FetchLimits, Place, place
+from rlm.data.places.addresses import Fetched, FetchLimits, Place, is_address, place
 from rlm.data.source import DataRefused, DataSource, QueryLimits
 
 __all__ = [
@@ -24,10 +25,12 @@ __all__ = [
     "FetchLimits",
     "Fetched",
     "GivenTables",
+    "OpenCorpus",
     "Place",
     "QueryLimits",
     "database",
     "given_data",
+    "is_address",
     "open_data",
     "place",
     "reopen_data",

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec import Struct
 
@@ -20,6 +20,7 @@ __all__ = [
     "Database",
     "GivenCorpus",
     "GivenTables",
+    "OpenCorpus",
     "database",
     "given_data",
     "table",
@@ -43,6 +44,14 @@ class GivenCorpus(Struct, frozen=True):
     """The folder of a corpus, which `rlm index` made."""
 
     path: Path
+
+
+class OpenCorpus(Protocol):
+    """A `Corpus` of `rlm.data.corpus`, for type checkers: few programs import that."""
+
+    path: Path
+
+    def grep(self, pattern: str, max_matches: int = 50) -> list[Any]: ...
 
 
 class Database(Struct, frozen=True):

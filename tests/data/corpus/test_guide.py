@@ -1,7 +1,5 @@
 """The worked example of the guide, as it is written."""
 
-import contextlib
-import io
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.shape.documents import blocks_of, commands_of, expected_output, missing_output
+from tests.shape.documents import blocks_of, commands_of, missing_output, run_python
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "corpora.md"
 
@@ -30,8 +28,5 @@ def test_the_guide_prints_what_it_says(tmp_path: Path, monkeypatch: pytest.Monke
                 ended = subprocess.run(program, capture_output=True, text=True, check=True)
                 assert missing_output(command.expected, ended.stderr) is None, ended.stderr
             continue
-        printed = io.StringIO()
-        with contextlib.redirect_stdout(printed):
-            exec(block.code, names)
-        assert missing_output(expected_output(block.code), printed.getvalue()) is None, printed
+        run_python(block, names)
     assert ran == 5

@@ -1,5 +1,6 @@
 """Commands with addresses: what they print and record, and what they hide."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -61,6 +62,22 @@ def test_files_here_and_elsewhere(home: Path, server: WebServer, signed: str) ->
     pattern = ask(home, "-f", "*.txt", "-f", signed, "-m", "offline/extractive")
     assert (pattern.returncode, pattern.stderr.count("\n")) == (1, 2)
     assert "a pattern of local files can't stand beside an address" in pattern.stderr
+
+
+def test_rows_of_a_batch(home: Path, server: WebServer, signed: str) -> None:
+    row = json.dumps({"query": "When does the tide gate open?", "context_file": signed})
+    gone = json.dumps({"query": "?", "context_file": f"{server.url}/gone.txt?sig=s1gnature"})
+    (home / "rows.jsonl").write_text(f"{row}\n{row}\n{gone}\n")
+    program = [sys.executable, "-m", "rlm", "batch", "rows.jsonl", "-m", "offline/extractive"]
+    done = subprocess.run(program, capture_output=True, text=True, cwd=home)
+    lines = (home / done.stdout.strip()).read_text().splitlines()
+    assert ["The tide gate opens at noon." in line for line in lines] == [True, True, False]
+    got = [asked.path for asked in server.asked if asked.method == "GET"]
+    assert [path.partition("?")[0] for path in got].count("/notes.txt") == 1
+    kept = [path for path in home.rglob("*") if path.is_file() and path.name != "rows.jsonl"]
+    for secret in SECRETS:
+        assert secret not in done.stdout + done.stderr
+        assert [path for path in kept if secret.encode() in path.read_bytes()] == []
 
 
 def test_quiet_is_quiet(home: Path, signed: str) -> None:

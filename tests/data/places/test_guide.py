@@ -1,7 +1,5 @@
 """The worked example of the guide, as it is written, with a server in place of the store."""
 
-import contextlib
-import io
 import os
 import shlex
 import subprocess
@@ -12,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.data.places.object_store import object_store
-from tests.shape.documents import blocks_of, commands_of, expected_output, missing_output
+from tests.shape.documents import blocks_of, commands_of, missing_output, run_python
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "places.md"
 PASSAGES = 4
@@ -37,8 +35,5 @@ def test_the_guide_prints_what_it_says(tmp_path: Path, monkeypatch: pytest.Monke
                     assert missing_output(command.expected, ended.stderr) is None, ended.stderr
                     assert ended.returncode == PASSAGES
                 continue
-            printed = io.StringIO()
-            with contextlib.redirect_stdout(printed):
-                exec(block.code, names)
-            assert missing_output(expected_output(block.code), printed.getvalue()) is None, printed
+            run_python(block, names)
     assert ran == 3

@@ -1,0 +1,23 @@
+"""The worked example of the guide that needs DuckDB and PyArrow, as it is written."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.shape.documents import blocks_of, run_python
+
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "tables.md"
+
+
+def test_the_guide_prints_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("duckdb", reason="make test-data installs it")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    ran = 0
+    for block in blocks_of(GUIDE.read_text("utf-8")):
+        if "make test-data" not in block.comment:
+            continue
+        ran += 1
+        run_python(block, names)
+    assert ran == 2
