@@ -57,7 +57,7 @@ demo: $(demo_venv)/.ready-$(version) ## ask a question about a context larger th
 
 .PHONY: test
 test: $(ready) ## run the tests, in parallel
-	@$(pytest) -n $(workers) -m "not heavy" $(ARGS)
+	@$(pytest) -n $(workers) --dist loadgroup -m "not heavy" $(ARGS)
 
 .PHONY: test-load
 test-load: $(ready) ## repeat tests that wait for time or a process, 50 times each (ROUNDS=), idle and under load: hours
@@ -110,7 +110,7 @@ test-all: $(ready) ## run test and every heavier target, then print a summary wi
 
 .PHONY: $(heavy_parts)
 test-heavy: $(ready) ## run the tests marked heavy
-	@sh .ci/unless-empty "no test is marked heavy" $(pytest) -m heavy --ignore=tests/seeds $(ARGS)
+	@sh .ci/unless-empty "no test is marked heavy" $(pytest) -n $(workers) --dist loadgroup -m heavy --ignore=tests/seeds $(ARGS)
 
 documents := build/venv-documents
 

@@ -38,7 +38,7 @@ settings.register_profile(
     "default",
     deadline=None,
     derandomize="CI" in os.environ,
-    max_examples=40,  # `make test-fuzz` tries 2,000.
+    max_examples=25,  # `make test-fuzz` tries 2,000.
     print_blob=True,
 )
 settings.register_profile(

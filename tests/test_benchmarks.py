@@ -137,6 +137,7 @@ def test_what_is_not_known_is_refused() -> None:
     assert "dreams: choose from zygote, sessions" in done.stderr
 
 
+@pytest.mark.heavy
 def test_what_asking_over_http_costs_is_shown() -> None:
     script = str(ROOT / "benchmarks" / "clients.py")
     size = ["--calls", "20", "--at-once", "5", "--delay-ms", "1", "--rounds", "1"]
@@ -148,6 +149,7 @@ def test_what_asking_over_http_costs_is_shown() -> None:
     assert done.stderr == ""
 
 
+@pytest.mark.heavy
 def test_what_a_job_with_limits_costs_is_shown() -> None:
     output = run("benchmarks/limited.py", "--rounds", "2")
     for row in ("a call, process ready", "a call, process not ready", "new interpreter"):
@@ -164,6 +166,7 @@ def test_what_a_journal_costs_is_shown(tmp_path: Path) -> None:
     assert "replies recalled a second" in done.stdout
 
 
+@pytest.mark.heavy
 def test_a_batch_is_measured_and_checked() -> None:
     shown = run("benchmarks/batch.py", "--rows", "3", "5", "--concurrency", "2")
     rows = [line.split("|")[1].strip() for line in shown.splitlines() if line.startswith("| ")]
@@ -179,6 +182,7 @@ def run_engine(folder: Path, *options: str) -> tuple[str, dict[str, Any]]:
     return output, json.loads(record.read_text("utf-8"))
 
 
+@pytest.mark.heavy
 @linux_only
 def test_a_part_that_was_measured_is_not_measured_again(tmp_path: Path) -> None:
     _, first = run_engine(tmp_path, "--only", "ready")

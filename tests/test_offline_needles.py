@@ -77,11 +77,13 @@ def is_required(question: str) -> bool:
     return '"' in search_query(question)
 
 
+@pytest.mark.heavy
 async def test_needles_in_a_megabyte_of_english() -> None:
     found = await passages([manual_haystack(10**6, seed, absent=False) for seed in range(10)])
     assert sum(value in text for text, value in found) >= 9
 
 
+@pytest.mark.heavy
 async def test_absent_needles_in_a_megabyte_of_english() -> None:
     haystacks = [manual_haystack(10**6, seed, absent=True) for seed in range(10)]
     required = [is_required(question) for _, question, _ in haystacks]

@@ -52,7 +52,7 @@ def on(
 RLM = "import sys\nfrom rlm.cli import main\nmain(sys.argv[1:])"
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize("system", [pytest.param("darwin", marks=pytest.mark.heavy), "win32"])
 def test_every_module_of_the_host_can_be_imported(system: str, tmp_path: Path) -> None:
     done = on(system, tmp_path, IMPORT_ALL)
     assert done.returncode == 0, done.stderr[-2_000:]
@@ -62,6 +62,7 @@ def test_every_module_of_the_host_can_be_imported(system: str, tmp_path: Path) -
     assert names == ["orders", "preload", "process_state"]  # The others need Linux.
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_local_is_refused_in_a_line_that_names_auto(system: str, tmp_path: Path) -> None:
     context = tmp_path / "context.txt"
@@ -74,6 +75,7 @@ def test_local_is_refused_in_a_line_that_names_auto(system: str, tmp_path: Path)
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_the_doctor_names_every_candidate_and_its_reason(system: str, tmp_path: Path) -> None:
     done = on(system, tmp_path, RLM, "doctor", "--json")
@@ -88,6 +90,7 @@ def test_the_doctor_names_every_candidate_and_its_reason(system: str, tmp_path: 
         assert found["environment"] in {"wasm", "docker"}
 
 
+@pytest.mark.heavy
 def test_a_journal_is_locked_written_and_read_on_windows(tmp_path: Path) -> None:
     program = """
 from rlm import RLM, ScriptedClient
@@ -105,6 +108,7 @@ with RLM(model, strategy="direct", journal=True, cache=True) as rlm:
     assert run["run_id"] == "first"
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("command", [("mcp",), ("mcp", "install", "--client", "cursor")])
 def test_serving_files_to_mcp_clients_needs_a_unix(
     command: tuple[str, ...], tmp_path: Path

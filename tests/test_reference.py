@@ -37,6 +37,7 @@ from rlm.wiring.registry import ADAPTERS, PROVIDERS, environments
 from rlm.worker.agent_names import AGENT_NAMES
 from rlm.worker.ctx import ContextView
 from rlm.worker.namespace import REPL_NAMES
+from tests.shape.tree import ONE_PROCESS, load_modules, nodes_of
 
 ROOT = Path(__file__).resolve().parents[1]
 REFERENCE = ROOT / "docs" / "reference"
@@ -328,6 +329,7 @@ def test_default_models_and_sources_of_prices() -> None:
         assert source.endswith(f"table: `{home}`" if home else "table: that of the maker"), name
 
 
+@ONE_PROCESS
 def test_the_tour_names_what_is_there() -> None:
     text = " ".join(TOUR.read_text("utf-8").split())
     stops = list(STOP.finditer(text))
@@ -339,15 +341,14 @@ def test_the_tour_names_what_is_there() -> None:
         known = defined_in(path)
         wrong += [f"{path.name}: {name}" for name in names_in(stop["names"]) if name not in known]
     assert not wrong, "not there: " + ", ".join(wrong)
-    modules = (ROOT / "src" / "rlm").rglob("*.py")
-    everything = {name for path in modules for name in names_anywhere(path)}
+    everything = {name for each in load_modules().values() for name in names_anywhere(each.tree)}
     said = {name.rpartition(".")[2] for name in re.findall(r"`([\w.]+)`", text)}
     assert said - everything - {"py"} == set()
 
 
-def names_anywhere(path: Path) -> set[str]:
-    """Whatever a file defines, assigns or takes, at any depth."""
-    nodes = list(ast.walk(ast.parse(path.read_text("utf-8"))))
+def names_anywhere(tree: ast.Module) -> set[str]:
+    """Whatever a module defines, assigns or takes, at any depth."""
+    nodes = nodes_of(tree)
     named = {str(value) for node in nodes if (value := getattr(node, "name", None))}
     bound = {node.id for node in nodes if isinstance(node, ast.Name)}
     return named | bound | {node.arg for node in nodes if isinstance(node, ast.arg)}

@@ -58,6 +58,7 @@ def not_all_right(scores: Mapping[str, list[float]]) -> dict[str, list[float]]:
     return {spec: each for spec, each in scores.items() if set(each) != {1.0}}
 
 
+@pytest.mark.heavy
 async def test_an_honest_reader_has_100_on_every_task(tmp_path: Path) -> None:
     labelling, scores = await by_map_reduce(LINES, range(20), tmp_path / "lines")
     assert not_all_right(scores) == {}
@@ -85,6 +86,7 @@ class OfOthers(Task):
         return self.task.score(answer, gold)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(("group", "count"), [(LINES, 10), (FACTS, 2)], ids=["lines", "facts"])
 async def test_who_reads_the_text_of_others_has_what_chance_gives(
     group: Group, count: int, tmp_path: Path

@@ -177,6 +177,7 @@ def test_a_mistyped_command_in_a_pipe_is_reported_and_skipped(notes: Path, state
     ]
 
 
+@pytest.mark.heavy
 def test_another_model_goes_on_with_everything(notes: Path, state: Path) -> None:
     script = by_query(one="n = 7\nFINAL(n)", two="FINAL([n, len(history)])")
     with endpoint(script) as server:
@@ -314,6 +315,7 @@ def _settle(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.heavy
 def test_a_second_ctrl_c_leaves_at_once_and_says_where_the_chat_is(
     notes: Path, state: Path
 ) -> None:

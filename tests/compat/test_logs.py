@@ -148,7 +148,10 @@ def test_long_values_are_cut() -> None:
 
 HOSTILE = [
     "class Bad:\n    def __repr__(self): raise SystemExit\nbad = Bad()",
-    "class Slow:\n    def __repr__(self):\n        while True: pass\nslow = Slow()",
+    pytest.param(
+        "class Slow:\n    def __repr__(self):\n        while True: pass\nslow = Slow()",
+        marks=pytest.mark.heavy,
+    ),
     "class D(dict):\n    def items(self): raise KeyboardInterrupt\nd = D()",
     "import builtins\nbuiltins.print = lambda *a, **k: None",
 ]

@@ -59,6 +59,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> ProcessEngine:
     return made
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("stream", ["socket", "stdio"])
 async def test_both_ways_conform(engine: ProcessEngine, stream: Any) -> None:
     environment = DockerEnvironment(python=sys.executable, stream=stream)

@@ -153,6 +153,7 @@ async def test_a_client_gets_on_with_a_gateway_that_prints(tmp_path: Path) -> No
         assert len((await answer(client, "rlm_list", session=session))["files"]) == 2
 
 
+@pytest.mark.heavy
 def test_a_message_that_is_too_long_is_dropped_and_the_next_is_answered(tmp_path: Path) -> None:
     long = b'{"jsonrpc":"2.0","id":9,"method":"ping","x":"' + b"x" * MAX_LINE_BYTES + b'"}\n'
     strange = long + b"no json\n\n\xff\xfe\n[]\n{}\n"
@@ -314,6 +315,7 @@ def test_invalid_settings_of_runs_are_reported_at_once(options: dict[str, Any], 
         models_of(SimpleNamespace(**{**RUNS, **options}), {})
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("kept", ["file", pytest.param("variable", marks=pytest.mark.heavy)])
 async def test_a_command_stands_in_for_a_gateway_elsewhere(tmp_path: Path, kept: str) -> None:
     token = "anne-0123456789abcdef"

@@ -59,6 +59,7 @@ def test_a_gateway_elsewhere_is_tried_with_its_token(tmp_path: Path) -> None:
         assert TOKEN not in done.stdout
 
 
+@pytest.mark.heavy
 def test_an_address_without_a_server_is_reported(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -67,6 +68,7 @@ def test_an_address_without_a_server_is_reported(tmp_path: Path) -> None:
     assert "can't be reached" in done.stdout
 
 
+@pytest.mark.heavy
 def test_a_root_that_is_not_there_is_reported(tmp_path: Path) -> None:
     done = rlm("mcp", "doctor", "--root", str(tmp_path / "nowhere"), HOME=str(tmp_path))
     assert done.returncode == 1

@@ -104,6 +104,7 @@ def recipe(tmp_path: Path) -> Recipe:
     return Recipe(tmp_path, script=["no cell"] * 10**6, options=options)
 
 
+@pytest.mark.heavy
 def test_any_arguments_get_a_clean_answer(recipe: Recipe, caplog: pytest.LogCaptureFixture) -> None:
     _any_arguments(recipe, caplog, CASES)
 
@@ -192,6 +193,7 @@ def _cases(number: int) -> settings:
     )
 
 
+@pytest.mark.heavy
 def test_no_path_leads_out(recipe: Recipe) -> None:
     _any_paths(recipe, CASES)
 

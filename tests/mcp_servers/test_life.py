@@ -122,6 +122,7 @@ print(rlm.ask("Which process?").answer)
 """
 
 
+@pytest.mark.heavy
 def test_the_end_of_the_program_is_the_end_of_the_server() -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", PROGRAM, str(HERE / "hostile.py")],
@@ -162,6 +163,7 @@ def open_files() -> int:
     return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
+@pytest.mark.heavy
 def test_many_openings_leave_nothing() -> None:
     run([hostile("plain")], "FINAL(hello())")
     before = open_files()

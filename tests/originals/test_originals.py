@@ -11,7 +11,13 @@ from tests.originals.side_by_side import PROGRAMS, REFERENCE, run_program
 WITHOUT = "make build/venv-bench-rlms installs the reference engine"
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if number % 4 == 0 else pytest.mark.heavy)
+        for number, name in enumerate(PROGRAMS)
+    ],
+)
 def test_a_program_runs_with_ours(name: str) -> None:
     done = run_program(name, sys.executable)
     assert done.error == ""
@@ -27,6 +33,7 @@ def test_both_engines_print_the_same(name: str) -> None:
     assert ours.value == theirs.value
 
 
+@pytest.mark.heavy
 def test_foreign_tests_and_examples_are_counted_by_cause(tmp_path: Path) -> None:
     (tmp_path / "rlm").mkdir()
     (tmp_path / "rlm" / "__init__.py").write_text("raise RuntimeError('not ours')")

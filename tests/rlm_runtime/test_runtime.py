@@ -20,7 +20,7 @@ from rlm_runtime import (
     Policy,
 )
 from rlm_runtime.adapters import FakeAdapter
-from tests.shape.tree import ROOT, SOURCE, load_modules
+from tests.shape.tree import ONE_PROCESS, ROOT, SOURCE, load_modules
 
 MAX_LINES = 400
 TEXT = Context.from_text("RLMs treat long prompts as environment state.")
@@ -242,6 +242,7 @@ def test_a_cache_of_your_own_is_taken_as_it_is(tmp_path: Path) -> None:
 # -- thinness --------------------------------------------------------------------------------------
 
 
+@ONE_PROCESS
 def test_it_stays_thin_and_has_no_loop_of_its_own() -> None:
     modules = load_modules(SOURCE, "rlm_runtime")
     lines = sum(len(each.path.read_text("utf-8").splitlines()) for each in modules.values())

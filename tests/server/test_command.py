@@ -68,6 +68,7 @@ async def test_a_stream_is_brought_to_its_end_before_the_server_ends(tmp_path: P
     assert text.endswith("data: [DONE]\n\n")
 
 
+@pytest.mark.heavy
 async def test_after_the_grace_a_stream_says_why_it_ends(tmp_path: Path) -> None:
     never = Answer(reply="never", delay_seconds=60.0)
     with FakeServer([never]) as model, served(tmp_path, model, "--grace", "0.5") as one:
@@ -81,6 +82,7 @@ async def test_after_the_grace_a_stream_says_why_it_ends(tmp_path: Path) -> None
     assert '"code":"shutting_down"' in text
 
 
+@pytest.mark.heavy
 async def test_signals_during_the_end_do_not_cut_it_short(tmp_path: Path) -> None:
     with FakeServer(["hello"]) as model, served(tmp_path, model) as one:
         address = f"{one.base}/health"
@@ -148,6 +150,7 @@ def test_mistakes_are_reported_in_one_line(tmp_path: Path) -> None:
     assert "nonsense" in _fails(tmp_path, "--environment", "nonsense")
 
 
+@pytest.mark.heavy
 def test_two_servers_do_not_share_a_folder(tmp_path: Path) -> None:
     with FakeServer(["hello"]) as model, served(tmp_path, model):
         assert "serves from" in _fails(tmp_path, "--port", "0")

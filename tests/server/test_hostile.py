@@ -37,6 +37,7 @@ async def _models(session: aiohttp.ClientSession, one: Served) -> int:
         return response.status
 
 
+@pytest.mark.heavy
 async def test_others_are_answered_while_a_schema_is_checked(tmp_path: Path) -> None:
     with FakeServer(["unused"]) as model, served(tmp_path, model) as one:
         async with aiohttp.ClientSession() as session:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.shape.tree import (
+    ONE_PROCESS,
     PLUGINS,
     REFERENCE_PATHS,
     ROOT,
@@ -15,6 +16,8 @@ from tests.shape.tree import (
     load_modules,
     repository_files,
 )
+
+pytestmark = ONE_PROCESS
 
 FILE_LINES = 500
 FUNCTION_LINES = 60

@@ -7,7 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.shape.tree import REFERENCE_PATHS, SOURCE, Import, Module, imports_of, load_modules
+from tests.shape.tree import (
+    ONE_PROCESS,
+    REFERENCE_PATHS,
+    SOURCE,
+    Import,
+    Module,
+    imports_of,
+    load_modules,
+)
+
+pytestmark = ONE_PROCESS
 
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("__main__", "core", "utils"),

@@ -7,7 +7,9 @@ import pytest
 
 from tests.shape.test_ceilings import catch_complaints, cycles
 from tests.shape.test_public_names import complaints
-from tests.shape.tree import PLUGINS, Module, imports_of, load_modules
+from tests.shape.tree import ONE_PROCESS, PLUGINS, Module, imports_of, load_modules
+
+pytestmark = ONE_PROCESS
 
 
 def private_imports(module: Module) -> list[str]:

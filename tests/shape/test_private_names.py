@@ -5,7 +5,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from tests.shape.test_layers import unit_of
-from tests.shape.tree import SOURCE, Module, load_modules, nodes_of
+from tests.shape.tree import ONE_PROCESS, SOURCE, Module, load_modules, nodes_of
+
+pytestmark = ONE_PROCESS
 
 
 def is_private(name: str) -> bool:

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.shape.tree import Module, load_modules
+from tests.shape.tree import ONE_PROCESS, Module, load_modules
+
+pytestmark = ONE_PROCESS
 
 RLM_NAMES = [
     "AgentContext",

@@ -8,6 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src"
 PLUGINS = {
@@ -88,6 +90,10 @@ class Module(NamedTuple):
     @property
     def is_package(self) -> bool:
         return self.path.name == "__init__.py"
+
+
+ONE_PROCESS = pytest.mark.xdist_group("modules")
+"""For tests that look at every module: reading them all takes seconds, once in each process."""
 
 
 @cache

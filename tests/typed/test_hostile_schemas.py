@@ -67,7 +67,14 @@ TAKES_FOREVER: list[tuple[dict[str, Any], Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("schema", "value"), TAKES_FOREVER, ids=range(len(TAKES_FOREVER)))
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        pytest.param(*TAKES_FOREVER[0]),
+        *(pytest.param(*each, marks=pytest.mark.heavy) for each in TAKES_FOREVER[1:]),
+    ],
+    ids=range(len(TAKES_FOREVER)),
+)
 async def test_an_answer_that_takes_forever_to_check_is_a_mismatch(
     schema: dict[str, Any], value: Any
 ) -> None:
@@ -78,6 +85,7 @@ async def test_an_answer_that_takes_forever_to_check_is_a_mismatch(
     assert ticks.count > 3
 
 
+@pytest.mark.heavy
 def test_blocking_code_is_not_kept_waiting_either() -> None:
     with ends():
         with pytest.raises(ConfigError, match="too much time"):

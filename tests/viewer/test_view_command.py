@@ -202,6 +202,7 @@ def test_another_user_of_the_machine_sees_nothing(tmp_path: Path) -> None:
         assert token not in command
 
 
+@pytest.mark.heavy
 def test_a_token_is_random_given_or_left_out(tmp_path: Path) -> None:
     path = written(tmp_path / "a.jsonl", one_run("r"))
     seen = set()
