@@ -11,6 +11,7 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ from rlm.environments._forked import ForkedSession
 from rlm.environments._forkserver import Pair, is_greeted
 from rlm.environments._session import greeting_of
 from rlm.environments._shared import shared_context, worth_sharing
-from rlm.environments.local import packages as allowed_packages
 from rlm.environments.local.zygotes import Zygote, zygote_for
 from rlm.errors import ConfigError, SessionDied
 from rlm.protocols import BaseEnvironment, ContextSource, Host
@@ -66,17 +66,17 @@ class LocalEnvironment(BaseEnvironment):
         cgroup: str | Path | None = None,
         python: str = sys.executable,
     ) -> None:
-        found = allowed_packages.resolve(packages, python=python)
+        found = _allowed(packages, python)
         grants = [str(_existing(path)) for path in read_only_paths]
         self._python = python
         self._settings: dict[str, Any] = {
-            "packages": list(found.imports),
-            "search_path": list(found.search_path),
-            "roots": [list(root) for root in found.roots],
+            "packages": list(found.get("imports", ())),
+            "search_path": list(found.get("search_path", ())),
+            "roots": [list(root) for root in found.get("roots", ())],
             "layers": {
                 "checkpoints": checkpoints,
-                "readable": [*map(str, found.readable), *grants],
-                "listable": [*map(str, found.listable)],
+                "readable": [*map(str, found.get("readable", ())), *grants],
+                "listable": [*map(str, found.get("listable", ()))],
                 "scratch_bytes": scratch_bytes,
                 "max_processes": max_threads,
                 "cpu_seconds": cpu_seconds,
@@ -169,6 +169,15 @@ class LocalEnvironment(BaseEnvironment):
             report=report,
             export_to=self._export_to,
         ).start(None if is_greeted(greeting) else greeting)
+
+
+def _allowed(packages: Sequence[str], python: str) -> dict[str, Any]:
+    """Return the fields of `Packages`; none if no package is allowed."""
+    if not packages:
+        return {}
+    from rlm.environments.local.packages import resolve  # imported here because few runs need it
+
+    return asdict(resolve(packages, python=python))
 
 
 def _existing(path: str | Path, option: str = "read_only_paths") -> Path:
