@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import cached_property
 from itertools import chain
-from typing import Literal
+from typing import Any, Literal
 
 from rlm.context.parts import (
     Documents,
@@ -110,6 +110,12 @@ class StoredContext:
         if sha256 is not None:
             self._hash = Future()
             self._hash.set_result(sha256)
+
+    @cached_property
+    def source_manifest(self) -> dict[str, Any]:
+        """What sandboxes are told of `source`; a corpus may have grown since."""
+        told: dict[str, Any] = json.loads(self.data)
+        return told
 
     @cached_property
     def size_bytes(self) -> int:
@@ -257,7 +263,7 @@ class StoredContext:
     @property
     def source_kind(self) -> str:
         """What the data on the host is, such as `tables`; empty if the context is no such data."""
-        return "" if self.source is None else str(self.source.manifest["source"])
+        return "" if self.source is None else str(self.source_manifest["source"])
 
     def described(self, preview_chars: int) -> str:
         """Return the description; if the model may see content at once, with rows of tables."""

@@ -45,7 +45,9 @@ def reopen_data(spec: dict[str, Any] | None) -> DataSource:
             "keeps those: pass the same again (a database as '$NAME' of an environment variable)"
         )
     if spec["source"] == "corpus":
-        return open_data(GivenCorpus(Path(spec["path"])))
+        from rlm.data.corpus.source import CorpusSource
+
+        return CorpusSource(Path(spec["path"]), spec.get("told"))
     if spec["source"] == "database":
         return open_data(Database(spec["url"], tuple(spec["schemas"])))
     files = {

@@ -30,13 +30,12 @@ class RunData:
         self._contexts = contexts
         self._scope = scope
         self._reads: DataReads | None = None
-        self._manifests: dict[str, dict[str, Any]] = {}
 
     def context(self, source_id: str) -> StoredContext:
         """Return the context with this source; CallRefused if the run has none."""
         stored = (each for each in self._contexts.values() if isinstance(each, StoredContext))
         for each in stored:
-            if each.source is not None and each.source.id == source_id:
+            if each.source is not None and each.source_manifest["id"] == source_id:
                 return each
         raise CallRefused("this run has no such data", limit="kind")
 
@@ -52,11 +51,11 @@ class RunData:
         context = self.context(arguments["source"])
         source = context.source
         assert source is not None
-        told = self._manifest(context, arguments["source"])
+        told = context.source_manifest
         scope = self._scope
         scope.budget.count_call()
         encoded = json.dumps(given, sort_keys=True)
-        digest = hashlib.sha256(f"{source.id}\0{method}\0{encoded}".encode()).hexdigest()[:32]
+        digest = hashlib.sha256(f"{told['id']}\0{method}\0{encoded}".encode()).hexdigest()[:32]
         key = scope.key("tool", digest)
         shown = given if len(encoded) <= MAX_RESULT_CHARS else {CUT: cut(encoded, MAX_RESULT_CHARS)}
         about = {"call_id": scope.call_id(key), "name": f"{DATA}{method}", "arguments": shown}
@@ -83,12 +82,6 @@ class RunData:
         scope.emit(ToolCalled, **about, result=cut(text, MAX_RESULT_CHARS), seconds=seconds)
         await self._note(told, method, given, text, seconds=seconds)
         return {}, (text,)
-
-    def _manifest(self, context: StoredContext, source_id: str) -> dict[str, Any]:
-        """Return the description of a source that the sandbox was given."""
-        if source_id not in self._manifests:
-            self._manifests[source_id] = json.loads(context.data)
-        return self._manifests[source_id]
 
     async def _note(
         self, told: dict[str, Any], method: str, given: dict[str, Any], text: str, **how: Any

@@ -1,5 +1,6 @@
 """Runs over a corpus: `ctx.search`, `ctx.grep` and documents from cells, events, resuming."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from rlm.context import store_context
 from rlm.data import DataRefused
 from rlm.data.corpus import Corpus, update_corpus
 from rlm.data.corpus.source import CorpusSource
+from rlm.errors import ConfigError, ModelError
 from rlm.events import CellOutput, DataRead, ToolCalled
 from rlm.replay import replay
 
@@ -117,13 +119,60 @@ def test_a_log_with_documents_is_replayed_without_differences(
 def test_a_corpus_that_changed_is_another_context(texts: Path, opened: Open) -> None:
     corpus = opened(texts)
     first = store_context(corpus.path)
-    as_object: Any = corpus
-    assert store_context(as_object).sha256 == first.sha256
+    assert store_context(corpus).sha256 == first.sha256
     update_corpus(corpus.path, [])
     assert store_context(corpus.path).sha256 == first.sha256
     (texts / "a.txt").write_text("new")
     update_corpus(corpus.path, [])
     assert store_context(corpus.path).sha256 != first.sha256
+
+
+def test_a_corpus_may_grow_during_a_run(texts: Path, opened: Open) -> None:
+    """As it does beside `rlm index --watch`: the next search finds what is new."""
+    corpus = opened(texts)
+
+    def grow() -> None:
+        (texts / "new.txt").write_text("A quick heron.\n")
+        update_corpus(corpus.path, [])
+
+    before, after = "ctx.search('heron')", "[hit['name'] for hit in ctx.search('heron')]"
+    result, shown = run(
+        corpus, f"print('before', {before})\ngrow()", f"FINAL({after})", tools=[grow]
+    )
+    assert "before (nothing found)" in shown
+    assert result.answer == "['docs/new.txt']"
+    reads = [event for event in result.events if isinstance(event, DataRead)]
+    assert [(event.method, event.returned) for event in reads] == [("search", 0), ("search", 1)]
+
+
+def test_a_run_goes_on_over_a_corpus_that_grew(texts: Path, opened: Open, tmp_path: Path) -> None:
+    corpus = opened(texts)
+    search = "```repl\nfirst = ctx.search('heron')\n```"
+    again = "```repl\nFINAL([len(first), len(ctx.search('heron'))])\n```"
+    first = RLM(ScriptedClient([search, RuntimeError("gone")]), journal=tmp_path / "runs")
+    with pytest.raises(ModelError):
+        first.ask("Are there herons?", corpus, run_id="one")
+    (texts / "new.txt").write_text("A quick heron.\n")
+    update_corpus(corpus.path, [])
+    engine = RLM(ScriptedClient([again]), journal=tmp_path / "runs")
+    archive = engine.runner.resources.archive
+    assert archive is not None
+    facts = archive.facts(archive.places.find("one"))
+    stored: Any = archive.context_of(facts)
+    result = engine.ask("Are there herons?", stored, run_id="one")
+    assert result.answer == "[0, 1]"
+    reads = [event for event in result.events if isinstance(event, DataRead)]
+    assert [(event.returned, event.from_journal) for event in reads] == [(0, 1), (1, 0)]
+    shutil.rmtree(corpus.path)
+    opened(texts)
+    with pytest.raises(ConfigError, match="another corpus is in that folder"):
+        archive.context_of(facts)
+
+
+@pytest.mark.parametrize("told", [7, {}, {"id": 7}, {"id": "x-1", "documents": 1, "bytes": 1}])
+def test_a_manifest_that_is_none_is_refused(texts: Path, opened: Open, told: object) -> None:
+    with pytest.raises(ConfigError, match="another corpus"):
+        CorpusSource(opened(texts).path, told)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,10 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
 
 from rlm._util.limited import in_thread
 from rlm._util.text import counted
@@ -24,11 +27,28 @@ _SHOWN_NAMES = 5
 _SHOWN_NAME_CHARS = 100
 
 
-class CorpusSource:
-    """The corpus of a folder. It stays open for all runs that ask it."""
+class Manifest(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a sandbox is told of a corpus, which may have grown since."""
 
-    def __init__(self, path: Path) -> None:
-        self._corpus = Corpus(path.resolve())
+    id: str
+    documents: int
+    bytes: int
+    fields: list[str]
+    source: Literal["corpus"] = "corpus"
+
+
+class CorpusSource:
+    """The corpus of a folder. It stays open for all runs that ask it.
+
+    A run that is resumed passes what it was `told`: it goes on with the documents of today.
+    """
+
+    def __init__(self, path: Path, told: object = None) -> None:
+        self._corpus = corpus = Corpus(path.resolve())
+        now = Manifest(corpus.id, len(corpus), corpus.size_bytes, corpus.field_names())
+        told = now if told is None else _read_manifest(told, now)
+        self.manifest: dict[str, Any] = msgspec.to_builtins(told)
+        self.id: str = self.manifest["id"]
         self._answers: dict[str, Callable[[dict[str, Any]], Any]] = {
             "search": self._search,
             "grep": self._grep,
@@ -36,16 +56,6 @@ class CorpusSource:
             "sample": self._sample,
             "names": self._names,
         }
-
-    @property
-    def id(self) -> str:
-        return self._corpus.id
-
-    @property
-    def manifest(self) -> dict[str, Any]:
-        fields = self._corpus.field_names()
-        about = {"documents": len(self._corpus), "bytes": self._corpus.size_bytes}
-        return {"source": "corpus", "id": self.id, "fields": fields, **about}
 
     @property
     def description(self) -> str:
@@ -63,7 +73,7 @@ class CorpusSource:
 
     @property
     def spec(self) -> dict[str, Any] | None:
-        return {"source": "corpus", "path": str(self._corpus.path)}
+        return {"source": "corpus", "path": str(self._corpus.path), "told": self.manifest}
 
     def preview(self, chars: int) -> str:
         """Return how the first documents begin."""
@@ -131,6 +141,17 @@ class CorpusSource:
     def _names(self, given: dict[str, Any]) -> Any:
         limit = _number(given, "limit", PAGE_DOCUMENTS, 1, PAGE_DOCUMENTS)
         return self._corpus.names(_number(given, "after", 0, 0, 1 << 60), limit)
+
+
+def _read_manifest(told: object, now: Manifest) -> Manifest:
+    """Return a recorded manifest; ConfigError if it is that of another corpus."""
+    try:
+        read = msgspec.convert(told, Manifest)
+    except msgspec.ValidationError:
+        read = None
+    if read is None or read.id.rpartition("-")[0] != now.id.rpartition("-")[0]:
+        raise ConfigError("another corpus is in that folder now")
+    return read
 
 
 def _text(given: dict[str, Any], name: str) -> str:
