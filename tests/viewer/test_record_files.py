@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rlm.errors import ConfigError
 from rlm.viewer.index import FileIndex
 from rlm.viewer.library import Busy, Threads
-from rlm.viewer.record_files import RecordFile
+from rlm.viewer.record_files import RecordFile, Unknown
 from tests.records.trajectories.samples import one_run, started, written
 from tests.viewer.serving import log_shelf, serving
 from tests.viewer.test_live import append
@@ -54,7 +53,7 @@ def test_a_replaced_file_shows_its_old_runs_until_the_new_ones_are_read(
     assert seen
     assert all(names == ["old"] for names in seen)
     assert list(file.forest().nodes) == ["new"]
-    with pytest.raises(ConfigError, match="no longer in its file"):
+    with pytest.raises(Unknown, match="no longer in its file"):
         file.index_of("old")
 
 

@@ -17,7 +17,7 @@ from rlm.records.journal import Archive, RunFacts
 from rlm.records.trajectories import RunOutline, Skipped
 from rlm.records.trajectories.read import ENDINGS, MAX_FILES
 from rlm.viewer.outlines import Node
-from rlm.viewer.record_files import RecordFile, Stamp, stamp_of
+from rlm.viewer.record_files import RecordFile, Stamp, Unknown, stamp_of
 
 __all__ = [
     "Busy",
@@ -44,10 +44,6 @@ COUNTED_TIMES = 50
 """How often the indexes are counted before they may be too many."""
 
 T = TypeVar("T")
-
-
-class Unknown(ConfigError):
-    """There is no such run, step, event or text here."""
 
 
 class Busy(ConfigError):

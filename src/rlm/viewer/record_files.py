@@ -34,6 +34,7 @@ __all__ = [
     "RecordFile",
     "ReferenceFile",
     "Stamp",
+    "Unknown",
     "open_event_file",
     "stamp_of",
 ]
@@ -44,6 +45,10 @@ MAX_ROWS = 1 << 43
 
 Placed = tuple[int, int, bytes, bool]
 """The place of a line, the place of the next, its text, and whether it is torn."""
+
+
+class Unknown(ConfigError):
+    """There is no such run, step, event or text here."""
 
 
 class EventFile(Protocol):
@@ -321,7 +326,7 @@ class RecordFile:
         try:
             return self._index.runs[run_id]
         except KeyError:
-            raise ConfigError("this run is no longer in its file; load the page again") from None
+            raise Unknown("this run is no longer in its file; load the page again") from None
 
     # -- events ------------------------------------------------------------------------------
 
