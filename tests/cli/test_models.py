@@ -7,7 +7,7 @@ import pytest
 
 from rlm.cli._models import Server, choose, windows_of
 from rlm.wiring.registry import PROVIDERS, default_model, make_client
-from tests.cli.local_servers import nowhere, ollama, playing
+from tests.cli.local_servers import CHAT, nowhere, ollama, playing
 from tests.cli.running import QUESTION, TEXT, rlm
 
 ALL_KEYS = {name: "k" for each in PROVIDERS.values() for name in each.key_variables}
@@ -110,6 +110,39 @@ def test_a_question_goes_to_a_server_on_this_machine(tmp_path: Path) -> None:
     assert second == (
         "ollama/qwen3:8b is known only in part: its window is taken to be 32,000 tokens."
     )
+
+
+@pytest.mark.parametrize("variable", ["OPENAI_BASE_URL", "LLM_BASE_URL"])
+def test_a_server_that_an_address_names_answers_without_a_key(
+    tmp_path: Path, variable: str
+) -> None:
+    listed = {"data": [{"id": "m", "max_model_len": 40_000}]}
+    pages = {"/v1/models": listed, "/v1/chat/completions": CHAT}
+    with playing(pages) as named, playing(ollama("other")) as local:
+        variables = {
+            **nowhere(OLLAMA_HOST=f"127.0.0.1:{local.port}"),
+            variable: named.address,
+        }
+        done = rlm("ask", "What colour?", "--json", cwd=tmp_path, **variables)
+        advice = json.loads(rlm("doctor", "--json", cwd=tmp_path, **variables).stdout)["to_do"]
+    assert json.loads(done.stdout)["model"] == "openai-compatible/m"
+    first, second = done.stderr.splitlines()[:2]
+    assert first == f"No model is configured: openai-compatible/m answers, at {named.address}."
+    assert second == "openai-compatible/m is known only in part: its price is unknown."
+    assert not any(variable in each for each in advice)
+
+
+def test_elsewhere_only_a_model_without_others_is_chosen() -> None:
+    here, there = "http://127.0.0.1:8000/v1", "https://llm.example.org"
+    several = ("text-embed", "a", "b")
+
+    def chosen(address: str, models: tuple[str, ...]) -> str:
+        server = Server("openai-compatible", address, True, models)
+        return choose(None, None, {}, lambda: [server]).model
+
+    assert chosen(here, several) == "openai-compatible/a"
+    assert chosen(there, several) == "offline/extractive"
+    assert chosen(there, several[:2]) == "openai-compatible/a"
 
 
 def test_without_any_server_passages_are_found_and_said_to_be_no_answer(tmp_path: Path) -> None:

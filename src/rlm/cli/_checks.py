@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from rlm._util.distribution import install_command, own_name
-from rlm.cli._models import Server, choose, host_of
+from rlm.cli._models import COMPATIBLE, Server, choose, host_of
 from rlm.environments.auto import CANDIDATES, known_problem, trial
 from rlm.errors import CallRefused, ConfigError, RLMError
 from rlm.limits import Limits
@@ -118,10 +118,13 @@ def check_plugins() -> list[dict[str, Any]]:
     ]
 
 
-def check_settings(variables: Mapping[str, str], defaults: Defaults | None = None) -> list[str]:
-    """Return settings that are incomplete or ambiguous, with advice."""
-    if model := (defaults or Defaults()).values().get("model"):
-        variables = {"RLM_MODEL": model, **variables}
+def check_settings(
+    variables: Mapping[str, str], defaults: Defaults | None = None, used: str = ""
+) -> list[str]:
+    """Return settings that are incomplete or ambiguous, with advice; `used` is the chosen model."""
+    model = (defaults or Defaults()).values().get("model")
+    if model or used.partition("/")[0] in COMPATIBLE:  # The server that an address names answers.
+        variables = {"RLM_MODEL": model or used, **variables}
     found = [*_keys_and_addresses(variables)]
     usable = {name: key for name, each in PROVIDERS.items() if (key := usable_key(each, variables))}
     first = {key: name for name, key in reversed(usable.items())}

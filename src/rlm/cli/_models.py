@@ -117,11 +117,11 @@ def find_servers(
     variables: Mapping[str, str],
     doubtful: Collection[str] = (),
     *,
-    only: Collection[str] = LOCAL,
+    only: Collection[str] = (*COMPATIBLE, *LOCAL),
     seconds: float = ANSWER_SECONDS,
 ) -> list[Server]:
     """Ask all servers at once, with a short timeout; those without an address are left out."""
-    addresses = {name: address_of(name, variables, doubtful) for name in PROVIDERS if name in only}
+    addresses = {name: address_of(name, variables, doubtful) for name in only}
     addresses = {name: address for name, address in addresses.items() if address}
     found: dict[str, Server] = {}
 
@@ -143,11 +143,18 @@ def find_servers(
 
 
 def first_model(servers: Collection[Server]) -> tuple[Server, str] | None:
-    """Return the first chat model of the first server that has one."""
+    """Return the first chat model of the first server that has one.
+
+    Elsewhere, only a model that is alone on its server: among several, a person has to choose.
+    """
     for server in servers:
-        for name in server.models:
-            if not any(word in name.lower() for word in NOT_FOR_CHATS):
-                return server, name
+        names = [
+            name
+            for name in server.models
+            if not any(word in name.lower() for word in NOT_FOR_CHATS)
+        ]
+        if len(names) == 1 or (names and is_local(server.address)):
+            return server, names[0]
     return None
 
 
@@ -332,9 +339,10 @@ def choose(
 def windows_of(
     choice: Choice, variables: Mapping[str, str], doubtful: Collection[str]
 ) -> dict[str, int]:
-    """Return the windows that local servers give to their models."""
+    """Return the windows that servers without a provider's table give to their models."""
     wanted = {name: _parts(name) for name in choice.names}
-    providers = {provider for provider, _ in wanted.values() if provider in LOCAL}
+    own = (*COMPATIBLE, *LOCAL)
+    providers = {provider for provider, _ in wanted.values() if provider in own}
     known = {choice.server.provider: choice.server} if choice.server is not None else {}
     if missing := providers - known.keys():
         servers = find_servers(variables, doubtful, only=missing)

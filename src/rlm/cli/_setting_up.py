@@ -17,7 +17,6 @@ from rlm.cli import dotenv
 from rlm.cli._errors import ANSWERED, FAILED, say
 from rlm.cli._models import (
     COMPATIBLE,
-    LOCAL,
     NOT_FOR_CHATS,
     PROGRAMS,
     Server,
@@ -68,7 +67,7 @@ def set_up(wanted: str | None, *, yes: bool, tries: bool) -> int:
         model = settings.defaults.resolve(wanted)
         check_provider(model)
     else:
-        servers = find_servers(settings.variables, settings.taken, only=(*LOCAL, *COMPATIBLE))
+        servers = find_servers(settings.variables, settings.taken)
         found = find_models(settings, servers)
         for server in servers:
             if server.provider in COMPATIBLE and not server.models:

@@ -82,7 +82,7 @@ def findings(settings: "Settings") -> dict[str, Any]:
         "plugins": _checks.check_plugins(),
     }
     advice = [
-        *_checks.check_settings(settings.variables, settings.defaults),
+        *_checks.check_settings(settings.variables, settings.defaults, model.default),
         *_checks.check_windows(servers),
     ]
     return {**found, "to_do": to_do(found, advice), "optional": optional(found)}

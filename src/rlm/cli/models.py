@@ -103,7 +103,7 @@ def findings(settings: "Settings") -> dict[str, Any]:
         "plugins": [each for each in _checks.check_plugins() if each["kind"] == "client"],
         "programs": find_programs(),
         "advice": [
-            *_checks.check_settings(settings.variables, settings.defaults),
+            *_checks.check_settings(settings.variables, settings.defaults, used.default),
             *_checks.check_windows(servers),
         ],
         "table": _source(models.source()),
