@@ -75,7 +75,7 @@ class Newcomer:
         """Ask a question without a model: the exit code is 4, and the passage has its place."""
         done = self.run(*command, *ASK)
         assert done.returncode == 4, done.stdout + done.stderr
-        assert done.stdout == f"{PASSAGES}\n\n1. line 3\n   Mira mended the sail.\n"
+        assert done.stdout == f"{PASSAGES}\n\n1. letter.txt:3\n   Mira mended the sail.\n"
 
 
 @pytest.fixture(scope="module")

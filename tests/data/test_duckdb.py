@@ -1,5 +1,6 @@
 """Tables with the real DuckDB and PyArrow: Parquet, CSV, frames, DuckDB files, and the attacks."""
 
+import contextlib
 import json
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -189,3 +190,97 @@ async def test_duckdb_withstands(
     attacked: DataSource, each: dict[str, Any], tmp_path: Path
 ) -> None:
     await attack(attacked, each, tmp_path)
+
+
+# -- what looks right and is not ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "id,name\n" + "".join(f"{n},name{n}\n" for n in range(1_000)) + "1000,Smith, John\n",
+        "region,amount\nnorth,1\nsouth,2\nTotal,3,checked\n",
+    ],
+)
+def test_a_longer_row_is_an_error_and_hides_no_others(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "people.csv"
+    path.write_text(text)
+    line = text.count("\n")
+    with pytest.raises(ConfigError, match=f"line {line:,} has 3 columns, the header has 2"):
+        open_tables(table(path))
+
+
+async def test_titles_and_quoted_delimiters(tmp_path: Path) -> None:
+    (tmp_path / "titled.csv").write_text("Sales of 2025\n\nid,name\n1,a\n2,b\n")
+    (tmp_path / "quoted.csv").write_text('"Name, first, last";age\n"Ann, A, B";31\n')
+    source = open_tables(tables(tmp_path / "titled.csv", tmp_path / "quoted.csv"))
+    assert (await asked(source, "select * from titled"))["rows"] == [[1, "a"], [2, "b"]]
+    assert (await asked(source, "select * from quoted"))["rows"] == [["Ann, A, B", 31]]
+    source.close()
+
+
+@pytest.mark.parametrize("name", ["own.parquet", "own.csv"])
+async def test_a_folder_does_not_change_a_column(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "month=04"
+    folder.mkdir()
+    if name.endswith("csv"):
+        (folder / name).write_text("id,month\n1,2025-01\n2,x\n")
+    else:
+        pq.write_table(pa.table({"id": [1, 2], "month": ["2025-01", "x"]}), folder / name)
+    source = open_tables(table(folder / name))
+    assert (await asked(source, "select * from own"))["rows"] == [[1, "2025-01"], [2, "x"]]
+    source.close()
+
+
+async def test_explaining_executes_nothing_that_stays(orders: Path) -> None:
+    source = open_tables(table(orders))
+    for query in (
+        "explain analyze create or replace view orders as select 42 as id",
+        "explain analyze create temp table orders as select 42 as id",
+        "explain analyze create macro sum(a) as 42",
+        "explain analyze drop view orders",
+    ):
+        with contextlib.suppress(DataRefused):
+            await asked(source, query)
+    assert (await asked(source, "select count(*), sum(id) from orders"))["rows"] == [[3, 6]]
+    assert "Projection" in str(await asked(source, "explain select * from orders"))
+    source.close()
+
+
+def test_content_of_lists_and_structures_is_not_described(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    people = [{"id": 1, "name": "Alice Secret"}, {"id": 2, "name": "Bob Hidden"}]
+    columns = {"person": people, "numbers": [[77_001], [77_002]], "id": [5, 6]}
+    pq.write_table(pa.table(columns), path)
+    source = open_tables(table(path))
+    assert "id: BIGINT, 5 to 6" in source.description
+    for secret in ("Alice", "Bob", "77001", "77002"):
+        assert secret not in source.description
+    source.close()
+
+
+async def test_categories_of_polars(tmp_path: Path) -> None:
+    polars = pytest.importorskip("polars")
+    frame = polars.DataFrame(
+        {
+            "a": polars.Series(["u", None, "v"], dtype=polars.Categorical),
+            "b": polars.Series(["x", "y", "x"], dtype=polars.Enum(["x", "y"])),
+        }
+    )
+    source = open_tables(GivenTables({"t": frame}))
+    assert (await asked(source, "select * from t"))["rows"] == [["u", "x"], [None, "y"], ["v", "x"]]
+    source.close()
+
+
+async def test_a_view_of_what_is_gone_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "a.duckdb"
+    with duckdb.connect(str(path)) as connection:
+        connection.execute("create table t as select 7 as n")
+        connection.execute("create table gone as select 1 as n")
+        connection.execute("create view stale as select * from gone")
+        connection.execute("drop table gone")
+    source = open_tables(table(path))
+    assert [each["name"] for each in source.manifest["tables"]] == ["t"]
+    assert "`stale` can't be read: Catalog Error" in source.description
+    assert (await asked(source, "select n from t"))["rows"] == [[7]]
+    source.close()

@@ -181,6 +181,38 @@ def test_a_resumed_run_opens_its_tables_and_asks_nothing_twice(tmp_path: Path, s
         archive.context_of(facts)
 
 
+def test_slices_are_whole(tmp_path: Path, shop: Path) -> None:
+    result, _ = run(
+        tmp_path,
+        shop,
+        "t = context['orders']\nlong = t[0:15_000]\n"
+        "print(len(long), long.is_cut, long.total, long[-1]['id'], len(t.head(20_000)))\n"
+        "print(len(t[::-1]), [row['id'] for row in t[3:0:-1]], [r['id'] for r in t[5:20:7]])\n"
+        "print(len(t[30_000:]), len(t[5:5]), t[-1]['id'])\n"
+        "cut = ctx.sql('select * from orders')\nprint(cut.is_cut, cut[:3].is_cut, cut[:3].total)",
+        "FINAL('done')",
+    )
+    assert printed(result).splitlines() == [
+        "15000 False 15000 14999 20000",
+        "25000 [3, 2, 1] [5, 12, 19]",
+        "0 0 24999",
+        "True True None",
+    ]
+
+
+def test_answers_and_prompts_have_all_rows(tmp_path: Path, shop: Path) -> None:
+    """Printed, rows are a short table."""
+    rows = "ctx.sql(\"select id, text || printf('%.*c', 90, 'x') as t from orders limit 60\")"
+    client = ScriptedClient(
+        [cell(f"rows = {rows}\nllm_query(rows)\nllm_query(f'Of: {{rows}}')\nFINAL(rows)"), "a", "b"]
+    )
+    result = RLM(client, journal=None).ask("Which?", shop)
+    wanted = str([{"id": n, "t": f"order {n}{'x' * 90}"} for n in range(60)])
+    assert result.answer == wanted
+    asked = [str(request.messages[-1].content) for request in client.requests[1:]]
+    assert asked == [wanted, f"Of: {wanted}"]
+
+
 @pytest.mark.parametrize("strategy", ["direct", "mapreduce"])
 def test_strategies_that_read_texts_say_so(tmp_path: Path, shop: Path, strategy: str) -> None:
     with pytest.raises(ConfigError, match="use strategy='rlm'"):

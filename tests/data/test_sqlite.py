@@ -72,7 +72,7 @@ async def test_csv_files_are_tables_without_duckdb_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("a.csv", b"a,b\n1,2\n3\n", "row 3 has 1 columns, the header has 2"),
+        ("a.csv", b"a,b\n1,2\n3\n", "line 3 has 1 column, the header has 2"),
         ("a.csv", b"", "is empty"),
         ("a.parquet", b"PAR1 and no end", r"to query 'a.parquet', pip install"),
         ("a.parquet", b"text", "is not a Parquet file"),
@@ -125,3 +125,93 @@ async def test_sqlite_withstands(
     attacked: DataSource, each: dict[str, Any], tmp_path: Path
 ) -> None:
     await attack(attacked, each, tmp_path)
+
+
+# -- what looks right and is not ------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("without_duckdb")
+async def test_csv_values_stay_what_they_are(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(
+        "zip,phone,sku,big,n,x,town\n"
+        "01234,+4912,1e5,12345678901234567890123,7,0.5,'s-Hertogenbosch\n"
+        "98765,4912,2,1,8,-2.25,'t Harde\n"
+    )
+    source = open_tables(table(tmp_path / "t.csv"))
+    assert (await asked(source, "select * from t"))["rows"] == [
+        ["01234", "+4912", "1e5", "12345678901234567890123", 7, 0.5, "'s-Hertogenbosch"],
+        ["98765", "4912", "2", "1", 8, -2.25, "'t Harde"],
+    ]
+    source.close()
+
+
+@pytest.mark.usefixtures("without_duckdb")
+async def test_quotes_may_come_late_in_a_csv_file(tmp_path: Path) -> None:
+    rows = "".join(f"{number},plain text of some length\n" for number in range(4_000))
+    (tmp_path / "t.csv").write_text(f'id,text\n{rows}4000,"a ""quoted"", one"\n')
+    source = open_tables(table(tmp_path / "t.csv"))
+    found = await asked(source, "select text from t where id = 4000")
+    assert found["rows"] == [['a "quoted", one']]
+    source.close()
+
+
+async def test_odd_things_in_a_database_do_not_hide_the_rest(sqlite_file: Path) -> None:
+    with sqlite3.connect(sqlite_file) as connection:
+        connection.execute("create table made (a int, b int generated always as (a * 2) virtual)")
+        connection.execute("insert into made (a) values (21)")
+        connection.execute("create virtual table words using fts5(text)")
+        connection.execute("create table gone (a)")
+        connection.execute("create view stale as select * from gone")
+        connection.execute("drop table gone")
+        connection.execute("create table bytes (b text)")
+        connection.execute("insert into bytes values (cast(x'636166e9' as text))")
+    connection.close()
+    source = open_tables(table(sqlite_file))
+    names = {each["name"]: each["columns"] for each in source.manifest["tables"]}
+    assert names["made"] == ["a", "b"]
+    assert not {"words", "stale"} & names.keys()
+    assert "`stale` can't be read: no such table: main.gone" in source.description
+    assert "`words` can't be read" in source.description
+    assert (await asked(source, "select a, b from made"))["rows"] == [[21, 42]]
+    assert (await asked(source, "select * from bytes"))["rows"] == [["caf\ufffd"]]
+    source.close()
+
+
+async def test_a_half_written_transaction_is_not_read(sqlite_file: Path) -> None:
+    """The process that reads sees no locks, so it must see the journal."""
+    writer = sqlite3.connect(sqlite_file, isolation_level=None)
+    writer.executemany("insert into t values (4, ?)", [("x" * 500,)] * 500)
+    source = open_tables(table(sqlite_file))
+    writer.execute("pragma cache_size = 1")  # It writes before the end of the transaction.
+    writer.execute("begin immediate")
+    writer.execute("update t set text = 'half'")
+    with pytest.raises(DataRefused, match=r"changed since|another program is writing"):
+        await asked(source, "select * from t")
+    source.close()
+    with pytest.raises(ConfigError, match=r"another program is writing to 't\.db'"):
+        open_tables(table(sqlite_file))
+    writer.execute("rollback")
+    writer.close()
+    source = open_tables(table(sqlite_file))
+    assert (await asked(source, "select text from t where id = 1"))["rows"] == [["a"]]
+    source.close()
+
+
+async def test_changes_beside_a_file_are_noticed(sqlite_file: Path) -> None:
+    with sqlite3.connect(sqlite_file) as connection:
+        connection.execute("pragma journal_mode = wal")
+    connection.close()
+    source = open_tables(table(sqlite_file))
+    writer = sqlite3.connect(sqlite_file)
+    writer.execute("insert into t values (4, 'd')")
+    writer.commit()
+    with pytest.raises(DataRefused, match="changed since it was handed in"):
+        await asked(source, "select count(*) from t")
+    writer.close()
+    source.close()
+
+
+def test_utf_16_is_named(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("id,name\n1,a\n", "utf-16")
+    with pytest.raises(ConfigError, match="is written in UTF-16"):
+        open_tables(table(tmp_path / "t.csv"))

@@ -292,7 +292,7 @@ class Unpickles:
 
 class CleansThroughLinks(Wrapped):
     async def close(self) -> None:
-        follow(Path(getattr(self.inner, "_process")._folder))  # noqa: B009 - of the control only
+        follow(Path(getattr(self.inner, "_worker")._folder))  # noqa: B009 - of the control only
         await super().close()
 
 

@@ -3,6 +3,9 @@
 Ranges are given of numbers and times only: other values are content.
 """
 
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from rlm._util.text import counted
@@ -13,16 +16,27 @@ __all__ = ["SAMPLE_CHARS", "described_tables", "sample_text"]
 MAX_COLUMNS = 40
 MAX_TABLES = 40
 MAX_NAME_CHARS = 80
+MAX_LEFT_OUT = 10
 MAX_TYPE_CHARS = 60
 MAX_VALUE_CHARS = 30
 MAX_SAMPLE_CHARS = 200
 SAMPLE_CHARS = 20_000
 """How much text of rows is kept for runs that show some."""
-_RANGED = ("INT", "DOUBLE", "FLOAT", "REAL", "DECIMAL", "NUMERIC", "DATE", "TIME", "HUGEINT")
+_RANGED = re.compile(
+    r"U?(?:TINY|SMALL|BIG|HUGE)?INT(?:EGER)?\d*|DOUBLE(?: PRECISION)?|FLOAT\d*|REAL|DATE(?:TIME)?"
+    r"|(?:DECIMAL|NUMERIC)(?:\([\d, ]+\))?|TIME(?:STAMP)?[\w ]*(?:\(\d\))?[\w ]*"
+)
+"""Types whose range is given; that of a list or a structure would be content."""
+_ENUM = re.compile(r"ENUM\s?\((?:'(?:[^']|'')*'(?:, )?)*\)")
 
 
-def described_tables(tables: list[dict[str, Any]], engine: str, limits: QueryLimits) -> str:
-    """Return the description of a context of tables."""
+def described_tables(
+    tables: list[dict[str, Any]],
+    engine: str,
+    limits: QueryLimits,
+    left_out: Mapping[str, str] = MappingProxyType({}),
+) -> str:
+    """Return the description of a context of tables; those `left_out` can't be read."""
     if len(tables) == 1:
         head = f"`context` is a table for SQL ({engine}):"
     else:
@@ -32,6 +46,8 @@ def described_tables(tables: list[dict[str, Any]], engine: str, limits: QueryLim
         lines += _lines_of(table)
     if len(tables) > MAX_TABLES:
         lines.append(f"and {counted(len(tables) - MAX_TABLES, 'more table')}: see `list(context)`")
+    for name, why in list(left_out.items())[:MAX_LEFT_OUT]:
+        lines.append(f"- `{_name(name)}` can't be read: {_name(' '.join(why.split()))}")
     lines.append(
         'Ask for rows with `ctx.sql("select …", *parameters)`: one SELECT at a time, read-only, up '
         f"to {limits.rows:,} rows, {limits.bytes >> 20} MB and {limits.seconds:g} s. It returns a "
@@ -58,7 +74,7 @@ def _lines_of(table: dict[str, Any]) -> list[str]:
     lines = [f"- `{_name(table['name'])}`: {size}, {counted(len(columns), 'column')}"]
     for name, kind in columns[:MAX_COLUMNS]:
         about = _about(kind, table["statistics"].get(name), rows)
-        lines.append(f"  - {_name(name)}: {' '.join(str(kind).split())[:MAX_TYPE_CHARS]}{about}")
+        lines.append(f"  - {_name(name)}: {_type(kind)}{about}")
     if len(columns) > MAX_COLUMNS:
         lines.append(f"  - and {len(columns) - MAX_COLUMNS:,} more: see `.columns`")
     return lines
@@ -70,7 +86,7 @@ def _about(kind: str, statistics: list[Any] | None, rows: int | None) -> str:
         return ""
     lowest, highest, distinct, nulls = statistics
     words = []
-    if kind.upper().startswith(_RANGED) or "INT" in kind.upper():
+    if _RANGED.fullmatch(kind.upper()):
         if lowest is not None and highest is not None:
             words.append(f"{lowest[:MAX_VALUE_CHARS]} to {highest[:MAX_VALUE_CHARS]}")
     elif distinct is not None:
@@ -78,6 +94,11 @@ def _about(kind: str, statistics: list[Any] | None, rows: int | None) -> str:
     if nulls:
         words.append(f"{nulls:g} % null")
     return f", {', '.join(words)}" if words else ""
+
+
+def _type(kind: str) -> str:
+    """Return a type on one line; the values of an enumeration are content."""
+    return _ENUM.sub("ENUM", " ".join(kind.split()))[:MAX_TYPE_CHARS]
 
 
 def _name(name: str) -> str:

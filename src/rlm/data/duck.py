@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from rlm.data.csv_form import CsvForm, csv_form, wrong_row
 from rlm.data.results import Answer, QueryError, error_answer, rows_answer
 
 __all__ = ["DuckTables", "open_tables", "preload"]
@@ -29,8 +30,8 @@ _SETTINGS = {
 _SNIFFED_WHOLE_BYTES = 64 << 20
 _SNIFFED_ROWS = 200_000
 _EMPTY = "(empty)"
-_DELIMITERS = (",", ";", "\t", "|")
-_FIRST_LINE_BYTES = 1 << 20
+_OWN_COLUMNS = "hive_partitioning=false"
+"""Otherwise a folder named `month=04` replaces the column `month` of the files below it."""
 _STATISTICS = "select column_name, min, max, approx_unique, null_percentage from (summarize {rows})"
 _DATABASE = "given"
 
@@ -62,6 +63,7 @@ class DuckTables:
         paths = [path for each in tables for path in _paths(each["path"])]
         self._names = {path: path.rpartition("/")[2] for path in paths}
         self._references: dict[str, str] = {}
+        self._csv: dict[str, CsvForm] = {}
         self._problem = ""
         settings = {**_SETTINGS, "memory_limit": f"{memory_bytes >> 20}MiB", "threads": threads}
         self._connection = duckdb.connect(":memory:", config=settings)
@@ -70,11 +72,11 @@ class DuckTables:
                 self._add(**table)
             self._lock(confined)
         except duckdb.Error as error:
-            self._problem = self._words(error)
+            self._problem = self._why_unreadable(error)
 
     def _add(self, name: str, path: str | list[str], form: str) -> None:
         if form == "parquet":
-            reader = f"read_parquet([{', '.join(map(_text, _paths(path)))}])"
+            reader = f"read_parquet([{', '.join(map(_text, _paths(path)))}], {_OWN_COLUMNS})"
             self._add_view(name, reader)
             return
         assert isinstance(path, str)
@@ -94,27 +96,29 @@ class DuckTables:
         """Find out the form of a CSV file once; DuckDB would do so again for every query."""
         whole = Path(path).stat().st_size <= _SNIFFED_WHOLE_BYTES
         rows = -1 if whole else _SNIFFED_ROWS
-        # Left alone, DuckDB takes a file with one wrong row for a file of one column.
-        delimiter = "\t" if form == "tsv" else _delimiter(path)
+        # Left alone, DuckDB takes a file with one wrong row for a file of one column, or skips all
+        # rows before the wrong one.
+        found = self._csv[path] = csv_form(path, form)
+        given = f"delim={_text(found.delimiter)}, skip={found.skip}"
         sniffed = self._connection.execute(
-            "select Quote, Escape, SkipRows, HasHeader, Columns, DateFormat, TimestampFormat from "
-            f"sniff_csv({_text(path)}, sample_size={rows}, delim={_text(delimiter)})"
+            "select Quote, Escape, HasHeader, Columns, DateFormat, TimestampFormat from "
+            f"sniff_csv({_text(path)}, sample_size={rows}, {given})"
         ).fetchone()
-        quote, escape, skip, header, columns, dates, times = sniffed
+        quote, escape, header, columns, dates, times = sniffed
         options = [
             _text(path),
             "auto_detect=false",
-            f"delim={_text(delimiter)}",
+            given,
             # A sample without quotes says nothing about the rest.
             f"quote={_text(_given(quote))}",
             f"escape={_text(_given(escape))}",
-            f"skip={int(skip)}",
             f"header={'true' if header else 'false'}",
             *([f"dateformat={_text(dates)}"] if dates else []),
             *([f"timestampformat={_text(times)}"] if times else []),
             "columns={"
             + ", ".join(f"{_text(c['name'])}: {_text(c['type'])}" for c in columns)
             + "}",
+            _OWN_COLUMNS,
         ]
         return f"read_csv({', '.join(options)})"
 
@@ -147,19 +151,24 @@ class DuckTables:
     # -- what the host calls -------------------------------------------------------------------
 
     def schema(self) -> dict[str, Any]:
-        """Return the version, and the columns and types of each table; or the problem."""
+        """Return the version, and the columns and types of each table; or the problem.
+
+        A view whose tables are gone is left out, and named with the reason.
+        """
         if self._problem:
             return {"error": self._problem}
-        tables = []
-        try:
-            for name, reference in self._references.items():
+        tables, left_out = [], {}
+        for name, reference in self._references.items():
+            try:
                 found = self._connection.execute(f"describe select * from {reference}").fetchall()
-                columns, types = [row[0] for row in found], [row[1] for row in found]
-                described = {"name": name, "reference": reference}
-                tables.append({**described, "columns": columns, "types": types})
-        except self._duckdb.Error as error:
-            return {"error": self._words(error)}
-        return {"engine": f"DuckDB {self._duckdb.__version__}", "tables": tables}
+            except self._duckdb.Error as error:
+                left_out[name] = self._words(error)
+                continue
+            columns, types = [row[0] for row in found], [row[1] for row in found]
+            described = {"name": name, "reference": reference}
+            tables.append({**described, "columns": columns, "types": types})
+        engine = f"DuckDB {self._duckdb.__version__}"
+        return {"engine": engine, "tables": tables, "left_out": left_out}
 
     def count(self, name: str) -> dict[str, Any]:
         """Return the number of rows; reads a whole CSV file, so that its errors show."""
@@ -167,7 +176,7 @@ class DuckTables:
         try:
             (found,) = self._connection.execute(f"select count(*) from {reference}").fetchall()
         except self._duckdb.Error as error:
-            return {"error": self._words(error)}
+            return {"error": self._why_unreadable(error)}
         return {"rows": found[0]}
 
     def statistics(self, name: str, columns: list[str], most_rows: int) -> dict[str, list[Any]]:
@@ -187,6 +196,7 @@ class DuckTables:
     def query(self, sql: str, parameters: list[Any], max_rows: int, max_bytes: int) -> Answer:
         """Answer one SELECT; anything else, and any error, is an answer that says so."""
         try:
+            self._connection.execute("begin transaction read only")  # EXPLAIN ANALYZE may write.
             self._check(sql)
             result = self._connection.execute(sql, parameters or None)
             columns = [each[0] for each in result.description]
@@ -198,6 +208,7 @@ class DuckTables:
             return error_answer(self._words(error))
         finally:
             self._connection.interrupt()  # Otherwise DuckDB computes the rest of a cut result.
+            self._connection.rollback()
 
     def _check(self, sql: str) -> None:
         """Refuse anything but one SELECT, which SHOW, DESCRIBE and VALUES are for DuckDB too."""
@@ -209,19 +220,19 @@ class DuckTables:
             name = str(kind).rpartition(".")[2]
             raise QueryError(f"only SELECT is possible here, not {name}: the data is read-only")
 
+    def _why_unreadable(self, error: Exception) -> str:
+        """Return why a table can't be opened: what is wrong with a CSV file, or DuckDB's words."""
+        for path, form in self._csv.items():
+            if (wrong := wrong_row(path, form)) is not None:
+                return f"{self._names[path]}: {wrong}"
+        return self._words(error)
+
     def _words(self, error: Exception) -> str:
         """Return an error in one line: without the query, and with names in place of paths."""
         text = str(error).partition("\n\nLINE ")[0]
         for path, name in self._names.items():
             text = text.replace(path, name)
         return " ".join(text.split())
-
-
-def _delimiter(path: str) -> str:
-    """Return what separates the names in the first line of a CSV file."""
-    with Path(path).open("rb") as file:
-        line = file.readline(_FIRST_LINE_BYTES)
-    return max(_DELIMITERS, key=lambda mark: line.count(mark.encode()))
 
 
 def _given(mark: str) -> str:

@@ -1,5 +1,7 @@
 """Files that hold tables: recognized by their beginning, stamped, and hashed."""
 
+import codecs
+import contextlib
 import hashlib
 import os
 import stat
@@ -31,6 +33,9 @@ _DUCKDB = b"DUCK"
 _DUCKDB_AT = 8
 _HEAD_BYTES = 16
 _TABS = (".tsv", ".tab")
+_PENDING: dict[str, str] = {"sqlite": "-wal", "duckdb": ".wal"}
+_BEGUN = bytes.fromhex("d9d505f920a163d7")
+"""How the journal of a SQLite transaction begins until it ends."""
 
 
 class TableFile(NamedTuple):
@@ -41,7 +46,7 @@ class TableFile(NamedTuple):
 
     path: str
     format: TableFormat
-    stamp: tuple[int, int]
+    stamp: tuple[int, ...]
     more: "tuple[TableFile, ...]" = ()
 
     @property
@@ -94,12 +99,17 @@ def table_file(path: Path) -> TableFile:
     form = _by_head(head)
     if form is None and path.suffix.lower() in (".parquet", ".pq"):
         raise ConfigError(f"{path.name!r} is not a Parquet file: it does not begin like one")
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise ConfigError(f"{path.name!r} is written in UTF-16; save it in UTF-8")
     if form is None and b"\0" in head:
         raise ConfigError(
             f"{path.name!r} is neither Parquet nor CSV nor a database of SQLite or DuckDB"
         )
     tabs = path.suffix.lower() in _TABS
-    return TableFile(str(path), form or ("tsv" if tabs else "csv"), _stamp(status))
+    form = form or ("tsv" if tabs else "csv")
+    found = TableFile(str(path), form, _stamp(status, path, form))
+    _check_settled(found)
+    return found
 
 
 def table_in_parts(paths: Sequence[Path]) -> TableFile:
@@ -114,12 +124,14 @@ def check_unchanged(file: TableFile) -> None:
     """Raise ConfigError if a file is gone or was changed since it was described."""
     for each in file.more:
         check_unchanged(each)
+    path = Path(file.path)
     try:
-        now = _stamp(Path(file.path).stat())
+        now = _stamp(path.stat(), path, file.format)
     except OSError as error:
         raise ConfigError(f"{file.name!r} can't be read any more: {error.strerror}") from error
     if now != file.stamp:
         raise ConfigError(f"{file.name!r} changed since it was handed in; ask again")
+    _check_settled(file)
 
 
 def _head(path: Path) -> tuple[bytes, os.stat_result]:
@@ -138,5 +150,30 @@ def _by_head(head: bytes) -> TableFormat | None:
     return "duckdb" if head[_DUCKDB_AT:].startswith(_DUCKDB) else None
 
 
-def _stamp(status: os.stat_result) -> tuple[int, int]:
-    return status.st_size, status.st_mtime_ns
+def _stamp(status: os.stat_result, path: Path, form: TableFormat) -> tuple[int, ...]:
+    """Return what changes with a file, and with the file of pending changes beside a database."""
+    beside = (0, 0)
+    if form in _PENDING:
+        with contextlib.suppress(OSError):
+            found = Path(f"{path}{_PENDING[form]}").stat()
+            beside = (found.st_size, found.st_mtime_ns) if found.st_size else beside
+    return status.st_size, status.st_mtime_ns, *beside
+
+
+def _check_settled(file: TableFile) -> None:
+    """Raise ConfigError if a transaction of another program is half written to a SQLite file.
+
+    SQLite would wait for its lock. Our process can't see locks: it is allowed nothing but to read.
+    """
+    if file.format != "sqlite":
+        return
+    try:
+        with Path(f"{file.path}-journal").open("rb") as journal:
+            begun = journal.read(len(_BEGUN)) == _BEGUN
+    except OSError:
+        return
+    if begun:
+        raise ConfigError(
+            f"another program is writing to {file.name!r}, or was ended while it did: try again "
+            "later, or open it once with sqlite3"
+        )

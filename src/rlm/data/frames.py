@@ -41,12 +41,11 @@ class TemporaryTable:
         self.close = weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
         try:
             with arrow.RecordBatchReader.from_stream(frame) as reader:
-                schema = arrow.schema(map(_named, reader.schema))
+                schema = arrow.schema(_stored(_named(field), arrow) for field in reader.schema)
                 with parquet.ParquetWriter(self.path, schema) as writer:
                     for batch in reader:
-                        writer.write_batch(
-                            arrow.RecordBatch.from_arrays(batch.columns, schema=schema)
-                        )
+                        columns = [_decoded(column, arrow) for column in batch.columns]
+                        writer.write_batch(arrow.RecordBatch.from_arrays(columns, schema=schema))
         except Exception as error:
             self.close()
             raise ConfigError(
@@ -61,6 +60,21 @@ def _named(field: Any) -> Any:
     if field.name.startswith(_UNNAMED_INDEX) and number.isdigit():
         return field.with_name("index" if number == "0" else f"index_{number}")
     return field
+
+
+def _stored(field: Any, arrow: Any) -> Any:
+    """Return a field as it is written: categories of polars as texts, which Parquet can hold."""
+    return field.with_type(arrow.string()) if _is_viewed(field.type, arrow) else field
+
+
+def _decoded(column: Any, arrow: Any) -> Any:
+    if not _is_viewed(column.type, arrow):
+        return column
+    return column.dictionary.cast(arrow.string()).take(column.indices)
+
+
+def _is_viewed(kind: Any, arrow: Any) -> bool:
+    return bool(arrow.types.is_dictionary(kind) and kind.value_type == arrow.string_view())
 
 
 def _library(name: str, frame: Any) -> Any:

@@ -5,12 +5,15 @@ virtual table that opens a file. A database is opened read-only.
 """
 
 import csv
+import re
 import sqlite3
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from rlm.data.csv_form import CsvForm, csv_form, csv_rows, wrong_width
 from rlm.data.results import Answer, QueryError, error_answer, rows_answer
 
 __all__ = ["LiteTables", "open_tables"]
@@ -18,10 +21,14 @@ __all__ = ["LiteTables", "open_tables"]
 MAX_COLUMNS = 2_000
 MAX_VALUE_BYTES = 64 << 20
 MAX_SQL_DEPTH = 200
-SAMPLE_CHARS = 1 << 16
 INSERTED_AT_ONCE = 1_000
+HIDDEN = 1
+"""What `table_xinfo` says of a column that `select *` leaves out."""
 SHARES_WAL = 2
 """In the header of a file: it is written by way of another file beside it."""
+
+_NUMBER = re.compile(r"-?(0|[1-9]\d{0,14})(\.\d{1,15})?")
+"""What stays the same as a number: no leading zeros, no exponent, not too many digits."""
 
 _ALLOWED = {
     sqlite3.SQLITE_SELECT,
@@ -81,19 +88,28 @@ class LiteTables:
         """Return the version, and the columns and types of each table; or the problem."""
         if self._problem:
             return {"error": " ".join(self._problem.split())}
-        tables = []
+        tables, left_out = [], {}
+        for name, reference in self._references.items():
+            try:
+                self._connection.execute(f"select * from {reference} limit 0")
+                columns, types = self._columns(reference)
+            except sqlite3.Error as error:  # A view of what is gone, or a virtual table.
+                left_out[name] = str(error)
+                continue
+            described = {"name": name, "reference": reference}
+            tables.append({**described, "columns": columns, "types": types})
+        engine = f"SQLite {sqlite3.sqlite_version}"
+        return {"engine": engine, "tables": tables, "left_out": left_out}
+
+    def _columns(self, reference: str) -> tuple[list[str], list[str]]:
+        """Return the names and types of columns, also of generated ones."""
         self._connection.set_authorizer(None)
         try:
-            for name, reference in self._references.items():
-                found = self._connection.execute(f"pragma table_info({reference})").fetchall()
-                columns, types = [row[1] for row in found], [row[2] or "ANY" for row in found]
-                described = {"name": name, "reference": reference}
-                tables.append({**described, "columns": columns, "types": types})
-        except sqlite3.Error as error:
-            return {"error": f"{self._name}: {error}"}
+            found = self._connection.execute(f"pragma table_xinfo({reference})").fetchall()
         finally:
             self._connection.set_authorizer(_authorized)
-        return {"engine": f"SQLite {sqlite3.sqlite_version}", "tables": tables}
+        found = [row for row in found if row[6] != HIDDEN]
+        return [row[1] for row in found], [row[2] or "ANY" for row in found]
 
     def count(self, name: str) -> dict[str, Any]:
         """Return the number of rows of a table."""
@@ -145,39 +161,42 @@ def _opened(path: str) -> sqlite3.Connection:
                 "`pragma wal_checkpoint(truncate)` there"
             )
         how += "&immutable=1"
-    return sqlite3.connect(f"file:{quote(path)}?{how}", uri=True)
+    connection = sqlite3.connect(f"file:{quote(path)}?{how}", uri=True)
+    connection.text_factory = lambda value: value.decode("utf-8", "replace")
+    return connection
 
 
 # -- CSV files ------------------------------------------------------------------------------------
 
 
 def _copy_csv(connection: sqlite3.Connection, name: str, path: str, form: str) -> None:
-    """Copy a CSV file into the database, with numbers as numbers."""
-    with Path(path).open(encoding="utf-8-sig", newline="") as file:
-        dialect: Any = csv.excel_tab if form == "tsv" else _dialect(file.read(SAMPLE_CHARS))
-        file.seek(0)
-        rows = csv.reader(file, dialect)
-        header = next(rows, None)
-        if not header:
-            raise QueryError("there is no header")
-        if len(header) > MAX_COLUMNS:
-            raise QueryError(f"{len(header):,} columns, SQLite has at most {MAX_COLUMNS:,}")
-        columns = _distinct(header)
-        listed = ", ".join(f"{_quoted(column)} numeric" for column in columns)
-        connection.execute(f"create table {_quoted(name)} ({listed})")
-        marks = ", ".join("?" * len(columns))
-        insert = f"insert into {_quoted(name)} values ({marks})"
-        for batch in _batches(_checked(rows, len(columns), name)):
-            connection.executemany(insert, batch)
+    """Copy a CSV file into the database; a column of numbers alone becomes one of numbers."""
+    found = csv_form(path, form)
+    header = next((row for _, row in csv_rows(path, found)), None)
+    if not header:
+        raise QueryError("there is no header")
+    if len(header) > MAX_COLUMNS:
+        raise QueryError(f"{len(header):,} columns, SQLite has at most {MAX_COLUMNS:,}")
+    columns, kinds = _distinct(header), ["numeric"] * len(header)
+    for row in _checked(path, found, len(columns)):
+        for place, value in enumerate(row):
+            if kinds[place] == "numeric" and value is not None and not _NUMBER.fullmatch(value):
+                kinds[place] = "text"
+    listed = ", ".join(f"{_quoted(c)} {kind}" for c, kind in zip(columns, kinds, strict=True))
+    connection.execute(f"create table {_quoted(name)} ({listed})")
+    marks = ", ".join("?" * len(columns))
+    insert = f"insert into {_quoted(name)} values ({marks})"
+    for batch in _batches(_checked(path, found, len(columns))):
+        connection.executemany(insert, batch)
     connection.commit()
 
 
-def _checked(rows: Iterator[list[str]], width: int, name: str) -> Iterator[list[str | None]]:
-    for number, row in enumerate(rows, 2):
-        if row and len(row) != width:
-            raise QueryError(f"row {number:,} has {len(row)} columns, the header has {width}")
-        if row:
-            yield [value if value != "" else None for value in row]
+def _checked(path: str, form: CsvForm, width: int) -> Iterator[list[str | None]]:
+    """Yield the rows after the header."""
+    for line, row in islice(csv_rows(path, form), 1, None):
+        if len(row) != width:
+            raise QueryError(wrong_width(line, row, width))
+        yield [value if value != "" else None for value in row]
 
 
 def _batches(rows: Iterator[list[str | None]]) -> Iterator[list[list[str | None]]]:
@@ -188,13 +207,6 @@ def _batches(rows: Iterator[list[str | None]]) -> Iterator[list[list[str | None]
             yield batch
             batch = []
     yield batch
-
-
-def _dialect(sample: str) -> Any:
-    try:
-        return csv.Sniffer().sniff(sample, ",;\t|")
-    except csv.Error:
-        return csv.excel
 
 
 def _distinct(header: list[str]) -> list[str]:

@@ -5,6 +5,7 @@ import hashlib
 import importlib.util
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,8 @@ OUTPUT_BYTES = 64 << 20
 
 _ADDRESS_SPACE = 2
 """Times the memory of the database: its process also has threads, a heap and mapped files."""
+_DUCKDB_BYTES = 512 << 20
+"""Address space beyond that for DuckDB, whose allocator reserves far more than it uses."""
 
 _duck = Jobs("rlm.data.duck", JobLimits(output_bytes=OUTPUT_BYTES), ready=0)
 _lite = Jobs("rlm.data.lite", JobLimits(output_bytes=OUTPUT_BYTES), ready=0)
@@ -79,14 +82,17 @@ class TableSource:
         found = self._asked("schema")
         self._tables: list[dict[str, Any]] = found["tables"]
         if not self._tables:
-            raise ConfigError(f"{self._named} has no tables")
+            why = "; ".join(map(str, found["left_out"].values()))[:300]
+            raise ConfigError(f"{self._named} has no tables{why and f' that can be read: {why}'}")
         for number, table in enumerate(self._tables):
             self._measure(table, with_statistics=number < MAX_STATED_TABLES)
         self._sample = self._first_rows()
         self.id = self._digest()
         note = f"; for more, {install_command('tables')}" if self._is_makeshift else ""
         self.engine = found["engine"]
-        self.description = described_tables(self._tables, f"{self.engine}{note}", limits)
+        self.description = described_tables(
+            self._tables, f"{self.engine}{note}", limits, found["left_out"]
+        )
         self.manifest: dict[str, Any] = {
             "source": "tables",
             "id": self.id,
@@ -118,6 +124,7 @@ class TableSource:
                 *("query", sql, parameters, self._limits.rows, self._limits.bytes),
                 seconds=self._limits.seconds,
             )
+            await asyncio.to_thread(self._check_files)  # A change meanwhile may be half in it.
         except ConfigError as error:
             raise DataRefused(str(error)) from None
         except JobStopped as stopped:
@@ -140,9 +147,8 @@ class TableSource:
             {"name": name, "path": file.paths if file.more else file.path, "form": file.format}
             for name, file in self._files.items()
         ]
-        limits = JobLimits(
-            self._limits.seconds, _ADDRESS_SPACE * self._limits.memory_bytes, OUTPUT_BYTES
-        )
+        space = _ADDRESS_SPACE * self._limits.memory_bytes
+        limits = JobLimits(self._limits.seconds, space, OUTPUT_BYTES)
         has_duckdb = importlib.util.find_spec("duckdb") is not None
         self._is_makeshift = False
         if formats == {"sqlite"}:
@@ -150,6 +156,7 @@ class TableSource:
         if has_duckdb:
             memory, threads = self._limits.memory_bytes, self._limits.threads
             confined = [path for file in self._files.values() for path in file.paths]
+            limits = replace(limits, memory_bytes=space + _DUCKDB_BYTES)
             return LimitedObject(
                 *(_duck, "open_tables", listed, memory, threads, confined), limits=limits
             )

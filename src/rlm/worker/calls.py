@@ -20,7 +20,7 @@ from .arguments import (
     tool_names,
 )
 from .channel import question
-from .replies import CallFailed, FailedReply, ToolFailed
+from .replies import CallFailed, FailedReply, ToolFailed, whole_text
 
 __all__ = [
     "budget",
@@ -185,7 +185,7 @@ def _ask_models(
 ) -> Dialogue:
     if not prompts:
         return []
-    texts = [str(prompt) for prompt in prompts]
+    texts = [whole_text(prompt) for prompt in prompts]
     sent: list[bytes] = []
     options = (contexts, model, images, max_tokens, schema)
     if all(option is None for option in options):

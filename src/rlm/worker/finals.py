@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+from .replies import whole_text
+
 __all__ = ["Finals", "Submission"]
 
 TYPE_CHECKING = False
@@ -21,7 +23,7 @@ class Submission:
     __slots__ = ("how", "json", "text")
 
     def __init__(self, value: Any, how: str) -> None:
-        self.text = str(value)
+        self.text = whole_text(value)
         self.how = how
         self.json = _json_of(value)
 

@@ -11,6 +11,7 @@ __all__ = [
     "ToolFailed",
     "awaitable",
     "vote",
+    "whole_text",
 ]
 
 TYPE_CHECKING = False
@@ -126,3 +127,8 @@ def vote(answers: Iterable[Any]) -> Any:
 
 
 vote.__module__ = "__main__"
+
+
+def whole_text(value: Any) -> str:
+    """Return a value as the text of an answer or a prompt; some lists are printed in short."""
+    return format(value) if isinstance(value, list) else str(value)

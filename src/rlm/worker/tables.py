@@ -49,8 +49,8 @@ class QueryFailed(RuntimeError):
 class Rows(AwaitableList):
     """The rows of a query: a list of dicts, and `rows["column"]` for the values of a column.
 
-    `is_cut` is true if there are more rows than were returned; `total` is their number, None if it
-    is not known. Printed, it is a table of the first rows, with long values cut.
+    `is_cut` is true if there are more than were returned; `total` is their number, or None if not
+    known. Printed, it is a table of the first rows; in an answer or a prompt, it is all of them.
     """
 
     def __init__(self, rows: Iterable[Any] = (), columns: Iterable[str] = (), cut: bool = False):
@@ -65,13 +65,13 @@ class Rows(AwaitableList):
                 raise KeyError(f"no column {key!r}; there are: {', '.join(self.columns)}")
             return [row[key] for row in self]
         found = super().__getitem__(key)
-        return Rows(found, self.columns) if isinstance(key, slice) else found
+        return Rows(found, self.columns, self.is_cut) if isinstance(key, slice) else found
 
     def _plain(self) -> Rows:
         return self
 
-    def __repr__(self) -> str:
-        return str(self)
+    def __format__(self, _: str) -> str:
+        return str(list(self))
 
     def __str__(self) -> str:
         names = self.columns[:_SHOWN_COLUMNS]
@@ -91,6 +91,8 @@ class Rows(AwaitableList):
         elif not self:
             text.append("(no rows)")
         return "\n".join(text)
+
+    __repr__ = __str__
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Saved chats hold a plain list, which any Python can load."""
@@ -139,7 +141,7 @@ class Table:
 
     def head(self, n: int = 5) -> Rows:
         """The first rows."""
-        return self._page(0, n)
+        return self._rows(0, n)
 
     def __len__(self) -> int:
         if self._count is None:
@@ -160,8 +162,9 @@ class Table:
                 raise KeyError(f"no column {key!r}; there are: {', '.join(self.columns)}")
             return [row[key] for row in self._walk([key])]
         if isinstance(key, slice):
-            start, stop, step = key.indices(len(self))
-            return self._page(start, max(0, stop - start))[::step]
+            chosen = range(len(self))[key]
+            first, last = sorted((chosen[0], chosen[-1])) if chosen else (0, -1)
+            return self._rows(first, last + 1 - first)[:: chosen.step]
         found = self._page(key if key >= 0 else len(self) + key, 1)
         if not found:
             raise IndexError("there are fewer rows")
@@ -176,6 +179,12 @@ class Table:
         size = "rows not counted" if self._count is None else counted(self._count, "row")
         return f"<table {self.name}: {size}; {', '.join(pairs[:_REPR_COLUMNS])}{more}>"
 
+    def _rows(self, start: int, count: int) -> Rows:
+        found: list[Any] = []
+        while len(found) < count and (page := self._page(start + len(found), count - len(found))):
+            found += page
+        return Rows(found, self.columns)
+
     def _walk(self, columns: list[str] | None) -> Iterator[dict[str, Any]]:
         start = 0
         while page := self._page(start, PAGE_ROWS, columns):
@@ -183,7 +192,7 @@ class Table:
             start += len(page)
 
     def _page(self, start: int, count: int, columns: list[str] | None = None) -> Rows:
-        given = {"table": self.name, "start": start, "count": count}
+        given = {"table": self.name, "start": start, "count": min(count, PAGE_ROWS)}
         if columns is not None:
             given["columns"] = columns
         return self._source.rows("rows", given)
@@ -243,9 +252,7 @@ class TablesView:
         parts = (f"{table!r}\n{table.head(3)}" for table in self.tables.values())
         return "\n".join(parts)[:n]
 
-    def _tail(self, n: int = 2000) -> str:
-        """The same as `peek`: tables have no end of their own."""
-        return self._peek(n)
+    _tail = _peek  # Tables have no end of their own.
 
     def _length(self) -> int:
         """The number of rows of all tables."""

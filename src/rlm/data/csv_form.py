@@ -1,0 +1,97 @@
+"""The form of a CSV file: what separates its values, where its header is, which row is wrong."""
+
+import csv
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+from rlm._util.text import counted
+
+__all__ = ["CsvForm", "csv_form", "csv_rows", "wrong_row", "wrong_width"]
+
+MAX_TITLE_ROWS = 20
+_SAMPLE_ROWS = 200
+_SAMPLE_CHARS = 1 << 20
+_DELIMITERS = (",", ";", "\t", "|")
+
+
+class CsvForm(NamedTuple):
+    """`skip` lines before the header are titles, or empty."""
+
+    delimiter: str
+    skip: int
+
+
+def csv_form(path: str, form: str) -> CsvForm:
+    """Return the form of a file, judged by its first rows; `form` is `csv` or `tsv`.
+
+    The delimiter is the one that gives most rows the same number of columns. Titles have one column
+    where the rows have several; any other row before them is for `wrong_row` to tell.
+    """
+    marks = ("\t",) if form == "tsv" else _DELIMITERS
+    found = {mark: _sampled(path, mark) for mark in marks}
+    delimiter = max(marks, key=lambda mark: _fitness(found[mark]))
+    rows = found[delimiter]
+    _, usual = _fitness(rows)
+    before = 0
+    for width, line in rows[: MAX_TITLE_ROWS + 1]:
+        if width > 1 or usual <= 1:
+            return CsvForm(delimiter, before)
+        before = line
+    return CsvForm(delimiter, 0)
+
+
+def csv_rows(path: str, form: CsvForm) -> Iterator[tuple[int, list[str]]]:
+    """Yield the rows from the header on, each with the number of its last line."""
+    csv.field_size_limit(sys.maxsize)
+    with Path(path).open(encoding="utf-8-sig", newline="") as file:
+        for _ in range(form.skip):
+            file.readline()
+        reader = csv.reader(file, delimiter=form.delimiter)
+        for row in reader:
+            if row:
+                yield form.skip + reader.line_num, row
+
+
+def wrong_width(line: int, row: list[str], width: int) -> str:
+    """Return what is wrong with a row that has not as many columns as the header."""
+    return f"line {line:,} has {counted(len(row), 'column')}, the header has {width}"
+
+
+def wrong_row(path: str, form: CsvForm) -> str | None:
+    """Return what is wrong with the first row that has more or fewer columns than the header."""
+    width = 0
+    try:
+        for line, row in csv_rows(path, form):
+            width = width or len(row)
+            if len(row) != width:
+                return wrong_width(line, row, width)
+    except UnicodeDecodeError:
+        return "it is not written in UTF-8: convert it, for example with iconv"
+    except csv.Error as error:
+        return str(error)
+    return None
+
+
+def _sampled(path: str, delimiter: str) -> list[tuple[int, int]]:
+    """Return the number of columns of the first rows, and the line that each ends in."""
+    csv.field_size_limit(sys.maxsize)
+    with Path(path).open(encoding="utf-8-sig", errors="replace", newline="") as file:
+        lines = file.read(_SAMPLE_CHARS).splitlines(keepends=True)
+    reader = csv.reader(lines, delimiter=delimiter)
+    try:
+        return [(len(row), reader.line_num) for row in islice(reader, _SAMPLE_ROWS)]
+    except csv.Error:
+        return []
+
+
+def _fitness(rows: list[tuple[int, int]]) -> tuple[int, int]:
+    """Return how many rows have the usual number of columns, if that is several; and the number."""
+    widths = Counter(width for width, _ in rows if width > 1)
+    if not widths:
+        return 0, 1
+    usual, count = max(widths.items(), key=lambda each: (each[1], each[0]))
+    return count, usual
