@@ -110,7 +110,7 @@ test-all: $(ready) ## run test and every heavier target, then print a summary wi
 
 .PHONY: $(heavy_parts)
 test-heavy: $(ready) ## run the tests marked heavy
-	@sh .ci/unless-empty "no test is marked heavy" $(pytest) -n $(workers) --dist loadgroup -m heavy --ignore=tests/seeds $(ARGS)
+	@sh .ci/unless-empty "no test is marked heavy" $(pytest) -n 2 --dist loadgroup -m heavy --ignore=tests/seeds $(ARGS)
 
 documents := build/venv-documents
 
