@@ -1,12 +1,15 @@
 """Requests of cells and words of queries, as untrusted input."""
 
 import contextlib
+import json
+import math
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlm.data.answers import answered
 from rlm.data.requests import quoted, read_request
 from rlm.data.results import error_answer, error_in, plain, rows_answer
 from rlm.data.source import DataRefused, QueryLimits
@@ -131,3 +134,9 @@ def test_deep_values_end() -> None:
     for _ in range(500):
         value = [value]
     plain(value)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, "NaN", "Infinity"])
+def test_rows_are_counted_whatever_they_hold(value: object) -> None:
+    answer = json.dumps({"columns": ["a"], "rows": [[value], [1]], "is_cut": False})
+    assert answered("sql", {}, answer).returned == 2

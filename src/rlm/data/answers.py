@@ -4,6 +4,7 @@ An answer may be one that an earlier execution recorded, so it is read as untrus
 can't be understood counts as nothing returned.
 """
 
+import json
 from typing import Annotated, Any
 
 import msgspec
@@ -81,7 +82,7 @@ def answered(method: str, arguments: dict[str, Any], answer: str) -> Answered:
     if (shape := _SHAPES.get(method)) is None:
         return Answered(bytes=size)
     try:
-        found: Any = shape.decode(answer)
+        found: Any = shape.decode(_standard(answer))
     except (ValueError, RecursionError):
         return Answered(bytes=size)
     if isinstance(found, _Part):
@@ -92,6 +93,13 @@ def answered(method: str, arguments: dict[str, Any], answer: str) -> Answered:
     if method in ("sample", "names"):
         return Answered(len(hits), size)
     return Answered(len(hits), size, tuple(Touched(each.id, each.name) for each in hits))
+
+
+def _standard(answer: str) -> str:
+    """Return the same JSON with null for numbers that the standard has not."""
+    if "NaN" not in answer and "Infinity" not in answer:
+        return answer
+    return json.dumps(json.loads(answer, parse_constant=lambda _: None))
 
 
 def _part(arguments: dict[str, Any], part: _Part) -> tuple[Touched, ...]:
