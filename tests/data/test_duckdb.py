@@ -284,3 +284,12 @@ async def test_a_view_of_what_is_gone_is_left_out(tmp_path: Path) -> None:
     assert "`stale` can't be read: Catalog Error" in source.description
     assert (await asked(source, "select n from t"))["rows"] == [[7]]
     source.close()
+
+
+def test_a_chat_about_a_frame_says_at_once_that_it_can_not_be_saved(tmp_path: Path) -> None:
+    cell = "```repl\nFINAL(len(context))\n```"
+    with RLM(ScriptedClient([cell]), journal=None).chat(pa.table({"id": [1, 2]})) as chat:
+        assert chat.ask("How many?").answer == "2"
+        with pytest.raises(ConfigError, match="Begin it with a Parquet file"):
+            chat.save(tmp_path / "saved.rlm")
+    assert list(tmp_path.iterdir()) == []

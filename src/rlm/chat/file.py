@@ -313,6 +313,11 @@ def write_saved(
 
 
 def _facts(name: str, stored: StoredContext) -> SavedContext:
+    if stored.source is not None and stored.source.spec is None:
+        raise ConfigError(
+            "a chat about frames, or about a database whose URL has a password, can't be saved: no "
+            "file keeps those. Begin it with a Parquet file, or with '$NAME' of a variable"
+        )
     return SavedContext(
         name=name,
         kind=stored.kind,
