@@ -67,7 +67,10 @@ class Places:
     def journal_of(self, run_id: str) -> Path:
         """Return where a run's journal is, or would be."""
         if not run_id or not run_id.replace("-", "").isalnum() or not run_id.isascii():
-            raise ConfigError(f"{run_id!r} is no run id; `rlm runs` lists them")
+            raise ConfigError(
+                f"{run_id!r} is no run id: it has letters a to z, digits and hyphens; `rlm runs` "
+                "lists those of recorded runs"
+            )
         return self.runs / f"{run_id}{ENDING}"
 
     def remove(self, run_id: str) -> None:
