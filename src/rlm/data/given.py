@@ -2,11 +2,10 @@
 
 import os
 import re
-import sys
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard
 
 from msgspec import Struct
 
@@ -30,8 +29,7 @@ __all__ = [
 
 _NOT_A_WORD = re.compile(r"\W+")
 _MAX_NAME_CHARS = 60
-_CORPUS = "rlm.data.corpus.corpus"
-"""A caller that passes an open corpus has already imported it; nothing else needs to."""
+_CORPUS = ("rlm.data.corpus.corpus", "Corpus")
 
 
 class GivenTables(Struct, frozen=True):
@@ -109,7 +107,7 @@ def given_data(value: object) -> GivenTables | GivenCorpus | Database | None:
     """Return what a context is, if it is data for queries; None if it is anything else."""
     if isinstance(value, GivenTables | GivenCorpus | Database):
         return value
-    if (opened := sys.modules.get(_CORPUS)) is not None and isinstance(value, opened.Corpus):
+    if _is_open_corpus(value):
         return GivenCorpus(value.path)
     if is_frame(value):
         return _named([(None, value)])
@@ -139,6 +137,13 @@ def tables_of(fetched: Fetched) -> GivenTables | None:
     if fetched.place.is_table:
         return _named([(None, fetched)])
     return _named([(None, path) for path in fetched.paths])
+
+
+def _is_open_corpus(value: object) -> TypeGuard[OpenCorpus]:
+    """Return whether a value is a `Corpus`, by name: few programs need that module, and another
+    thread may be importing it.
+    """
+    return any((kind.__module__, kind.__qualname__) == _CORPUS for kind in type(value).__mro__)
 
 
 def _is_table(value: object) -> bool:
