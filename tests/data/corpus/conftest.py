@@ -19,6 +19,7 @@ collect_ignore = (
         "test_grep.py",
         "test_guide.py",
         "test_index_command.py",
+        "test_permissions.py",
         "test_runs.py",
         "test_sharing.py",
         "test_updates.py",

@@ -12,8 +12,9 @@ from collections.abc import Generator, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rlm.data.corpus.folder import CorpusFolder, damaged
-from rlm.filesystem.opening import Stamp
+from rlm.data.corpus.folder import CorpusFolder, damaged, forbidden
+from rlm.errors import ConfigError
+from rlm.filesystem.opening import Stamp, display_path
 
 __all__ = ["Catalog", "Document", "Source", "Totals"]
 
@@ -401,7 +402,28 @@ class Catalog:
         try:
             yield
         except sqlite3.DatabaseError as error:
-            raise damaged(self._folder.path, f"catalog.sqlite: {error}") from error
+            raise self._problem(error) from error
+
+    def _problem(self, error: sqlite3.DatabaseError) -> ConfigError:
+        """Return what an error of SQLite means; only a file that is wrong is a damaged corpus."""
+        path, folder = self._folder.catalog, self._folder
+        if isinstance(error, sqlite3.ProgrammingError) and "closed" in str(error):
+            return ConfigError(f"{folder} was closed; open it again with Corpus(…)")
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
+        if code == sqlite3.SQLITE_BUSY:
+            return ConfigError(f"another process is writing to {folder}; try again")
+        if code in (sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN) and path.exists():
+            return forbidden(path)
+        if code == sqlite3.SQLITE_READONLY and path.with_name(f"{path.name}-journal").exists():
+            return ConfigError(
+                f"{folder} was being written when the process was killed, and you may not write "
+                f"there; its owner can repair it with rlm index -o {folder}"
+            )
+        if code == sqlite3.SQLITE_READONLY:
+            return forbidden(path, "write")
+        if code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL):
+            return ConfigError(f"{display_path(path)} can't be used: {error}; check the disk")
+        return damaged(folder.path, f"catalog.sqlite: {error}")
 
 
 def _connected(path: Path, *, writes: bool) -> sqlite3.Connection:

@@ -84,12 +84,17 @@ class Corpus(Mapping[int | str, str]):
         if not folder.catalog.exists():
             raise ConfigError(f"{folder} is empty: rlm index did not finish its first batch")
         self._catalog = Catalog(folder)
-        self._index = FullText(folder.index)
+        try:
+            self._index = FullText(folder.index)
+        except BaseException:
+            self._catalog.close()
+            raise
         self._changes = self._catalog.totals().changes
         self._lock = threading.Lock()
 
     def close(self) -> None:
         self._catalog.close()
+        self._index.close()
 
     def __enter__(self) -> "Corpus":
         return self

@@ -110,6 +110,7 @@ def update_corpus(
                 writer.close()
         finally:
             catalog.close()
+            folder.align_modes()
     return done
 
 
@@ -120,6 +121,8 @@ def _fetched(
     on_fetch: Callable[[Fetching], None],
 ) -> list[Path]:
     """Return the sources as paths; without any, places that the corpus covers are fetched again."""
+    if any(isinstance(each, Place) for each in sources):
+        folder.make_private()
     if not sources:
         known, unnamed = mirrored_places(folder.path)
         for shown in unnamed:
@@ -156,6 +159,7 @@ class _Update:
     ) -> None:
         self.on_progress: Callable[[Indexed], None]
         self.is_wanted: Callable[[], bool]
+        self._corpus = folder
         self._folder = folder.path.resolve()
         self._catalog = catalog
         self._writer = writer
@@ -451,6 +455,7 @@ class _Update:
             *(self._piece, self._document, self._batch_documents, self._batch_bytes),
             is_new=self._is_new,
         )
+        self._corpus.align_modes()
         self._start_batch()
 
 
