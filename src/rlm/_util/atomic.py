@@ -19,7 +19,8 @@ NAME_CHARS = 100
 def replacing(path: Path, mode: int = 0o600) -> Generator[BinaryIO, None, None]:
     """Open a new file beside `path` that replaces it when the block ends, after a sync to disk.
 
-    The umask restricts `mode`. If the block raises, `path` stays as it is, and nothing is left beside it.
+    The umask restricts `mode`. If the block raises, `path` stays as it is, and nothing is left
+    beside it.
     """
     unfinished = path.with_name(f".{path.name[:NAME_CHARS]}.{secrets.token_hex(8)}")
     fd = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL | BINARY, mode)

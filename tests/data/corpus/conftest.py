@@ -17,6 +17,7 @@ collect_ignore = (
         "test_bad_corpora.py",
         "test_corpus.py",
         "test_grep.py",
+        "test_covering.py",
         "test_guide.py",
         "test_index_command.py",
         "test_permissions.py",

@@ -47,6 +47,8 @@ create table totals (
 insert into totals values (0, 0, 0, 0, 0);
 """
 
+_MOUNTS = "create table if not exists mounts (root integer primary key, path blob not null)"
+
 INDEXING, DONE, REMOVED = 0, 1, 2
 _BUSY_SECONDS = 60.0
 MAX_FIELDS = 1_000
@@ -107,6 +109,8 @@ class Catalog:
             self._db = _connected(folder.catalog, writes=writes)
             if writes and not self._db.execute("select 1 from sqlite_master").fetchone():
                 self._db.executescript(f"begin; {_SCHEMA} commit;")
+            if writes:
+                self._db.execute(_MOUNTS)
             self.totals()
 
     def close(self) -> None:
@@ -227,8 +231,20 @@ class Catalog:
 
     # -- writing ---------------------------------------------------------------------------------
 
-    def root(self, path: Path) -> int:
-        """Return the number of a folder or file that is indexed; a new one if need be."""
+    def root(self, path: Path, mount: Path | None) -> int:
+        """Return the number of a folder or file that is indexed, and note what it is mounted on."""
+        number = self._root_number(path)
+        self._run("delete from mounts where root = ?", number)
+        if mount is not None:
+            self._run("insert into mounts values (?, ?)", number, os.fsencode(mount))
+        return number
+
+    def mount(self, root: int) -> Path | None:
+        """Return the mount point that a root was on when it was indexed."""
+        rows = self._all("select path from mounts where root = ?", root)
+        return Path(os.fsdecode(rows[0][0])) if rows else None
+
+    def _root_number(self, path: Path) -> int:
         encoded = os.fsencode(path)
         rows = self._all("select id from roots where path = ?", encoded)
         if rows:
@@ -372,14 +388,14 @@ class Catalog:
                 yield root, os.fsdecode(name)
             last = rows[-1][0]
 
-    def unseen(self, root: int) -> list[int]:
-        """Return the sources of a root that the scan did not meet."""
+    def unseen(self, root: int) -> list[tuple[int, str]]:
+        """Return the sources of a root that the scan did not meet, with their names."""
         rows = self._all(
-            "select id from sources where root = ? and state < 2 and id not in "
+            "select id, name from sources where root = ? and state < 2 and id not in "
             "(select id from seen)",
             root,
         )
-        return [number for (number,) in rows]
+        return [(number, os.fsdecode(name)) for number, name in rows]
 
     # -- SQLite ----------------------------------------------------------------------------------
 

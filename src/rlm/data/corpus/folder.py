@@ -51,11 +51,13 @@ class CorpusFolder:
 
     def check(self) -> None:
         """Raise if the folder is there and holds anything else than a corpus."""
-        if self.about.exists():
-            self.read()
-            return
         try:
+            if self.about.exists():
+                self.read()
+                return
             entries = [each.name for each in self.path.iterdir()] if self.path.exists() else []
+        except ConfigError:
+            raise
         except (OSError, ValueError) as error:
             raise ConfigError(f"{self} can't be written: {_reason(error)}") from error
         others = set(entries) - {"lock", "catalog.sqlite", "catalog.sqlite-journal", "index"}
@@ -144,7 +146,9 @@ def is_corpus(path: Path) -> bool:
         with (path / "corpus.json").open("rb") as file:
             return FORMAT.encode() in file.read(_MAX_BYTES)
     except PermissionError:  # If it is a corpus, opening it says so.
-        return os.path.exists(path / "catalog.sqlite")
+        with contextlib.suppress(OSError):
+            return (path / "catalog.sqlite").exists()
+        return False
     except (OSError, ValueError):
         return False
 
