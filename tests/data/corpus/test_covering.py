@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rlm.data.corpus import Corpus, covering, update_corpus
+from rlm.data.corpus import Corpus, update_corpus
 from rlm.filesystem import skipping
 
 
@@ -116,7 +116,7 @@ def test_a_disk_that_is_not_mounted_keeps_its_documents(
     (disk / "papers" / "a.txt").write_text("paper")
     mounted = {disk}
     monkeypatch.setattr(
-        covering.os.path, "ismount", lambda path: path in mounted or (path != disk and real(path))
+        os.path, "ismount", lambda path: path in mounted or (path != disk and real(path))
     )
     source = disk if empty else disk / "papers"
     update_corpus(home / "corpus", [source])

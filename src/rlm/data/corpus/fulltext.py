@@ -27,6 +27,8 @@ _SYNTAX = re.compile(r"[\[\]{}*~^\\/<>`]")
 _FIELD = re.compile(r"(?<!\w)(?!(?:name|text):)([^\s:\"()+\-]*):")
 _SPECIAL = re.compile(r"\W")
 _LARGEST = 1 << 63
+_DOT = "\ue02e"
+"""A character for private use, which the name of a field can't hold: it is not printable."""
 _ATTEMPTS = 3
 _FILE_NAME = re.compile(r'filepath: "([^"/\\]+)"')
 _OF_THE_SYSTEM = re.compile(
@@ -103,7 +105,8 @@ class FullTextWriter:
         document.add_text("text", piece.text)
         document.add_text("name", piece.name)
         if piece.fields:
-            document.add_json("fields", dict(piece.fields))
+            fields = {_stored_name(name): value for name, value in piece.fields.items()}
+            document.add_json("fields", fields)
         self._writer.add_document(document)
 
     def delete_source(self, number: int) -> None:
@@ -214,10 +217,14 @@ class FullText:
 
     def _equal(self, name: str, value: object) -> Any:
         if isinstance(value, int | float) and not isinstance(value, bool):
+            if not _is_number(value):
+                raise SearchRefused(
+                    f"where[{name!r}] compares with numbers from -2**63 to 2**63, not {value!s:.40}"
+                )
             return self._range(name, {">=": value, "<=": value})  # 3 is 3.0
         if not isinstance(value, str | bool):
             raise SearchRefused(f"where[{name!r}] compares texts, numbers and bools")
-        path = "fields." + sendable(name).replace("\\", "\\\\").replace(".", "\\.")
+        path = "fields." + _stored_name(name).replace("\\", "\\\\")
         term = sendable(value) if isinstance(value, str) else value
         return self._tantivy.Query.term_query(self._index.schema, path, term)
 
@@ -225,7 +232,7 @@ class FullText:
         numbers = [each for each in bounds.values() if _is_number(each)]
         if not bounds or not _COMPARISONS.issuperset(bounds) or len(numbers) < len(bounds):
             raise SearchRefused(f"where[{name!r}] has bounds like {{'>=': 1990, '<': 2000}}")
-        path = "fields." + _SPECIAL.sub(r"\\\g<0>", sendable(name))
+        path = "fields." + _SPECIAL.sub(r"\\\g<0>", _stored_name(name))
         both = []
         for sign, value in bounds.items():  # In one query, bounds of two types make tantivy panic.
             number = format(Decimal(repr(value)), "f")
@@ -234,6 +241,11 @@ class FullText:
                 raise SearchRefused(f"where[{name[:50]!r}] can't have bounds; compare with values")
             both.append((self._tantivy.Occur.Must, words))
         return self._tantivy.Query.boolean_query(both)
+
+
+def _stored_name(name: str) -> str:
+    """Return the name of a field as it is indexed: to tantivy's queries, a dot is a path."""
+    return sendable(name).replace(".", _DOT)
 
 
 def _is_number(value: object) -> bool:
