@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rlm.context.fileset import FileSet
-from rlm.data.corpus.folder import is_corpus
+from rlm.data.corpus.folder import refuse_corpus
 from rlm.errors import ConfigError
 from rlm.filesystem.opening import display_path, is_folder
 from rlm.filesystem.skipping import Skipped
@@ -86,7 +86,7 @@ def gather_paths(paths: Sequence[Path], labels: Mapping[Path, str]) -> Gathered:
     gathered = Gathered("what was handed in", _common(local or whole), labels)
     for path in whole:
         if path not in labels:
-            _refuse_corpus(path)
+            refuse_corpus(path)
         if is_folder(path):
             gathered.add_folder(path, walk(path))
         else:
@@ -115,7 +115,7 @@ def _add_pattern(gathered: Gathered, chosen: FileSet, pattern: str) -> int:
     place, wildcards = chosen.split(pattern)
     place = _whole(place)
     if not wildcards:
-        _refuse_corpus(place)
+        refuse_corpus(place)
     if is_folder(place):
         entries = chosen.matches(place, wildcards) if wildcards else walk(place)
         return gathered.add_folder(place, entries)
@@ -123,13 +123,6 @@ def _add_pattern(gathered: Gathered, chosen: FileSet, pattern: str) -> int:
         return 0
     gathered.add(place, asked=True)
     return 1
-
-
-def _refuse_corpus(path: Path) -> None:
-    if is_corpus(path):
-        raise ConfigError(
-            f"{display_path(path)} is a corpus, which is a context of its own: ask about it alone"
-        )
 
 
 def _whole(path: Path) -> Path:

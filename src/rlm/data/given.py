@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeGuard
 
 from msgspec import Struct
 
-from rlm.data.corpus.folder import is_corpus
+from rlm.data.corpus.folder import is_corpus, refuse_corpus
 from rlm.data.files import is_table_file
 from rlm.data.frames import is_frame
 from rlm.data.places.addresses import Fetched, Place, is_address, place
@@ -117,17 +117,24 @@ def given_data(value: object) -> GivenTables | GivenCorpus | Database | None:
             return GivenCorpus(path)
         return _named([(None, path)]) if is_table_file(path) else None
     if isinstance(value, Mapping) and any(map(_is_table, value.values())):
-        others = [str(name) for name, each in value.items() if not _is_table(each)]
-        if others:
-            raise ConfigError(
-                f"{others[0]!r} is no table: a dict of tables may hold only frames and paths"
-            )
-        return _named([(str(name), each) for name, each in value.items()])
+        return _tables_by_name(value)
     if isinstance(value, (list, tuple)) and value and isinstance(value[0], PathLike):
         paths = [Path(os.fsdecode(each)) for each in value if isinstance(each, PathLike)]
         if len(paths) == len(value) and all(map(is_table_file, paths)):
             return _named([(None, path) for path in paths])
     return None
+
+
+def _tables_by_name(value: Mapping[Any, Any]) -> GivenTables:
+    others = [str(name) for name, each in value.items() if not _is_table(each)]
+    if others:
+        raise ConfigError(
+            f"{others[0]!r} is no table: a dict of tables may hold only frames and paths"
+        )
+    for each in value.values():
+        if isinstance(each, PathLike):
+            refuse_corpus(Path(os.fsdecode(each)))
+    return _named([(str(name), each) for name, each in value.items()])
 
 
 def tables_of(fetched: Fetched) -> GivenTables | None:

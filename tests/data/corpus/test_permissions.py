@@ -13,7 +13,9 @@ import pytest
 from rlm.data.corpus import Corpus, fulltext, is_corpus, update_corpus
 from rlm.data.corpus.folder import CorpusFolder
 from rlm.data.corpus.links import can_lock
+from rlm.data.places import place
 from rlm.errors import ConfigError
+from tests.data.places.web_server import web_server
 
 NOBODY = 65534
 Open = Callable[..., Corpus]
@@ -98,6 +100,23 @@ def test_a_corpus_that_is_about_to_hold_fetched_files_is_private(tmp_path: Path)
     folder.path.chmod(0o750)  # The owner decides otherwise.
     folder.make_private()
     assert stat.S_IMODE(folder.path.stat().st_mode) == 0o750
+
+
+def test_a_corpus_with_fetched_files_is_private(
+    texts: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    corpus = texts / "corpus"
+    update_corpus(corpus, [texts])
+    assert stat.S_IMODE(corpus.stat().st_mode) & 0o077 != 0
+    with web_server() as server:
+        server.pages(**{"notes.txt": b"walrus"})
+        update_corpus(corpus, [texts, place(f"{server.url}/notes.txt")])
+        assert stat.S_IMODE(corpus.stat().st_mode) == 0o700
+        done = update_corpus(corpus, [])
+    assert (done.unchanged_files, done.removed_files, done.gone_sources) == (4, 0, [])
+    with Corpus(corpus) as opened:
+        assert [hit.name for hit in opened.search("walrus")] == ["notes.txt"]
 
 
 @pytest.mark.parametrize("name", ["corpus.json", "catalog.sqlite", "index/meta.json"])

@@ -248,5 +248,5 @@ def test_a_corpus_is_a_context_of_its_own(
             store_context(paths)
     with pytest.raises(ConfigError, match=told):
         store_context(files(*map(str, listed)))
-    with pytest.raises(ConfigError, match="corpus"):
+    with pytest.raises(ConfigError, match=told):
         store_context({"a": corpus})

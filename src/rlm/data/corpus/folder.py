@@ -15,7 +15,7 @@ from rlm._util.text import counted
 from rlm.errors import ConfigError
 from rlm.filesystem.opening import display_path
 
-__all__ = ["CorpusFolder", "damaged", "forbidden", "is_corpus"]
+__all__ = ["CorpusFolder", "damaged", "forbidden", "is_corpus", "refuse_corpus"]
 
 FORMAT = "rlm-corpus"
 VERSION = 1
@@ -151,6 +151,14 @@ def is_corpus(path: Path) -> bool:
         return False
     except (OSError, ValueError):
         return False
+
+
+def refuse_corpus(path: Path) -> None:
+    """Raise if a path that stands beside other things, or has a name, is a corpus."""
+    if is_corpus(path):
+        raise ConfigError(
+            f"{display_path(path)} is a corpus, which is a context of its own: ask about it alone"
+        )
 
 
 def forbidden(path: Path, what: str = "read") -> ConfigError:
