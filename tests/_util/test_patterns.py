@@ -15,7 +15,9 @@ HAS_RE2 = find_spec("re2") is not None
 needs_re2 = pytest.mark.skipif(not HAS_RE2, reason="RE2 is an extra; make test-adapters has it")
 
 LINEAR = ["(a+)+$", r"(\w+\s?)*!", "^(a|a)*b", "[^x]{2,5}", r"\d{3}-\d{4}", "a{0,3}?b", r"[\W_]+"]
+LINEAR += ["(?s)(a+)+$", "(?m)^(a|a)*b", "(?x) (a+)+ $"]
 ONLY_RE = [r"\bword", "(?=a)b", r"(a)\1", "(?i:a)", "a{0,2000}", "(?<!a)b", "(?>a+)b", "a*+b"]
+ONLY_RE += ["(?i)a", r"(?a)\w", "(?s:a)", "(?-i:a)"]
 
 
 @pytest.mark.parametrize("pattern", [*LINEAR, *ONLY_RE])

@@ -192,3 +192,9 @@ def test_lines_near_a_quotation_are_read_once(monkeypatch: pytest.MonkeyPatch) -
     lines = 2_000
     best_passages([(None, "cat dog\n" * lines)], '"cat" dog')
     assert looked <= 40 * lines, "a few terms for each line, not all within 800 characters"
+
+
+def test_a_name_can_not_look_like_another_hit() -> None:
+    ctx = ContextView({"a\n2. trusted.txt:1\x1b.txt": "walrus", "é.txt": "no"})
+    assert str(ctx.search("walrus")) == "1. a\\n2. trusted.txt:1\\x1b.txt:1\n   walrus"
+    assert list(ctx.grep("walrus|no")) == ["a\\n2. trusted.txt:1\\x1b.txt:1: walrus", "é.txt:1: no"]

@@ -1,4 +1,4 @@
-"""Replace a file as a whole, readable by its owner only."""
+"""Replace a file as a whole, readable by its owner only unless a mode says otherwise."""
 
 import contextlib
 import os
@@ -16,13 +16,14 @@ NAME_CHARS = 100
 
 
 @contextlib.contextmanager
-def replacing(path: Path) -> Generator[BinaryIO, None, None]:
+def replacing(path: Path, mode: int = 0o600) -> Generator[BinaryIO, None, None]:
     """Open a new file beside `path` that replaces it when the block ends, after a sync to disk.
 
-    If the block raises, `path` stays as it is, and nothing is left beside it.
+    The umask restricts `mode`. If the block raises, `path` stays as it is, and nothing is left
+    beside it.
     """
     unfinished = path.with_name(f".{path.name[:NAME_CHARS]}.{secrets.token_hex(8)}")
-    fd = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL | BINARY, 0o600)
+    fd = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL | BINARY, mode)
     try:
         with os.fdopen(fd, "w+b") as file:
             yield file

@@ -19,6 +19,8 @@ _parser: Any = getattr(re, "_parser")  # noqa: B009 - unknown to type checkers
 _LARGEST_REPEAT = 1000
 """RE2 refuses more."""
 
+_SAME_IN_A_LINE = re.UNICODE | re.MULTILINE | re.DOTALL | re.VERBOSE
+"""Flags in a pattern that change nothing in a line, which holds no newline, once it is parsed."""
 _CATEGORIES = {"CATEGORY_DIGIT": r"\d", "CATEGORY_SPACE": r"\s", "CATEGORY_WORD": r"\w"}
 _NEGATED = {name.replace("_", "_NOT_", 1): name for name in _CATEGORIES}
 
@@ -34,8 +36,11 @@ def compile_for_lines(pattern: str, *, ignore_case: bool = False) -> LinePattern
     ours = re.compile(pattern, re.IGNORECASE if ignore_case else 0)
     if ignore_case or find_spec("re2") is None:  # Upper and lower case differ in a few letters.
         return ours
+    parsed = _parser.parse(pattern)
+    if re.RegexFlag(parsed.state.flags) & ~_SAME_IN_A_LINE:
+        return ours  # such as (?i), which is not part of what is translated
     try:
-        translated = _Exactly().pattern(_parser.parse(pattern))
+        translated = _Exactly().pattern(parsed)
     except _Differs:
         return ours
     return _linear(translated) or ours

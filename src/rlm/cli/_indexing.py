@@ -13,10 +13,12 @@ from rlm.cli._fetching import FetchProgress
 from rlm.cli._progress_line import ProgressLine
 from rlm.data.corpus import Corpus, Fields, Indexed, update_corpus
 from rlm.data.places import Place
+from rlm.filesystem.opening import display_path
 
 __all__ = ["IndexOptions", "run_index"]
 
 _MEGA = 1_000_000
+_SHOWN_SOURCES = 3
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,13 @@ def _summarize(done: Indexed, out: Path, options: IndexOptions, seconds: float) 
         return
     for line in done.skipped.lines():
         say(line)
+    if done.gone_sources:
+        number, names = len(done.gone_sources), done.gone_sources[:_SHOWN_SOURCES]
+        more = f" and {number - len(names):,} more" if number > len(names) else ""
+        say(
+            f"{counted(number, 'source')} gone, with all documents: "
+            f"{', '.join(map(display_path, names))}{more}"
+        )
     with Corpus(out) as corpus:
         total, size_bytes = len(corpus), corpus.size_bytes
     removed = (

@@ -1,4 +1,4 @@
-"""`rlm index`: make a corpus of folders and files that are larger than memory."""
+"""`rlm index`: make a corpus from folders and files that are larger than memory."""
 
 from pathlib import Path
 from typing import Any

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rlm.context.fileset import FileSet
+from rlm.data.corpus.folder import refuse_corpus
 from rlm.errors import ConfigError
 from rlm.filesystem.opening import display_path, is_folder
 from rlm.filesystem.skipping import Skipped
@@ -84,6 +85,8 @@ def gather_paths(paths: Sequence[Path], labels: Mapping[Path, str]) -> Gathered:
     local = [path.parent for path in whole if path not in labels]
     gathered = Gathered("what was handed in", _common(local or whole), labels)
     for path in whole:
+        if path not in labels:
+            refuse_corpus(path)
         if is_folder(path):
             gathered.add_folder(path, walk(path))
         else:
@@ -111,6 +114,8 @@ def _add_pattern(gathered: Gathered, chosen: FileSet, pattern: str) -> int:
     """Add what one pattern finds, and return the number of files."""
     place, wildcards = chosen.split(pattern)
     place = _whole(place)
+    if not wildcards:
+        refuse_corpus(place)
     if is_folder(place):
         entries = chosen.matches(place, wildcards) if wildcards else walk(place)
         return gathered.add_folder(place, entries)

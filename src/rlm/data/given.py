@@ -2,15 +2,14 @@
 
 import os
 import re
-import sys
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard
 
 from msgspec import Struct
 
-from rlm.data.corpus.folder import is_corpus
+from rlm.data.corpus.folder import is_corpus, refuse_corpus
 from rlm.data.files import is_table_file
 from rlm.data.frames import is_frame
 from rlm.data.places.addresses import Fetched, Place, is_address, place
@@ -30,8 +29,7 @@ __all__ = [
 
 _NOT_A_WORD = re.compile(r"\W+")
 _MAX_NAME_CHARS = 60
-_CORPUS = "rlm.data.corpus.corpus"
-"""A caller that passes an open corpus has already imported it; nothing else needs to."""
+_CORPUS = ("rlm.data.corpus.corpus", "Corpus")
 
 
 class GivenTables(Struct, frozen=True):
@@ -109,7 +107,7 @@ def given_data(value: object) -> GivenTables | GivenCorpus | Database | None:
     """Return what a context is, if it is data for queries; None if it is anything else."""
     if isinstance(value, GivenTables | GivenCorpus | Database):
         return value
-    if (opened := sys.modules.get(_CORPUS)) is not None and isinstance(value, opened.Corpus):
+    if _is_open_corpus(value):
         return GivenCorpus(value.path)
     if is_frame(value):
         return _named([(None, value)])
@@ -119,17 +117,24 @@ def given_data(value: object) -> GivenTables | GivenCorpus | Database | None:
             return GivenCorpus(path)
         return _named([(None, path)]) if is_table_file(path) else None
     if isinstance(value, Mapping) and any(map(_is_table, value.values())):
-        others = [str(name) for name, each in value.items() if not _is_table(each)]
-        if others:
-            raise ConfigError(
-                f"{others[0]!r} is no table: a dict of tables may hold only frames and paths"
-            )
-        return _named([(str(name), each) for name, each in value.items()])
+        return _tables_by_name(value)
     if isinstance(value, (list, tuple)) and value and isinstance(value[0], PathLike):
         paths = [Path(os.fsdecode(each)) for each in value if isinstance(each, PathLike)]
         if len(paths) == len(value) and all(map(is_table_file, paths)):
             return _named([(None, path) for path in paths])
     return None
+
+
+def _tables_by_name(value: Mapping[Any, Any]) -> GivenTables:
+    others = [str(name) for name, each in value.items() if not _is_table(each)]
+    if others:
+        raise ConfigError(
+            f"{others[0]!r} is no table: a dict of tables may hold only frames and paths"
+        )
+    for each in value.values():
+        if isinstance(each, PathLike):
+            refuse_corpus(Path(os.fsdecode(each)))
+    return _named([(str(name), each) for name, each in value.items()])
 
 
 def tables_of(fetched: Fetched) -> GivenTables | None:
@@ -139,6 +144,13 @@ def tables_of(fetched: Fetched) -> GivenTables | None:
     if fetched.place.is_table:
         return _named([(None, fetched)])
     return _named([(None, path) for path in fetched.paths])
+
+
+def _is_open_corpus(value: object) -> TypeGuard[OpenCorpus]:
+    """Return whether a value is a `Corpus`, by name: few programs need that module, and another
+    thread may be importing it.
+    """
+    return any((kind.__module__, kind.__qualname__) == _CORPUS for kind in type(value).__mro__)
 
 
 def _is_table(value: object) -> bool:

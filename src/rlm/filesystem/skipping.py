@@ -11,6 +11,7 @@ __all__ = [
     "BINARY",
     "BROKEN_LINK",
     "CHANGED",
+    "CORPUS",
     "EMPTY",
     "EXPECTED",
     "FAILED",
@@ -19,6 +20,7 @@ __all__ = [
     "IGNORED",
     "LONG_LINE",
     "NEEDS_EXTRA",
+    "NOT_MOUNTED",
     "NOT_PLAIN",
     "NOT_UTF8",
     "NO_RECORD",
@@ -38,6 +40,7 @@ __all__ = [
 BINARY = "binary file"
 BROKEN_LINK = "broken link"
 CHANGED = "file that changed while it was read"
+CORPUS = "other corpus"
 EMPTY = "empty file"
 FAILED = "document that could not be converted"
 FILE_LINK = "link to a file"
@@ -45,6 +48,7 @@ FOLDER_LINK = "link to a folder"
 IGNORED = "ignored entry"
 LONG_LINE = "line over 64 MiB"
 NEEDS_EXTRA = "document that needs an extra"
+NOT_MOUNTED = "source on a disk that is not mounted"
 NOT_PLAIN = "PDF, Office or e-book file"
 NOT_UTF8 = "file in UTF-16 or UTF-32"
 NO_RECORD = "line that is no JSON object with a text"
@@ -58,11 +62,13 @@ UNREADABLE = "unreadable entry"
 
 _PLURALS = {
     CHANGED: "files that changed while they were read",
+    CORPUS: "other corpora",
     FAILED: "documents that could not be converted",
     FILE_LINK: "links to files",
     FOLDER_LINK: "links to folders",
     IGNORED: "ignored entries",
     LONG_LINE: "lines over 64 MiB",
+    NOT_MOUNTED: "sources on disks that are not mounted",
     NOT_PLAIN: "PDF, Office or e-book files",
     NOT_UTF8: "files in UTF-16 or UTF-32",
     NO_RECORD: "lines that are no JSON object with a text",
@@ -75,9 +81,11 @@ _PLURALS = {
 }
 _HINTS = {
     CHANGED: "index again to cover what they hold now",
+    CORPUS: "name its sources instead",
     FILE_LINK: "files are read under their own names",
     FOLDER_LINK: "folders are read under their own names",
     IGNORED: "by .gitignore",
+    NOT_MOUNTED: "the documents stay",
     NOT_PLAIN: "convert them to text first",
     NOT_UTF8: "convert them to UTF-8 first",
     NO_RECORD: "name the field that holds the text",

@@ -13,7 +13,7 @@ from rlm.filesystem.ignoring import IgnoreRules, rules_above
 from rlm.filesystem.opening import display_path, unreadable
 from rlm.filesystem.skipping import Skipped
 
-__all__ = ["Found", "walk"]
+__all__ = ["Found", "reaches", "walk"]
 
 TOOL_FOLDERS = frozenset(
     (
@@ -87,6 +87,21 @@ def walk(
                 ahead.append(_Folder(Path(entry.path), f"{name}/", rules))
             else:
                 yield Found(name, Path(entry.path))
+
+
+def reaches(folder: Path, path: Path) -> bool:
+    """Return whether a walk meets a path below a folder: no rule leaves it out."""
+    rules, here, prefix = rules_above(folder.resolve()), folder, ""
+    for part in path.relative_to(folder).parts:
+        rules = rules.entering(here, prefix)
+        here, name = here / part, prefix + part
+        is_folder = here != path or here.is_dir()
+        if part in TOOL_FOLDERS and (is_folder or part == ".git"):
+            return False
+        if rules.ignore(name, is_folder=is_folder):
+            return False
+        prefix = f"{name}/"
+    return True
 
 
 def _check_time(folder: Path, deadline: float) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from . import wire
 from .calls import meta
 from .channel import question
-from .hits import counted
+from .hits import counted, on_one_line
 from .replies import AwaitableList
 from .tables import QueryFailed
 
@@ -56,7 +56,7 @@ class Found(AwaitableList):
         return str(self)
 
     def __str__(self) -> str:
-        lines = [f"[{row['id']}] {row['name']}:{row['line']}: {row['text']}" for row in self]
+        lines = [_line(row) for row in self]
         if not self.complete:
             lines.append("(the time was up before the end: complete is False)")
         if self.left_out:
@@ -179,7 +179,8 @@ class CorpusView:
 
     def _peek(self, n: int = 2000) -> str:
         """The names of the first documents, as text of at most n characters."""
-        return "\n".join(f"[{number}] {name}" for number, name, _ in self.names(limit=50))[:n]
+        names = self.names(limit=50)
+        return "\n".join(f"[{number}] {on_one_line(name)}" for number, name, _ in names)[:n]
 
     def _tail(self, n: int = 2000) -> str:
         """The same as `peek`: a corpus has no end of its own."""
@@ -188,6 +189,12 @@ class CorpusView:
     def _length(self) -> int:
         """The number of documents."""
         return len(self._corpus)
+
+
+def _line(row: dict[str, Any]) -> str:
+    """One hit; further lines of its text are indented, so that they can't look like a hit."""
+    text = "\n    ".join(row["text"].splitlines())
+    return f"[{row['id']}] {on_one_line(row['name'])}:{row['line']}: {text}"
 
 
 def _request(source_id: str, method: str, arguments: dict[str, Any]) -> Dialogue:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from .hits import Hits, counted
+from .hits import Hits, counted, on_one_line
 from .lines import count_lines, line_spans, matching_lines, numbered
 
 __all__ = ["METHODS", "ContextView"]
@@ -88,7 +88,8 @@ class ContextView:
             for number, start, end in matching_lines(text, pattern):
                 total += 1
                 if len(found) < max_matches:
-                    found.append(numbered(text, name, (number, start, end), context_lines))
+                    line = (number, start, end)
+                    found.append(numbered(text, on_one_line(name), line, context_lines))
         return Hits(found, total)
 
     def _named_texts(self) -> Iterator[tuple[str, str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["Hits", "Passages", "counted"]
+__all__ = ["Hits", "Passages", "counted", "on_one_line"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -61,7 +61,17 @@ def _label(passage: dict[str, Any]) -> str:
     lines = f"{first}" if first == last else f"{first}–{last}"
     if source is None:
         return f"line {lines}"
-    return f"[{source}]:{lines}" if isinstance(source, int) else f"{source}:{lines}"
+    return f"[{source}]:{lines}" if isinstance(source, int) else f"{on_one_line(source)}:{lines}"
+
+
+def on_one_line(name: str) -> str:
+    """Return a name with its control characters escaped: it can't look like another line."""
+    if name.isprintable():
+        return name
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape", "replace").decode()
+        for char in name
+    )
 
 
 def counted(number: int, noun: str) -> str:

@@ -81,7 +81,7 @@ def test_a_folder_that_is_no_corpus(tmp_path: Path, texts: Path) -> None:
         ConfigError, match="holds 3 other files and is no corpus; choose a new folder"
     ):
         update_corpus(texts, [texts / "a.txt"])
-    assert sorted(each.name for each in texts.iterdir()) == ["a.txt", "lock", "rec.jsonl", "sub"]
+    assert sorted(each.name for each in texts.iterdir()) == ["a.txt", "rec.jsonl", "sub"]
     with pytest.raises(ConfigError, match="there is no file or folder"):
         update_corpus(tmp_path / "corpus", [tmp_path / "none"])
     with pytest.raises(ConfigError, match="is no corpus"):

@@ -124,3 +124,18 @@ def test_watch_indexes_what_changes(texts: Path, tmp_path: Path) -> None:
     assert found == ["docs/new.txt"]
     assert process.returncode == 130
     assert "Watching for changes" in said
+
+
+def test_a_source_that_is_gone_is_named(tmp_path: Path) -> None:
+    for name in ("A", "B"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.txt").write_text("walrus")
+    assert run(tmp_path / "A", tmp_path / "A", tmp_path / "B", "-o", tmp_path / "c").returncode == 0
+    (tmp_path / "A" / "a.txt").unlink()
+    (tmp_path / "A").rmdir()
+    ended = run("-o", tmp_path / "c")
+    assert ended.returncode == 0
+    first, second, third = ended.stderr.splitlines()
+    assert first == f"1 source gone, with all documents: {tmp_path / 'A'}"
+    assert "1 file unchanged, 1 file changed or gone." in second
+    assert "c has 1 document" in third

@@ -48,9 +48,15 @@ patterns = st.recursive(
         inner.map(lambda each: f"{each}$"),
         inner.map(lambda each: f"(?={each})"),
         inner.map(lambda each: f"(?!{each})a"),
+        st.tuples(st.sampled_from(["i", "s", "m", "x", "a", "-i", "-s", "si-m"]), inner).map(
+            lambda pair: f"(?{pair[0]}:{pair[1]})"
+        ),
     ),
     max_leaves=6,
 )
+patterns = st.tuples(
+    st.sampled_from(["", "", "(?i)", "(?s)", "(?m)", "(?x)", "(?a)", "(?ims)", "(?ia)"]), patterns
+).map("".join)
 texts = st.text(alphabet="aAb fFooOé.1xKks\N{KELVIN SIGN}ſiIİı\n\r", max_size=120)
 
 
@@ -93,6 +99,10 @@ def expected(data: bytes, pattern: str, *, ignore_case: bool) -> list[int]:
 
 @given(patterns, texts, st.booleans(), st.integers(1, 50))
 @example("^(?:a)*$", "1\n", False, 50)
+@example("(?i)FOO", "foo 42\n", False, 50)
+@example(r"(?i)foo \d+", "Foo 42\n", False, 50)
+@example("(?i:FOO)b", "foob\n", False, 50)
+@example("(?x) f o o", "foo\n", False, 50)
 @settings(deadline=None)
 def test_every_way_of_searching_finds_the_same_lines(
     tmp_path_factory: pytest.TempPathFactory, pattern: str, text: str, ignore: bool, span: int

@@ -176,15 +176,15 @@ def test_a_file_that_changes_while_it_is_read_is_read_again(
         assert len(corpus.search("second")) == 1
 
 
-def test_a_folder_that_is_gone_keeps_its_documents(tmp_path: Path) -> None:
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    (folder / "a.txt").write_text("words")
-    update_corpus(tmp_path / "corpus", [folder])
-    folder.rename(tmp_path / "unmounted")
-    done = update_corpus(tmp_path / "corpus", [])
-    assert done.skipped[skipping.UNREADABLE] == 1
+def test_a_mark_at_the_beginning_of_json_lines_costs_no_record(tmp_path: Path) -> None:
+    source = tmp_path / "rows.jsonl"
+    source.write_bytes(
+        b'\xef\xbb\xbf{"id": 1, "text": "walrus"}\n{"id": 2, "text": "walrus two"}\n'
+    )
+    done = update_corpus(tmp_path / "corpus", [source])
+    assert (done.documents, done.skipped[skipping.NO_RECORD]) == (2, 0)
     with Corpus(tmp_path / "corpus") as corpus:
-        assert len(corpus) == 1
-    (tmp_path / "unmounted").rename(folder)
-    assert update_corpus(tmp_path / "corpus", []).unchanged_files == 1
+        assert corpus["rows.jsonl#1"] == "walrus"
+        assert len(corpus.search("walrus")) == 2
+        assert [match.name for match in corpus.grep("^walrus")] == ["rows.jsonl#1", "rows.jsonl#2"]
+        assert len(corpus.grep("wa.rus")) == 2

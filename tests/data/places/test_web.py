@@ -87,6 +87,16 @@ def test_a_body_that_ends_early_is_fetched_again(server: WebServer) -> None:
     assert methods(server) == ["HEAD", "GET", "GET", "GET"]
 
 
+def test_a_body_that_always_ends_early_is_told_in_a_sentence(server: WebServer) -> None:
+    server.answer = lambda _: Answer(200, b"whole text", cut=4)
+    with pytest.raises(ConfigError) as raised:
+        fetch(place(f"{server.url}/x.txt"))
+    assert str(raised.value) == (
+        f"the connection to {server.url}/x.txt ended before everything had arrived; try again later"
+    )
+    assert methods(server) == ["HEAD", *["GET"] * 4]
+
+
 def test_a_page_that_changes_meanwhile_is_fetched_again(server: WebServer) -> None:
     tags = iter(['"1"', '"2"', '"2"', '"2"'])
     server.answer = lambda _: Answer(200, b"text", {"ETag": next(tags)})

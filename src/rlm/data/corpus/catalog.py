@@ -12,8 +12,9 @@ from collections.abc import Generator, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rlm.data.corpus.folder import CorpusFolder, damaged
-from rlm.filesystem.opening import Stamp
+from rlm.data.corpus.folder import CorpusFolder, damaged, forbidden
+from rlm.errors import ConfigError
+from rlm.filesystem.opening import Stamp, display_path
 
 __all__ = ["Catalog", "Document", "Source", "Totals"]
 
@@ -45,6 +46,8 @@ create table totals (
 );
 insert into totals values (0, 0, 0, 0, 0);
 """
+
+_MOUNTS = "create table if not exists mounts (root integer primary key, path blob not null)"
 
 INDEXING, DONE, REMOVED = 0, 1, 2
 _BUSY_SECONDS = 60.0
@@ -106,6 +109,8 @@ class Catalog:
             self._db = _connected(folder.catalog, writes=writes)
             if writes and not self._db.execute("select 1 from sqlite_master").fetchone():
                 self._db.executescript(f"begin; {_SCHEMA} commit;")
+            if writes:
+                self._db.execute(_MOUNTS)
             self.totals()
 
     def close(self) -> None:
@@ -226,8 +231,20 @@ class Catalog:
 
     # -- writing ---------------------------------------------------------------------------------
 
-    def root(self, path: Path) -> int:
-        """Return the number of a folder or file that is indexed; a new one if need be."""
+    def root(self, path: Path, mount: Path | None) -> int:
+        """Return the number of a folder or file that is indexed, and note what it is mounted on."""
+        number = self._root_number(path)
+        self._run("delete from mounts where root = ?", number)
+        if mount is not None:
+            self._run("insert into mounts values (?, ?)", number, os.fsencode(mount))
+        return number
+
+    def mount(self, root: int) -> Path | None:
+        """Return the mount point that a root was on when it was indexed."""
+        rows = self._all("select path from mounts where root = ?", root)
+        return Path(os.fsdecode(rows[0][0])) if rows else None
+
+    def _root_number(self, path: Path) -> int:
         encoded = os.fsencode(path)
         rows = self._all("select id from roots where path = ?", encoded)
         if rows:
@@ -371,14 +388,14 @@ class Catalog:
                 yield root, os.fsdecode(name)
             last = rows[-1][0]
 
-    def unseen(self, root: int) -> list[int]:
-        """Return the sources of a root that the scan did not meet."""
+    def unseen(self, root: int) -> list[tuple[int, str]]:
+        """Return the sources of a root that the scan did not meet, with their names."""
         rows = self._all(
-            "select id from sources where root = ? and state < 2 and id not in "
+            "select id, name from sources where root = ? and state < 2 and id not in "
             "(select id from seen)",
             root,
         )
-        return [number for (number,) in rows]
+        return [(number, os.fsdecode(name)) for number, name in rows]
 
     # -- SQLite ----------------------------------------------------------------------------------
 
@@ -401,7 +418,28 @@ class Catalog:
         try:
             yield
         except sqlite3.DatabaseError as error:
-            raise damaged(self._folder.path, f"catalog.sqlite: {error}") from error
+            raise self._problem(error) from error
+
+    def _problem(self, error: sqlite3.DatabaseError) -> ConfigError:
+        """Return what an error of SQLite means; only a file that is wrong is a damaged corpus."""
+        path, folder = self._folder.catalog, self._folder
+        if isinstance(error, sqlite3.ProgrammingError) and "closed" in str(error):
+            return ConfigError(f"{folder} was closed; open it again with Corpus(…)")
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
+        if code == sqlite3.SQLITE_BUSY:
+            return ConfigError(f"another process is writing to {folder}; try again")
+        if code in (sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN) and path.exists():
+            return forbidden(path)
+        if code == sqlite3.SQLITE_READONLY and path.with_name(f"{path.name}-journal").exists():
+            return ConfigError(
+                f"{folder} was being written when the process was killed, and you may not write "
+                f"there; its owner can repair it with rlm index -o {folder}"
+            )
+        if code == sqlite3.SQLITE_READONLY:
+            return forbidden(path, "write")
+        if code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL):
+            return ConfigError(f"{display_path(path)} can't be used: {error}; check the disk")
+        return damaged(folder.path, f"catalog.sqlite: {error}")
 
 
 def _connected(path: Path, *, writes: bool) -> sqlite3.Connection:

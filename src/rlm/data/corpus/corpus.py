@@ -5,10 +5,10 @@ import threading
 from collections.abc import Iterator, Mapping
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 from rlm._util.text import counted, sendable
-from rlm.data.corpus.catalog import Catalog, Document
+from rlm.data.corpus.catalog import MAX_FIELDS, Catalog, Document
 from rlm.data.corpus.folder import CorpusFolder
 from rlm.data.corpus.fulltext import FullText, SearchRefused
 from rlm.data.corpus.grepping import Found, grep_sources
@@ -27,6 +27,7 @@ MAX_HITS = 1_000
 MAX_MATCHES = 10_000
 MAX_SAMPLE = 10_000
 _PAGE = 500
+_SHOWN_FIELDS = 20
 
 
 class Hit(NamedTuple):
@@ -84,12 +85,17 @@ class Corpus(Mapping[int | str, str]):
         if not folder.catalog.exists():
             raise ConfigError(f"{folder} is empty: rlm index did not finish its first batch")
         self._catalog = Catalog(folder)
-        self._index = FullText(folder.index)
+        try:
+            self._index = FullText(folder.index)
+        except BaseException:
+            self._catalog.close()
+            raise
         self._changes = self._catalog.totals().changes
         self._lock = threading.Lock()
 
     def close(self) -> None:
         self._catalog.close()
+        self._index.close()
 
     def __enter__(self) -> "Corpus":
         return self
@@ -164,8 +170,10 @@ class Corpus(Mapping[int | str, str]):
     def part(self, key: int | str, start: int = 0, size: int | None = None) -> Part:
         """Return a part of a document, with where it ends and how large the document is."""
         document = self._document(key)
-        if start < 0 or (size is not None and size < 0):
+        if not _is_integer(start) or start < 0:
             raise ConfigError("places in a document are counted from 0")
+        if size is not None and (not _is_integer(size) or size < 0):
+            raise ConfigError("the size of a part is a number of bytes, or None")
         most = MAX_DOCUMENT_BYTES if size is None else min(size, MAX_DOCUMENT_BYTES)
         if document.kind in LINES_SUFFIXES:
             encoded = self._text(document).encode()
@@ -182,8 +190,8 @@ class Corpus(Mapping[int | str, str]):
 
     def sample(self, n: int, seed: int | str = 0) -> list[int]:
         """Return the numbers of n documents, chosen at random but always alike for a seed."""
-        if not 0 <= n <= MAX_SAMPLE:
-            raise ConfigError(f"a sample has at most {MAX_SAMPLE:,} documents")
+        if not _is_integer(n) or not 0 <= n <= MAX_SAMPLE:
+            raise ConfigError(f"a sample has 0 to {MAX_SAMPLE:,} documents")
         totals, chooser = self._catalog.totals(), random.Random(seed)
         wanted = min(n, totals.documents)
         if totals.documents * 20 < totals.last_document or wanted * 2 > totals.documents:
@@ -205,8 +213,10 @@ class Corpus(Mapping[int | str, str]):
         -word must not, name:word is in the name. `where` compares fields of records with a value,
         a list of values, or bounds: `{"year": {">=": 1990}, "lang": ["en", "de"]}`.
         """
-        if not 1 <= k <= MAX_HITS:
-            raise SearchRefused(f"k is between 1 and {MAX_HITS:,}")
+        _check_text("query", query)
+        _check_number("k", k, MAX_HITS)
+        if where is not None:
+            self._check_fields(where)
         self._refresh()
         words, hits, limit = words_of(query), dict[int, Hit](), k + 5
         while True:
@@ -229,8 +239,10 @@ class Corpus(Mapping[int | str, str]):
         seconds: float | None = None,
     ) -> GrepMatches:
         """Return the first lines that a regular expression matches, in the order of documents."""
-        if not 1 <= max_matches <= MAX_MATCHES:
-            raise SearchRefused(f"max_matches is between 1 and {MAX_MATCHES:,}")
+        _check_text("pattern", pattern)
+        _check_number("max_matches", max_matches, MAX_MATCHES)
+        if seconds is not None and not (_is_number(seconds) and seconds > 0):
+            raise SearchRefused("seconds is a positive number, or None")
         found, changed, complete = grep_sources(
             self._catalog,
             pattern,
@@ -244,6 +256,20 @@ class Corpus(Mapping[int | str, str]):
             sendable(str(self._catalog.path_of(each.root, each.name))) for each in changed
         )
         return GrepMatches(matches, complete=complete, changed=names)
+
+    def _check_fields(self, where: object) -> None:
+        """Refuse fields that no document has: they are mistyped more often than not."""
+        if not isinstance(where, Mapping):
+            raise SearchRefused("where is a dict of field names and values, such as {'year': 1990}")
+        known = self._catalog.fields(MAX_FIELDS)
+        names = set(known)
+        unknown = [each for each in where if not isinstance(each, str) or each not in names]
+        if unknown and len(known) < MAX_FIELDS:  # Of too many, only the first are noted.
+            listed = ", ".join(known[:_SHOWN_FIELDS]) or "none"
+            more = ", …" if len(known) > _SHOWN_FIELDS else ""
+            raise SearchRefused(
+                f"no document has a field {str(unknown[0])[:50]!r}; there are: {listed}{more}"
+            )
 
     def _refresh(self) -> None:
         """Make the batches visible that were added since."""
@@ -311,3 +337,21 @@ class Corpus(Mapping[int | str, str]):
         if record is None:
             raise SourceChanged(f"{sendable(document.name)} changed since; run rlm index again")
         return record
+
+
+def _check_text(name: str, value: object) -> None:
+    if not isinstance(value, str):
+        raise SearchRefused(f"{name} is a text, not {type(value).__name__}")
+
+
+def _check_number(name: str, value: object, most: int) -> None:
+    if not _is_integer(value) or not 1 <= value <= most:
+        raise SearchRefused(f"{name} is a whole number between 1 and {most:,}")
+
+
+def _is_integer(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)

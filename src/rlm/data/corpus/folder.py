@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import secrets
+import stat
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,13 @@ from rlm._util.text import counted
 from rlm.errors import ConfigError
 from rlm.filesystem.opening import display_path
 
-__all__ = ["CorpusFolder", "damaged", "is_corpus"]
+__all__ = ["CorpusFolder", "damaged", "forbidden", "is_corpus", "refuse_corpus"]
 
 FORMAT = "rlm-corpus"
 VERSION = 1
 _MAX_BYTES = 1 << 16
+_SHARED = 0o666
+"""The mode of files, which the umask restricts."""
 
 
 class CorpusFolder:
@@ -29,15 +32,32 @@ class CorpusFolder:
         self.about = path / "corpus.json"
         self.catalog = path / "catalog.sqlite"
         self.index = path / "index"
+        self.places = path / "places"
         self._lock = path / "lock"
 
     def create(self, settings: dict[str, Any]) -> dict[str, Any]:
         """Make a new corpus, or return the settings of the one that is there."""
+        self.check()
         if self.about.exists():
             return self.read()
+        about = {"format": FORMAT, "version": VERSION, "id": secrets.token_hex(8), **settings}
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            entries = [each.name for each in self.path.iterdir()]
+            with replacing(self.about, _SHARED) as file:
+                file.write(json.dumps(about, indent=1).encode())
+        except OSError as error:
+            raise ConfigError(f"{self} can't be written: {_reason(error)}") from error
+        return about
+
+    def check(self) -> None:
+        """Raise if the folder is there and holds anything else than a corpus."""
+        try:
+            if self.about.exists():
+                self.read()
+                return
+            entries = [each.name for each in self.path.iterdir()] if self.path.exists() else []
+        except ConfigError:
+            raise
         except (OSError, ValueError) as error:
             raise ConfigError(f"{self} can't be written: {_reason(error)}") from error
         others = set(entries) - {"lock", "catalog.sqlite", "catalog.sqlite-journal", "index"}
@@ -46,10 +66,25 @@ class CorpusFolder:
                 f"{self} holds {counted(len(others), 'other file')} and is no corpus; "
                 "choose a new folder with -o"
             )
-        about = {"format": FORMAT, "version": VERSION, "id": secrets.token_hex(8), **settings}
-        with replacing(self.about) as file:
-            file.write(json.dumps(about, indent=1).encode())
-        return about
+
+    def make_private(self) -> None:
+        """Let only the owner read the corpus, because it is about to hold what was fetched."""
+        if not self.places.exists():
+            with contextlib.suppress(PermissionError):  # Another user's folder stays as it is.
+                self.path.chmod(0o700)
+
+    def align_modes(self) -> None:
+        """Give all files of the index the mode of corpus.json: tantivy keeps some to the owner."""
+        try:
+            wanted = stat.S_IMODE(self.about.stat().st_mode)
+            files = [*self.path.iterdir(), *self.index.iterdir()]
+        except OSError:
+            return
+        for each in files:
+            with contextlib.suppress(OSError):  # It is gone, or another user's.
+                mode = each.lstat().st_mode
+                if stat.S_ISREG(mode) and stat.S_IMODE(mode) != wanted:
+                    each.chmod(wanted)
 
     def read(self) -> dict[str, Any]:
         """Return what corpus.json holds; ConfigError if it is missing, damaged or too new."""
@@ -61,12 +96,18 @@ class CorpusFolder:
                 f"{self} is no corpus: it has no corpus.json; make one with "
                 f"rlm index FOLDER -o {self}"
             ) from None
+        except PermissionError:
+            raise forbidden(self.about) from None
         except OSError as error:
             raise ConfigError(f"{self} can't be read: {_reason(error)}") from error
         except (ValueError, RecursionError):
-            raise damaged(self.path, "corpus.json") from None
+            found = None
         if not isinstance(found, dict) or found.get("format") != FORMAT:
-            raise damaged(self.path, "corpus.json")
+            if self.catalog.exists() and self.index.exists():
+                raise damaged(self.path, "corpus.json")
+            raise ConfigError(
+                f"{self} is no corpus: its corpus.json is not of rlm index; choose another folder"
+            )
         if found.get("version") != VERSION:
             raise ConfigError(
                 f"{self} has version {str(found.get('version'))[:20]} of the format, and this rlm "
@@ -77,9 +118,10 @@ class CorpusFolder:
     @contextlib.contextmanager
     def locked(self) -> Generator[None, None, None]:
         """Keep other writers out; the lock ends with the process, however it ends."""
+        self.check()  # Nothing is written into a folder of something else.
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            fd = os.open(self._lock, os.O_RDWR | os.O_CREAT | BINARY | CLOEXEC, 0o600)
+            fd = os.open(self._lock, os.O_RDWR | os.O_CREAT | BINARY | CLOEXEC, _SHARED)
         except (OSError, ValueError) as error:
             raise ConfigError(f"{self} can't be written: {_reason(error)}") from error
         try:
@@ -103,8 +145,28 @@ def is_corpus(path: Path) -> bool:
     try:
         with (path / "corpus.json").open("rb") as file:
             return FORMAT.encode() in file.read(_MAX_BYTES)
+    except PermissionError:  # If it is a corpus, opening it says so.
+        with contextlib.suppress(OSError):
+            return (path / "catalog.sqlite").exists()
+        return False
     except (OSError, ValueError):
         return False
+
+
+def refuse_corpus(path: Path) -> None:
+    """Raise if a path that stands beside other things, or has a name, is a corpus."""
+    if is_corpus(path):
+        raise ConfigError(
+            f"{display_path(path)} is a corpus, which is a context of its own: ask about it alone"
+        )
+
+
+def forbidden(path: Path, what: str = "read") -> ConfigError:
+    """Return the error for a file of a corpus that this user may not read, or write."""
+    return ConfigError(
+        f"no permission to {what} {display_path(path)}; change its mode, or ask the owner of the "
+        "corpus to do so"
+    )
 
 
 def damaged(path: Path, what: str) -> ConfigError:

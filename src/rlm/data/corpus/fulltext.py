@@ -1,7 +1,8 @@
 """The full-text index of a corpus, kept by tantivy: pieces of documents, their names and fields."""
 
+import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from importlib import import_module
 from pathlib import Path
@@ -9,8 +10,10 @@ from typing import Any, NamedTuple
 
 from rlm._util.distribution import install_command
 from rlm._util.text import sendable
-from rlm.data.corpus.folder import damaged
+from rlm.data.corpus.folder import damaged, forbidden
+from rlm.data.corpus.links import IndexLinks, can_lock
 from rlm.errors import ConfigError
+from rlm.filesystem.opening import display_path
 
 __all__ = ["FullText", "FullTextWriter", "Piece", "PieceFound", "SearchRefused"]
 
@@ -24,6 +27,13 @@ _SYNTAX = re.compile(r"[\[\]{}*~^\\/<>`]")
 _FIELD = re.compile(r"(?<!\w)(?!(?:name|text):)([^\s:\"()+\-]*):")
 _SPECIAL = re.compile(r"\W")
 _LARGEST = 1 << 63
+_DOT = "\ue02e"
+"""A character for private use, which the name of a field can't hold: it is not printable."""
+_ATTEMPTS = 3
+_FILE_NAME = re.compile(r'filepath: "([^"/\\]+)"')
+_OF_THE_SYSTEM = re.compile(
+    r'kind: (?:StorageFull|ReadOnlyFilesystem|Uncategorized|QuotaExceeded), message: "([^"]+)"'
+)
 _COMPARISONS = frozenset((">=", ">", "<=", "<"))
 
 
@@ -95,7 +105,8 @@ class FullTextWriter:
         document.add_text("text", piece.text)
         document.add_text("name", piece.name)
         if piece.fields:
-            document.add_json("fields", dict(piece.fields))
+            fields = {_stored_name(name): value for name, value in piece.fields.items()}
+            document.add_json("fields", fields)
         self._writer.add_document(document)
 
     def delete_source(self, number: int) -> None:
@@ -127,17 +138,34 @@ class FullText:
     def __init__(self, path: Path) -> None:
         self._tantivy = _tantivy()
         self._corpus = path.parent
+        self._links = None if can_lock(path) else IndexLinks(path)
         with _Reporting(self._corpus):
             if not self._tantivy.Index.exists(str(path)):
                 raise damaged(self._corpus, "index")
-            self._index = self._tantivy.Index.open(str(path))
+            home = path if self._links is None else self._links.path
+            self._index = self._with_links(lambda: self._tantivy.Index.open(str(home)))
             self._index.config_reader("manual")
         self.reload()
 
     def reload(self) -> None:
         with _Reporting(self._corpus):
-            self._index.reload()
+            self._with_links(self._index.reload)
             self._searcher = self._index.searcher()
+
+    def _with_links(self, action: Callable[[], Any]) -> Any:
+        """Do what reads the list of segments; if links are needed, some may be made too late."""
+        if self._links is None:
+            return action()
+        for _ in range(_ATTEMPTS - 1):
+            self._links.update()
+            with contextlib.suppress(ValueError):
+                return action()
+        self._links.update()
+        return action()
+
+    def close(self) -> None:
+        if self._links is not None:
+            self._links.close()
 
     def search(self, query: str, limit: int, where: Mapping[str, Any] | None) -> list[PieceFound]:
         """Return the best pieces, best first; SearchRefused if the request is malformed."""
@@ -189,10 +217,14 @@ class FullText:
 
     def _equal(self, name: str, value: object) -> Any:
         if isinstance(value, int | float) and not isinstance(value, bool):
+            if not _is_number(value):
+                raise SearchRefused(
+                    f"where[{name!r}] compares with numbers from -2**63 to 2**63, not {value!s:.40}"
+                )
             return self._range(name, {">=": value, "<=": value})  # 3 is 3.0
         if not isinstance(value, str | bool):
             raise SearchRefused(f"where[{name!r}] compares texts, numbers and bools")
-        path = "fields." + sendable(name).replace("\\", "\\\\").replace(".", "\\.")
+        path = "fields." + _stored_name(name).replace("\\", "\\\\")
         term = sendable(value) if isinstance(value, str) else value
         return self._tantivy.Query.term_query(self._index.schema, path, term)
 
@@ -200,7 +232,7 @@ class FullText:
         numbers = [each for each in bounds.values() if _is_number(each)]
         if not bounds or not _COMPARISONS.issuperset(bounds) or len(numbers) < len(bounds):
             raise SearchRefused(f"where[{name!r}] has bounds like {{'>=': 1990, '<': 2000}}")
-        path = "fields." + _SPECIAL.sub(r"\\\g<0>", sendable(name))
+        path = "fields." + _SPECIAL.sub(r"\\\g<0>", _stored_name(name))
         both = []
         for sign, value in bounds.items():  # In one query, bounds of two types make tantivy panic.
             number = format(Decimal(repr(value)), "f")
@@ -209,6 +241,11 @@ class FullText:
                 raise SearchRefused(f"where[{name[:50]!r}] can't have bounds; compare with values")
             both.append((self._tantivy.Occur.Must, words))
         return self._tantivy.Query.boolean_query(both)
+
+
+def _stored_name(name: str) -> str:
+    """Return the name of a field as it is indexed: to tantivy's queries, a dot is a path."""
+    return sendable(name).replace(".", _DOT)
 
 
 def _is_number(value: object) -> bool:
@@ -229,6 +266,15 @@ class _Reporting:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: object
     ) -> None:
+        if isinstance(error, ConfigError):
+            return
         if isinstance(error, OSError | ValueError) or (kind and kind.__name__ == "PanicException"):
             first_line = str(error).partition("\n")[0][:200]
+            if "PermissionDenied" in first_line or isinstance(error, PermissionError):
+                named = _FILE_NAME.search(first_line)
+                raise forbidden(self._corpus / "index" / (named[1] if named else "")) from error
+            if system := _OF_THE_SYSTEM.search(first_line):
+                raise ConfigError(
+                    f"{display_path(self._corpus)} can't be used: {system[1]}; check the disk"
+                ) from error
             raise damaged(self._corpus, f"index: {first_line}") from error

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from rlm.data.corpus.catalog import DONE, Catalog, Source
+from rlm.data.corpus.covering import State, files_of, mount_above, outermost, state_of
 from rlm.data.corpus.folder import CorpusFolder
 from rlm.data.corpus.fulltext import FullTextWriter, Piece
 from rlm.data.corpus.pieces import Line, record_pieces, records_of, text_pieces
@@ -29,17 +30,13 @@ from rlm.filesystem.opening import (
     open_regular,
 )
 from rlm.filesystem.skipping import Skipped, SkippedCounts
-from rlm.filesystem.walking import Found, walk
 
 __all__ = ["BatchSize", "Indexed", "update_corpus"]
 
 LINES_SUFFIXES = frozenset((".jsonl", ".ndjson"))
-DOCUMENT_SUFFIXES = frozenset(
-    (".doc", ".docx", ".epub", ".msg", ".odt", ".pdf", ".ppt", ".pptx", ".rtf", ".xls", ".xlsx")
-)
-MAX_WALK_SECONDS = 24 * 3600.0
 MAX_KIND_CHARS = 12
 _PAGE = 500
+_STAYS = {State.UNREADABLE: skipping.UNREADABLE, State.NOT_MOUNTED: skipping.NOT_MOUNTED}
 
 
 @dataclass(frozen=True)
@@ -65,6 +62,8 @@ class Indexed:
     resumed_bytes: int = 0
     finished: bool = False
     """False if the update was stopped before its end."""
+    gone_sources: list[str] = field(default_factory=list)
+    """Folders and files that were named once and are not there any more."""
     skipped: SkippedCounts = field(default_factory=SkippedCounts)
 
 
@@ -110,6 +109,7 @@ def update_corpus(
                 writer.close()
         finally:
             catalog.close()
+            folder.align_modes()
     return done
 
 
@@ -120,6 +120,8 @@ def _fetched(
     on_fetch: Callable[[Fetching], None],
 ) -> list[Path]:
     """Return the sources as paths; without any, places that the corpus covers are fetched again."""
+    if any(isinstance(each, Place) for each in sources):
+        folder.make_private()
     if not sources:
         known, unnamed = mirrored_places(folder.path)
         for shown in unnamed:
@@ -156,6 +158,7 @@ class _Update:
     ) -> None:
         self.on_progress: Callable[[Indexed], None]
         self.is_wanted: Callable[[], bool]
+        self._corpus = folder
         self._folder = folder.path.resolve()
         self._catalog = catalog
         self._writer = writer
@@ -170,12 +173,11 @@ class _Update:
 
     def run(self, sources: Sequence[Path]) -> None:
         self._repair()
+        self._catalog.begin_scan()
         known = self._catalog.roots()
         if not sources and not known:
             raise ConfigError("there is nothing to index: name a folder or files")
-        roots = [self._root(each) for each in sources] or [
-            (number, path) for number, path, _ in known if self._is_there(number, path)
-        ]
+        roots = self._roots(sources, known)
         try:
             self._scan(roots)
             for root, name in self._catalog.files_to_read():
@@ -192,27 +194,48 @@ class _Update:
         self._writer.delete_after(self._piece)
         self._finish_removal(self._catalog.removed())
 
-    def _root(self, path: Path) -> tuple[int, Path]:
-        real = path.resolve()
-        return self._catalog.root(real), real
-
-    def _is_there(self, root: int, path: Path) -> bool:
-        """Return whether a root can be scanned. A folder that is gone may be a disk that is not
-        mounted: its documents stay.
+    def _roots(
+        self, sources: Sequence[Path], known: list[tuple[int, Path, str]]
+    ) -> list[tuple[int, Path]]:
+        """Return the roots to scan, each once. The documents of those that are gone, and of those
+        that others cover, are removed; those that may come back keep theirs.
         """
-        if path.exists() or self._catalog.source(root, "") is not None:
-            return True
-        self._done.skipped.add(Skipped(str(path), skipping.UNREADABLE))
-        return False
+        there: list[Path] = []
+        for number, path, _ in known:
+            state = state_of(path, self._catalog.mount(number))
+            if state is State.THERE:
+                there.append(path)
+            elif state is not State.GONE:
+                if not sources:
+                    self._done.skipped.add(Skipped(str(path), _STAYS[state]))
+            elif self._remove(number):
+                self._done.gone_sources.append(str(path))
+        named = [path.resolve() for path in sources] or there
+        everything = [*named, *there]
+        chosen = dict.fromkeys(outermost(each, everything, self._folder) for each in named)
+        for number, path, _ in known:
+            if outermost(path, [*chosen], self._folder) != path:
+                self._remove(number)
+        return [(self._catalog.root(each, mount_above(each)), each) for each in chosen]
+
+    def _remove(self, root: int) -> bool:
+        """Remove the documents of a root; return whether there were any. The root itself stays
+        known: if its folder comes back, it is indexed again.
+        """
+        numbers = [number for number, _ in self._catalog.unseen(root)]
+        self._catalog.mark_removed(numbers)
+        self._finish_removal(numbers)
+        self._done.removed_files += len(numbers)
+        return bool(numbers)
 
     def _scan(self, roots: list[tuple[int, Path]]) -> None:
         """Compare files with the catalog: note those to read, remove those changed or gone."""
-        self._catalog.begin_scan()
         gone: list[int] = []
         for root, path in roots:
             seen: list[int] = []
             to_read: list[tuple[int, str]] = []
-            for name, stamp in self._files(path):
+            unreadable: list[str] = []
+            for name, stamp in self._files(path, unreadable):
                 source = self._catalog.source(root, name)
                 same = source is not None and source.stamp == stamp
                 if source is not None and same:
@@ -228,8 +251,12 @@ class _Update:
                 if len(seen) + len(to_read) >= _PAGE:
                     self._note(seen, to_read)
             self._note(seen, to_read)
-            gone += self._catalog.unseen(root)
-        self._done.removed_files = len(gone)
+            gone += [
+                number
+                for number, name in self._catalog.unseen(root)
+                if not any(name == each or name.startswith(f"{each}/") for each in unreadable)
+            ]
+        self._done.removed_files += len(gone)
         self._catalog.mark_removed(gone)
         self._finish_removal(gone)
 
@@ -240,30 +267,17 @@ class _Update:
         to_read.clear()
         self._tell()
 
-    def _files(self, path: Path) -> Iterator[tuple[str, Stamp]]:
-        """Yield the files of a folder, or the one file, each with its stamp."""
-        found: Iterator[Found | Skipped] = (
-            walk(path, max_seconds=MAX_WALK_SECONDS) if path.is_dir() else iter([Found("", path)])
-        )
-        for each in found:
-            if isinstance(each, Skipped):
-                self._done.skipped.add(each)
-                continue
-            if each.path.is_relative_to(self._folder) and not path.is_relative_to(self._folder):
-                continue  # A corpus in a folder that it covers; what it fetched is a source.
-            if each.path.is_symlink():
-                self._done.skipped.add(Skipped(each.name, skipping.FILE_LINK))
-                continue
-            try:
-                stamp = Stamp.of(each.path.stat())
-            except OSError:
-                self._done.skipped.add(Skipped(each.name, skipping.UNREADABLE))
-                continue
-            self._done.found_files += 1
-            if reason := _reason(each.path, stamp):
-                self._done.skipped.add(Skipped(each.name or each.path.name, reason))
-            else:
-                yield each.name, stamp
+    def _files(self, path: Path, unreadable: list[str]) -> Iterator[tuple[str, Stamp]]:
+        """Yield the files to index, each with its stamp; note the names that can't be read."""
+        for name, stamp, reason in files_of(path, self._folder):
+            if stamp is not None:
+                self._done.found_files += 1
+            if reason is not None:
+                self._done.skipped.add(Skipped(name or str(path), reason))
+            elif stamp is not None:
+                yield name, stamp
+            if reason == skipping.UNREADABLE:
+                unreadable.append(name)
 
     def _finish_removal(self, numbers: list[int]) -> None:
         for number in numbers:
@@ -451,19 +465,13 @@ class _Update:
             *(self._piece, self._document, self._batch_documents, self._batch_bytes),
             is_new=self._is_new,
         )
+        self._corpus.align_modes()
         self._start_batch()
 
 
 def _plain(name: str) -> str:
     """Return a file name as text that a database can hold."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-
-
-def _reason(path: Path, stamp: Stamp) -> str | None:
-    """Return why a file is left out before it is read."""
-    if stamp.size == 0:
-        return skipping.EMPTY
-    return skipping.NOT_PLAIN if path.suffix.lower() in DOCUMENT_SUFFIXES else None
 
 
 def _reason_in(sample: bytes) -> str | None:

@@ -1,5 +1,6 @@
 """Records of JSON lines: which field is the text, which the name, and what else can be searched."""
 
+import codecs
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -59,6 +60,8 @@ def read_text(line: bytes | bytearray | memoryview, wanted: Fields) -> str | Non
 
 def _object(line: bytes | bytearray | memoryview) -> dict[str, Any]:
     """Decode a line; what is no object is an empty one."""
+    if bytes(line[:3]) == codecs.BOM_UTF8:  # at the beginning of a file
+        line = line[3:]
     try:
         found = _decoded(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

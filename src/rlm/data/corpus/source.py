@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from textwrap import indent
 from typing import Any, Literal
 
 import msgspec
@@ -14,6 +15,7 @@ from rlm.data.corpus.corpus import Corpus
 from rlm.data.corpus.fulltext import SearchRefused
 from rlm.data.source import DataRefused
 from rlm.errors import ConfigError
+from rlm.worker.hits import on_one_line
 
 __all__ = ["CorpusSource"]
 
@@ -84,7 +86,7 @@ class CorpusSource:
                 beginning = self._corpus.read(number, 0, each)
             except ConfigError as error:
                 beginning = f"({error})"
-            parts.append(f"[{number}] {name}:\n{beginning}")
+            parts.append(f"[{number}] {on_one_line(name)}:\n{indent(beginning, '    ')}")
         return "\n".join(parts)[:chars]
 
     async def answer(self, method: str, arguments: dict[str, Any]) -> str:

@@ -45,11 +45,21 @@ _UNREACHABLE = frozenset(
         *("ServerTimeoutError", "TimeoutError", "ReadTimeout", "ReadTimeoutError"),
     )
 )
-_TRANSIENT = _UNREACHABLE | {
-    *("ClientConnectionError", "ClientPayloadError", "ConnectionClosedError", "HTTPClientError"),
-    *("IncompleteRead", "IncompleteReadError", "ResponseStreamingError", "ServiceResponseError"),
-    *("TransportError", "ProtocolError", "RequestRateTooLarge"),
-}
+_CUT = frozenset(
+    (
+        *("ClientPayloadError", "ContentLengthError", "TransferEncodingError", "IncompleteRead"),
+        *("IncompleteReadError", "IncompleteBody", "ResponseStreamingError"),
+    )
+)
+"""Less arrived than was announced."""
+_TRANSIENT = (
+    _UNREACHABLE
+    | _CUT
+    | {
+        *("ClientConnectionError", "ConnectionClosedError", "HTTPClientError", "TransportError"),
+        *("ServiceResponseError", "ProtocolError", "RequestRateTooLarge"),
+    }
+)
 _TRANSIENT_STATUSES = frozenset((408, 425, 429, 500, 502, 503, 504))
 _QUERY = re.compile(r"\?[^\s\"'<>)]+")
 _USER = re.compile(r"//[^/\s@]+@")
@@ -75,6 +85,10 @@ def problem(place: Place, error: BaseException) -> ConfigError:
     if names & _UNREACHABLE or _is_lookup(error):
         return ConfigError(
             f"{shown} can't be reached ({_words(place, error)}); check the network and the address"
+        )
+    if status is None and names & _CUT:
+        return ConfigError(
+            f"the connection to {shown} ended before everything had arrived; try again later"
         )
     if status in _TRANSIENT_STATUSES:
         return ConfigError(f"{shown} answers with status {status}; try again later")
@@ -122,6 +136,8 @@ def _names(error: BaseException) -> set[str]:
 def _status_of(error: BaseException) -> int | None:
     """Return the HTTP status that an error, or one of its causes, is about."""
     for each in _chain(error):
+        if type(each).__name__ in _CUT:
+            continue  # aiohttp gives its own complaints about a response the code 400.
         facts = vars(each)  # Properties may do more than return something.
         response = facts.get("response")
         if isinstance(response, dict):  # botocore

@@ -1,0 +1,112 @@
+"""What a corpus covers: folders and files, each once; which of them are there; their files."""
+
+import os
+from collections.abc import Iterator, Sequence
+from enum import Enum
+from pathlib import Path
+from typing import NamedTuple
+
+from rlm.data.corpus.folder import is_corpus
+from rlm.filesystem import skipping
+from rlm.filesystem.opening import Stamp
+from rlm.filesystem.skipping import Skipped
+from rlm.filesystem.walking import Found, reaches, walk
+
+__all__ = ["Entry", "State", "files_of", "mount_above", "outermost", "state_of"]
+
+MAX_WALK_SECONDS = 24 * 3600.0
+DOCUMENT_SUFFIXES = frozenset(
+    (".doc", ".docx", ".epub", ".msg", ".odt", ".pdf", ".ppt", ".pptx", ".rtf", ".xls", ".xlsx")
+)
+
+
+class State(Enum):
+    """What became of a folder or file that a corpus covers."""
+
+    THERE = "there"
+    GONE = "gone"
+    UNREADABLE = "unreadable"
+    """It may be there again later: its documents stay."""
+    NOT_MOUNTED = "not mounted"
+
+
+class Entry(NamedTuple):
+    """A file by its name below its source (empty: the source itself); a reason to leave it out."""
+
+    name: str
+    stamp: Stamp | None
+    reason: str | None
+
+
+def outermost(path: Path, others: Sequence[Path], corpus: Path) -> Path:
+    """Return the outermost of the folders whose walk meets a path; otherwise the path itself."""
+    around = [each for each in others if _covers(each, path, corpus)]
+    return min(around, key=lambda each: len(each.parts), default=path)
+
+
+def _covers(folder: Path, path: Path, corpus: Path) -> bool:
+    if folder == path or not path.is_relative_to(folder):
+        return False
+    if path.is_relative_to(corpus) and not folder.is_relative_to(corpus):
+        return False  # What a corpus fetched is a source of its own.
+    return reaches(folder, path)
+
+
+def state_of(path: Path, mount: Path | None) -> State:
+    """Return whether a source can be scanned; `mount` is what it was on when it was indexed."""
+    if mount is not None and not os.path.ismount(mount):
+        return State.NOT_MOUNTED
+    try:
+        if path.is_dir():
+            with os.scandir(path):
+                return State.THERE
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return State.GONE
+    except OSError:
+        return State.UNREADABLE
+    return State.THERE
+
+
+def mount_above(path: Path) -> Path | None:
+    """Return the mount point that a path is on; None for that of the whole system."""
+    for each in (path, *path.parents):
+        if os.path.ismount(each):
+            return each if each != each.parent else None
+    return None
+
+
+def files_of(path: Path, corpus: Path) -> Iterator[Entry]:
+    """Yield the files of a folder, or the one file, without those of the corpus that covers it."""
+    found: Iterator[Found | Skipped] = (
+        walk(path, max_seconds=MAX_WALK_SECONDS) if path.is_dir() else iter([Found("", path)])
+    )
+    other: Path | None = None
+    checked: Path | None = None
+    for each in found:
+        if isinstance(each, Skipped):
+            if other is None or not (path / each.name).is_relative_to(other):
+                yield Entry(each.name, None, each.reason)
+            continue
+        if each.path.is_relative_to(corpus) and not path.is_relative_to(corpus):
+            continue  # A corpus in a folder that it covers; what it fetched is a source.
+        if each.name and (parent := each.path.parent) != checked:
+            checked = parent
+            if (other is None or not parent.is_relative_to(other)) and is_corpus(parent):
+                other = parent
+                yield Entry(each.name.rpartition("/")[0], None, skipping.CORPUS)
+        if other is None or not each.path.is_relative_to(other):
+            yield _entry(each)
+
+
+def _entry(found: Found) -> Entry:
+    try:
+        if found.path.is_symlink():
+            return Entry(found.name, None, skipping.FILE_LINK)
+        stamp = Stamp.of(found.path.stat())
+    except OSError:
+        return Entry(found.name, None, skipping.UNREADABLE)
+    if stamp.size == 0:
+        return Entry(found.name, stamp, skipping.EMPTY)
+    is_plain = found.path.suffix.lower() not in DOCUMENT_SUFFIXES
+    return Entry(found.name, stamp, None if is_plain else skipping.NOT_PLAIN)
