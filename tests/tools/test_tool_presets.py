@@ -18,6 +18,9 @@ from rlm.errors import ToolError
 from rlm.tools import FunctionTool
 
 SAFE = "preset"
+pytestmark = pytest.mark.filterwarnings("ignore:functools.partial will be:FutureWarning")
+"""Python 3.13 warns of `Held`: a later version will pass `self` to its partial."""
+
 partial = functools.partial
 
 

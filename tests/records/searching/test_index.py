@@ -4,6 +4,7 @@ import os
 import sqlite3
 import stat
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,22 @@ from rlm.records.searching import (
     matches,
 )
 from rlm.records.searching.words import excerpt, fts_query
+
+
+@pytest.fixture(autouse=True)
+def all_are_closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Python 3.13 warns of connections that are not."""
+    made: list[SearchIndex] = []
+    initialize = SearchIndex.__init__
+
+    def noted(self: SearchIndex, path: Path) -> None:
+        made.append(self)
+        initialize(self, path)
+
+    monkeypatch.setattr(SearchIndex, "__init__", noted)
+    yield
+    for each in made:
+        each.close()
 
 
 def text(words: str, root: str = "r", **facts: object) -> IndexedText:
