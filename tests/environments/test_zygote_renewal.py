@@ -1,6 +1,7 @@
 """Zygotes are replaced now and then, since all sessions of one have the same layout of memory."""
 
 import asyncio
+import itertools
 import sys
 from collections.abc import AsyncIterator
 
@@ -12,6 +13,9 @@ from tests.environments.conftest import FakeHost
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="its layers are Linux's")
 
+odd_bytes = itertools.count(7)
+"""So that no two environments have the same settings: those share a zygote."""
+
 LAYOUT = "import ctypes\nprint(id(ctypes), id(Ellipsis))"
 
 
@@ -19,7 +23,7 @@ LAYOUT = "import ctypes\nprint(id(ctypes), id(Ellipsis))"
 async def environment(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[LocalEnvironment]:
     """One with a zygote of its own, which is worn after three sessions."""
     monkeypatch.setattr(zygotes, "_MAX_SESSIONS", 3)
-    made = LocalEnvironment(warm_sessions=0, scratch_bytes=(1 << 20) + 7)
+    made = LocalEnvironment(warm_sessions=0, scratch_bytes=(1 << 20) + next(odd_bytes))
     yield made
     await made.close()
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -243,6 +244,9 @@ class Stuck:
         assert isinstance(second, PortalError)
         assert "was cancelled" in str(second)
         self.engine.close()
+        deadline = time.monotonic() + 60
+        while self.engine.runner.running and time.monotonic() < deadline:
+            time.sleep(0.01)  # The caller is told before the run has put its things away.
         assert not self.engine.runner.running
         assert all(session.closed for session in self.environment.sessions)
 
