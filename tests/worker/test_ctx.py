@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlm.worker.ctx import ContextView
+from rlm.worker.hits import on_one_line
 
 any_text = st.text(st.characters(exclude_categories=[]) | st.sampled_from("aA\n\r İßﬁ😀\u2028"))
 
@@ -138,7 +139,7 @@ def test_each_text_of_a_dict_is_searched_as_if_it_were_alone(
 ) -> None:
     alone = [(name, hit) for name in texts for hit in ContextView(texts[name]).grep(pattern)]
     assert ContextView(texts).grep(pattern) == (
-        [f"{name}:{hit}" if name else hit for name, hit in alone]
+        [f"{on_one_line(name)}:{hit}" if name else hit for name, hit in alone]
         if texts
         else ContextView("{}").grep(pattern)
     )
