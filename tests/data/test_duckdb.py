@@ -158,6 +158,28 @@ async def test_a_dict_of_frames_and_files(orders: Path) -> None:
     source.close()
     with pytest.raises(ConfigError, match="'note' is no table"):
         given_data({"people": plain, "note": "x"})
+    with pytest.raises(ConfigError, match="a list of frames has no names: pass a dict"):
+        given_data([plain, plain])
+
+
+def test_texts_by_name_are_not_taken_for_tables(tmp_path: Path) -> None:
+    note = tmp_path / "note.txt"
+    note.write_text("one, two\nthree, four\n")
+    with pytest.raises(ConfigError, match=r"'note' is no table: 'note.txt' is read as a text"):
+        given_data({"note": note})
+    given = tables(note=note)
+    assert list(given.by_name) == ["note"]
+
+
+def test_any_word_of_sql_may_name_a_table() -> None:
+    with duckdb.connect() as connection:
+        found = connection.execute("select keyword_name from duckdb_keywords()").fetchall()
+        words = [word for (word,) in found]
+        assert "pivot" in words
+        for name in tables(**dict.fromkeys(words, "some.csv")).by_name:
+            connection.execute(f'create table "{name}" as select 1 as a')
+            query = f"select {name}.a from {name} where {name}.a = 1"
+            assert connection.execute(query).fetchall() == [(1,)]
 
 
 def test_a_run_about_frames() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.shape.documents import blocks_of, run_python
+from tests.shape.documents import blocks_run_by, run_python
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "tables.md"
 
@@ -14,10 +14,7 @@ def test_the_guide_prints_what_it_says(tmp_path: Path, monkeypatch: pytest.Monke
     pytest.importorskip("duckdb", reason="make test-data installs it")
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
-    ran = 0
-    for block in blocks_of(GUIDE.read_text("utf-8")):
-        if "make test-data" not in block.comment:
-            continue
-        ran += 1
+    blocks = blocks_run_by(GUIDE, "make test-data")
+    assert len(blocks) == 2
+    for block in blocks:
         run_python(block, names)
-    assert ran == 2

@@ -90,6 +90,11 @@ def run_python(block: Block, names: dict[str, Any]) -> None:
     assert missing is None, f"{missing!r} is not in {printed.getvalue()!r}"
 
 
+def blocks_run_by(path: Path, target: str) -> list[Block]:
+    """The blocks whose comment says that a target of the Makefile runs them."""
+    return [each for each in blocks_of(path.read_text("utf-8")) if target in each.comment]
+
+
 def commands_of(block: Block) -> list[Command]:
     """The commands of a shell block: after `$ ` in a console block, every line in a bash block."""
     found: list[Command] = []

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol, TypeGuard
@@ -29,6 +29,7 @@ __all__ = [
 
 _NOT_A_WORD = re.compile(r"\W+")
 _MAX_NAME_CHARS = 60
+_CSV = (".csv", ".tsv", ".tab")
 _CORPUS = ("rlm.data.corpus.corpus", "Corpus")
 
 
@@ -118,11 +119,18 @@ def given_data(value: object) -> GivenTables | GivenCorpus | Database | None:
         return _named([(None, path)]) if is_table_file(path) else None
     if isinstance(value, Mapping) and any(map(_is_table, value.values())):
         return _tables_by_name(value)
-    if isinstance(value, (list, tuple)) and value and isinstance(value[0], PathLike):
-        paths = [Path(os.fsdecode(each)) for each in value if isinstance(each, PathLike)]
-        if len(paths) == len(value) and all(map(is_table_file, paths)):
-            return _named([(None, path) for path in paths])
-    return None
+    return _tables_of_list(value) if isinstance(value, (list, tuple)) else None
+
+
+def _tables_of_list(values: Sequence[Any]) -> GivenTables | None:
+    if values and is_frame(values[0]):
+        raise ConfigError("a list of frames has no names: pass a dict, such as {'orders': frame}")
+    if not values or not isinstance(values[0], PathLike):  # A list may have millions of texts.
+        return None
+    paths = [Path(os.fsdecode(each)) for each in values if isinstance(each, PathLike)]
+    if len(paths) < len(values) or not all(map(is_table_file, paths)):
+        return None
+    return _named([(None, path) for path in paths])
 
 
 def _tables_by_name(value: Mapping[Any, Any]) -> GivenTables:
@@ -131,9 +139,15 @@ def _tables_by_name(value: Mapping[Any, Any]) -> GivenTables:
         raise ConfigError(
             f"{others[0]!r} is no table: a dict of tables may hold only frames and paths"
         )
-    for each in value.values():
+    for name, each in value.items():
         if isinstance(each, PathLike):
-            refuse_corpus(Path(os.fsdecode(each)))
+            path = Path(os.fsdecode(each))
+            refuse_corpus(path)
+            if path.is_file() and path.suffix.lower() not in _CSV and not is_table_file(path):
+                raise ConfigError(
+                    f"{str(name)!r} is no table: {path.name!r} is read as a text. Pass texts with "
+                    f"files('…'); if it holds CSV, use tables({_plain_name(str(name))}='…')"
+                )
     return _named([(str(name), each) for name, each in value.items()])
 
 
@@ -181,15 +195,20 @@ def _named(given: list[tuple[str | None, Any]]) -> GivenTables:
     return GivenTables(by_name)
 
 
-_RESERVED = frozenset(
-    {
-        *("all", "and", "as", "case", "cast", "create", "default", "desc", "distinct", "drop"),
-        *("else", "end", "false", "from", "group", "having", "in", "index", "into", "join", "like"),
-        *("limit", "not", "null", "offset", "on", "or", "order", "select", "table", "then", "to"),
-        *("true", "union", "using", "when", "where", "with"),
-    }
-)
-"""Words that are no names in SQL; such a table gets an underscore."""
+_WORDS_OF_SQL = """
+add all alter analyse analyze and anti any array as asc asof asymmetric at authorization
+autoincrement between binary both by case cast check collate collation column commit
+concurrently constraint create cross current_date current_time current_timestamp default
+deferrable delete desc describe distinct do drop else end escape except exists false fetch for
+foreign freeze from full glob group having ilike in index initially inner insert intersect into
+is isnull join lambda lateral leading left like limit natural not nothing notnull null offset on
+only or order outer overlaps pivot pivot_longer pivot_wider placing positional primary qualify
+raise references returning right select semi set show similar some summarize symmetric table
+tablesample then to trailing transaction true union unique unpack unpivot update using values
+variadic verbose when where window with
+"""
+_RESERVED = frozenset(_WORDS_OF_SQL.split())
+"""Words that are no names in the SQL of DuckDB or SQLite; such a table gets an underscore."""
 
 
 def _plain_name(name: str) -> str:

@@ -45,7 +45,7 @@ class CoverageMaps:
         return found if one.version == version else self.get(run_id, version, make, wait_seconds)
 
     def close(self) -> None:
-        """Make no more maps, and let nobody wait for one."""
+        """Stop making maps, and end every wait for one."""
         with self._lock:
             self._is_closed = True
             for one in self._maps.values():
@@ -106,7 +106,7 @@ class _Map:
         self.answer: Future[dict[str, Any]] = Future()
 
     def tell(self, done: float) -> None:
-        """Note how much is done; raise Busy if nobody needs the rest any more."""
+        """Record how much is done; raise Busy if no request needs the rest."""
         if self.answer.done():
             raise Busy(CLOSED)
         self.done = done

@@ -1,4 +1,4 @@
-"""The viewer inside somebody else's web program, as an ASGI application below any path."""
+"""The viewer as an ASGI application that another web program mounts at any path."""
 
 import asyncio
 import os

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.shape.documents import blocks_of, commands_of, missing_output, run_python
+from tests.shape.documents import blocks_run_by, commands_of, missing_output, run_python
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "corpora.md"
 
@@ -15,11 +15,9 @@ GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "corpora.md"
 def test_the_guide_prints_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
-    ran = 0
-    for block in blocks_of(GUIDE.read_text("utf-8")):
-        if "make test-corpus" not in block.comment:
-            continue
-        ran += 1
+    blocks = blocks_run_by(GUIDE, "make test-corpus")
+    assert len(blocks) == 5
+    for block in blocks:
         if block.language == "console":
             for command in commands_of(block):
                 words = command.text.split()
@@ -29,4 +27,3 @@ def test_the_guide_prints_what_it_says(tmp_path: Path, monkeypatch: pytest.Monke
                 assert missing_output(command.expected, ended.stderr) is None, ended.stderr
             continue
         run_python(block, names)
-    assert ran == 5

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.data.places.object_store import object_store
-from tests.shape.documents import blocks_of, commands_of, missing_output, run_python
+from tests.shape.documents import blocks_run_by, commands_of, missing_output, run_python
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "places.md"
 PASSAGES = 4
@@ -20,12 +20,10 @@ PASSAGES = 4
 def test_the_guide_prints_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
-    ran = 0
+    blocks = blocks_run_by(GUIDE, "make test-places")
+    assert len(blocks) == 3
     with object_store():
-        for block in blocks_of(GUIDE.read_text("utf-8")):
-            if "make test-places" not in block.comment:
-                continue
-            ran += 1
+        for block in blocks:
             if block.language == "console":
                 for command in commands_of(block):
                     program = [sys.executable, "-m", *shlex.split(command.text)]
@@ -36,4 +34,3 @@ def test_the_guide_prints_what_it_says(tmp_path: Path, monkeypatch: pytest.Monke
                     assert ended.returncode == PASSAGES
                 continue
             run_python(block, names)
-    assert ran == 3

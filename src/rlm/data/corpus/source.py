@@ -30,7 +30,7 @@ _SHOWN_NAME_CHARS = 100
 
 
 class Manifest(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a sandbox is told of a corpus, which may have grown since."""
+    """What a sandbox is told about a corpus, which may have grown since."""
 
     id: str
     documents: int
@@ -42,7 +42,7 @@ class Manifest(Struct, frozen=True, forbid_unknown_fields=True):
 class CorpusSource:
     """The corpus of a folder. It stays open for all runs that ask it.
 
-    A run that is resumed passes what it was `told`: it goes on with the documents of today.
+    A resumed run passes the manifest that it was `told`, and reads the corpus as it is now.
     """
 
     def __init__(self, path: Path, told: object = None) -> None:

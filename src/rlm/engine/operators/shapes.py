@@ -50,7 +50,7 @@ def _checker(kind: AnswerType) -> Callable[[Any], Awaitable[Any]]:
             await kind.aparse(Submission(text, "extract", text))
         except AnswerMismatch as mismatch:
             raise ValueError(str(mismatch)) from mismatch
-        return value  # Results are JSON; whoever wants instances makes them of it.
+        return value  # Results are JSON; a caller that wants instances builds them.
 
     return check
 
