@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
+_THIS_FILE = (lambda: None).__code__.co_filename
 _MONITORING_TOOL = 4
 _signal: Any = sys.modules["_signal"]  # The C module behind `signal`; type checkers do not know it.
 
@@ -74,7 +75,8 @@ class Interrupts:
 
     Use it as a context manager around work that must not be interrupted: a SIGINT is then only
     recorded, `wake_fd` becomes readable, and KeyboardInterrupt is raised where the outermost `with`
-    ends. `cancel_instead` may handle the first SIGINT more gently; it returns whether it did.
+    ends. `cancel_instead` may handle the first SIGINT more gently; it returns whether it did. In
+    the functions `around_cells`, which catch what a cell raises, a SIGINT is only recorded, too.
     """
 
     def __init__(self) -> None:
@@ -83,6 +85,7 @@ class Interrupts:
         self.count = 0
         self.out_of_cpu_time = False
         self.cancel_instead: Callable[[], bool] | None = None
+        self.around_cells: frozenset[CodeType] = frozenset()
         self._cell_is_running = False
         self._depth = 0
         self._main_thread = threading.get_ident()
@@ -177,13 +180,18 @@ class Interrupts:
         self.count += 1
         if self.count > 1:
             self._set_sticky(True)
-        if self._depth:
+        if self._depth or self._is_around_cell(frame):
             self.pending = True
             self.wake()
             return
         if self.count == 1 and self.cancel_instead is not None and self.cancel_instead():
             return
         raise KeyboardInterrupt
+
+    def _is_around_cell(self, frame: FrameType | None) -> bool:
+        while frame is not None and frame.f_code.co_filename == _THIS_FILE:
+            frame = frame.f_back
+        return frame is None or frame.f_code in self.around_cells
 
     def _set_sticky(self, on: bool) -> None:
         """After the second SIGINT, raise at every line of user code until the cell has ended.

@@ -61,6 +61,9 @@ class Runner:
     ) -> None:
         self._namespace = namespace
         self._interrupts = interrupts
+        interrupts.around_cells = frozenset(
+            each.__code__ for each in (Runner.guard, MemoryLimit.__enter__, MemoryLimit.__exit__)
+        )
         self.memory = MemoryLimit(None)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._cell_count = 0
