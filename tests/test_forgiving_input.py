@@ -149,6 +149,22 @@ class PolarsFrame:
     def to_dicts(self) -> None: ...
 
 
+class Series:
+    def to_frame(self) -> None: ...
+
+    def to_list(self) -> None: ...
+
+    def to_csv(self) -> None: ...
+
+    def to_dict(self) -> None: ...
+
+
+class LazyFrame:
+    def lazy(self) -> None: ...
+
+    def collect(self) -> None: ...
+
+
 class Array:
     def tolist(self) -> None: ...
 
@@ -158,6 +174,9 @@ class Array:
     [
         (DataFrame(), "df.to_csv(index=False), or as a list, df.to_dict('records')"),
         (PolarsFrame(), "df.write_csv(), or as df.to_dicts()"),
+        (Series(), "pass a Series as a table, values.to_frame(), or as a list, values.to_list()"),
+        ({"orders": LazyFrame()}, "collect a LazyFrame first, and pass the frame: df.collect()"),
+        (["text", Array()], "values.tolist()"),
         (Array(), "values.tolist()"),
     ],
 )

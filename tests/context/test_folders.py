@@ -83,6 +83,16 @@ def test_binary_files_are_left_out_and_counted(tmp_path: Path) -> None:
     assert stored.notices == ("3 binary files left out: 1.png, 2, 3.bin",)
 
 
+def test_tables_are_left_out_and_named(tmp_path: Path) -> None:
+    tree: dict[str, str | bytes] = {"a.txt": "text", "t.parquet": b"PAR1\0\0", "n": b"PAR1"}
+    tree |= {"s.db": b"SQLite format 3\0" + bytes(100)}
+    stored = store_context(make_tree(tmp_path, tree))
+    assert stored.documents == ("a.txt", "n")
+    assert stored.notices == (
+        "2 tables left out: s.db, t.parquet (pass them as tables, with --table or rlm.tables)",
+    )
+
+
 def test_folders_of_tools_are_left_out(tmp_path: Path) -> None:
     tree: dict[str, str | bytes] = {"a.py": "1", ".github/ci.yml": "2", ".env.example": "3"}
     tools = (".git", ".venv", "node_modules", "sub/__pycache__", ".mypy_cache")
@@ -175,8 +185,8 @@ def test_what_may_not_be_read_is_left_out(tmp_path: Path, monkeypatch: pytest.Mo
             raise PermissionError(13, "Permission denied")
         return real_open(path, flags, *rest)
 
-    def refuse_folder(path: Path) -> object:
-        if path.name == "sub":
+    def refuse_folder(path: Path | str) -> object:
+        if Path(path).name == "sub":
             raise PermissionError(13, "Permission denied")
         return real_scandir(path)
 

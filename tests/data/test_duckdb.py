@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -48,6 +49,64 @@ async def test_parquet_is_a_table(orders: Path) -> None:
     assert (await asked(source, "describe orders"))["rows"][0][0] == "id"
     assert str(orders.parent) not in json.dumps(source.manifest) + source.description
     source.close()
+
+
+@pytest.fixture
+def months(tmp_path: Path) -> Path:
+    folder = tmp_path / "months"
+    for year, month in ((2024, "04"), (2024, "05"), (2025, "04")):
+        part = folder / f"year={year}" / f"month={month}"
+        part.mkdir(parents=True)
+        pq.write_table(pa.table({"id": [year], "text": [month]}), part / "0.parquet")
+    (folder / "_SUCCESS").touch()
+    return folder
+
+
+async def test_the_parquet_files_of_a_folder_are_one_table(months: Path) -> None:
+    query = "select id, year, month from months where month = '04' order by id"
+    for given in (given_data(months), table(months), table(months / "year=*" / "**" / "*.parquet")):
+        assert isinstance(given, GivenTables)
+        source = open_tables(given)
+        rows = [[2024, "2024", "04"], [2025, "2025", "04"]]
+        assert (await asked(source, query))["rows"] == rows
+        source.close()
+
+
+async def test_a_column_of_the_files_is_not_replaced_by_the_name_of_a_folder(months: Path) -> None:
+    for part in table(months).by_name["months"]:
+        pq.write_table(pa.table({"month": ["own"]}), part)
+    source = open_tables(table(months))
+    assert (await asked(source, "select distinct month from months"))["rows"] == [["own"]]
+    assert source.manifest["tables"][0]["columns"] == ["month"]
+    source.close()
+
+
+def test_a_folder_with_other_files_is_no_table(months: Path) -> None:
+    (months / "year=2024" / "notes.txt").write_text("text")
+    assert given_data(months) is None
+    assert len(table(months).by_name["months"]) == 3
+
+
+def test_a_folder_that_may_not_be_read_is_named(
+    months: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.scandir
+
+    def refuse(path: str) -> Any:
+        if path.endswith("year=2025"):
+            raise PermissionError(13, "Permission denied", path)
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    assert given_data(months) is None
+    with pytest.raises(ConfigError, match="the folder 'year=2025' can't be read: Permission"):
+        table(months)
+
+
+def test_a_folder_or_pattern_without_parquet_files_is_refused(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "*.parquet"):
+        with pytest.raises(ConfigError, match=r"there are no Parquet files in '.*'"):
+            table(path)
 
 
 async def test_several_tables_join(orders: Path, tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ from typing import Any, BinaryIO
 
 import click
 
-from rlm.cli._options import ADDRESS
+from rlm.cli._options import ADDRESS, is_pattern
 from rlm.context import ContextValue, FileSet, files, store_context
-from rlm.data import Database, Fetched, FetchLimits, GivenTables, database, place, tables
+from rlm.data import Database, Fetched, FetchLimits, GivenTables, database, place, table, tables
 
 STDIN = "-"
 
@@ -144,10 +144,11 @@ def _files(sources: list[str]) -> ContextValue:
     if not sources:
         return None
     paths = [Path(source) for source in sources]
-    if not any(map(_is_pattern, sources)):
+    if not any(map(is_pattern, sources)):
         return paths[0] if len(paths) == 1 else paths
-    # The name of an existing file is taken literally, even if it looks like a pattern.
-    return files(*(each if _is_pattern(each) else glob.escape(each) for each in sources))
+    if len(sources) == 1 and sources[0].endswith((".parquet", ".pq")):
+        return table(sources[0])
+    return files(*(each if is_pattern(each) else glob.escape(each) for each in sources))
 
 
 def _read(value: ContextValue) -> dict[str, Any]:
@@ -159,15 +160,11 @@ def _read(value: ContextValue) -> dict[str, Any]:
     return found
 
 
-def _is_pattern(source: str) -> bool:
-    return glob.has_magic(source) and not os.path.lexists(source)
-
-
 def _is_stream(source: str) -> bool:
     """Return whether a source can be read only once: stdin, or a pipe such as `<(zcat log.gz)`."""
     if source == STDIN:
         return True
-    return not _is_pattern(source) and stat.S_ISFIFO(Path(source).stat().st_mode)
+    return not is_pattern(source) and stat.S_ISFIFO(Path(source).stat().st_mode)
 
 
 def _stream(source: str) -> str:
@@ -189,4 +186,4 @@ def _text(stream: BinaryIO) -> str:
 def _may_have_content(source: str) -> bool:
     """Return whether a source may have content; folders and patterns are checked later."""
     path = Path(source)
-    return _is_pattern(source) or path.is_dir() or path.stat().st_size > 0
+    return is_pattern(source) or path.is_dir() or path.stat().st_size > 0

@@ -1,7 +1,9 @@
 """Options and arguments that several commands share. Light, because `--help` loads them."""
 
+import glob
 import json
 import math
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +15,7 @@ from click.shell_completion import CompletionItem
 __all__ = [
     "ADDRESS",
     "SOURCE",
-    "SOURCE_FILE",
+    "SOURCE_TABLE",
     "above_zero",
     "complete_models",
     "complete_recorded",
@@ -21,6 +23,7 @@ __all__ = [
     "environment_option",
     "environment_settings_option",
     "exclusive",
+    "is_pattern",
     "key_and_value",
     "max_depth_option",
     "max_fetch_option",
@@ -58,6 +61,11 @@ def prices(value: str) -> tuple[float, float]:
     return first, second
 
 
+def is_pattern(source: str) -> bool:
+    """Return whether a source is a pattern: the name of an existing file is taken literally."""
+    return glob.has_magic(source) and not os.path.lexists(source)
+
+
 class Source(click.Path):
     """A file, a folder, a pattern, `-`, or the address of files elsewhere."""
 
@@ -72,12 +80,14 @@ class Source(click.Path):
             except ConfigError as error:
                 self.fail(str(error), param, ctx)
             return value
+        if self.exists and isinstance(value, str) and is_pattern(value):
+            return value
         return super().convert(value, param, ctx)
 
 
 ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 SOURCE = Source(allow_dash=True, path_type=str)
-SOURCE_FILE = Source(exists=True, dir_okay=False, path_type=str)
+SOURCE_TABLE = Source(exists=True, path_type=str)
 
 
 def key_and_value(text: str) -> tuple[str, Any]:

@@ -9,7 +9,7 @@ import click
 from rlm.cli._options import (
     ADDRESS,
     SOURCE,
-    SOURCE_FILE,
+    SOURCE_TABLE,
     above_zero,
     environment_option,
     environment_settings_option,
@@ -59,10 +59,10 @@ Exit codes: 0 an answer, 1 an error, 2 wrong usage, 3 a limit, 4 only passages
     "--table",
     "tables",
     multiple=True,
-    type=SOURCE_FILE,
+    type=SOURCE_TABLE,
     metavar="FILE",
-    help="A table for SQL: Parquet, CSV, TSV, SQLite or DuckDB, here or at an address; may be "
-    "repeated.",
+    help="A table for SQL: Parquet, CSV, TSV, SQLite or DuckDB, here or at an address, or a folder "
+    "or glob pattern of Parquet files; may be repeated.",
 )
 @click.option(
     "--db",

@@ -27,6 +27,7 @@ from rlm.context.pictures import (
 )
 from rlm.context.scanning import TABLES, Tally, describe_files, describe_table, scan_text
 from rlm.context.stored import StoredContext
+from rlm.data.files import format_of
 from rlm.errors import ConfigError
 from rlm.filesystem import skipping
 from rlm.filesystem.opening import (
@@ -231,7 +232,7 @@ class _Blob:
         self, name: str, path: Path, stamp: Stamp, head: bytes, *, asked: bool
     ) -> str | None:
         if not looks_like_picture(head):
-            return skipping.BINARY
+            return skipping.BINARY if format_of(head) is None else skipping.TABLE
         if stamp.size > MAX_IMAGE_BYTES:
             return skipping.OVERSIZED
         try:

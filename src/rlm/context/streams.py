@@ -1,7 +1,7 @@
 """Open files, iterators and tables that callers pass in: read within bounds, or explained."""
 
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 
 from rlm.errors import ConfigError
@@ -68,7 +68,19 @@ def _check_size(size: int, name: str) -> None:
 
 
 def advice_for(value: object) -> str:
-    """Return what to write in place of a value that is no context; empty if nothing is known."""
+    """Return what to write in place of a value, or of one in it, that is no context.
+
+    It is empty if nothing is known.
+    """
+    inside = [value]
+    if isinstance(value, (list, tuple)):
+        inside = list(value)
+    elif isinstance(value, Mapping):
+        inside = list(value.values())
+    return next(filter(None, map(_advice_for_one, inside)), "")
+
+
+def _advice_for_one(value: object) -> str:
     name = type(value).__name__
     if isinstance(value, AsyncIterator):
         return f"{name} is asynchronous: read it first, and pass a list"
@@ -82,6 +94,10 @@ def advice_for(value: object) -> str:
 
 _ADVICE = (
     (
+        ("to_frame", "to_list"),
+        "pass a {name} as a table, values.to_frame(), or as a list, values.to_list()",
+    ),
+    (
         ("to_csv", "to_dict"),
         "pass a {name} as text, df.to_csv(index=False), or as a list, df.to_dict('records')",
     ),
@@ -89,7 +105,7 @@ _ADVICE = (
     (("to_pylist",), "pass a {name} as a list, table.to_pylist()"),
     (("tolist",), "pass a {name} as a list, values.tolist()"),
     (("to_list",), "pass a {name} as a list, values.to_list()"),
-    (("collect", "lazy"), "collect a {name} first, then pass df.write_csv()"),
+    (("collect", "lazy"), "collect a {name} first, and pass the frame: df.collect()"),
     (("model_dump",), "pass a {name} as a dict, value.model_dump(mode='json')"),
 )
 """Methods by which a value is recognized, without importing what made it, and what to write."""

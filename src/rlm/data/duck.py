@@ -6,6 +6,7 @@ query: other files, extensions, settings. The kernel refuses other files too, wh
 
 import contextlib
 import importlib
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,8 @@ _SNIFFED_ROWS = 200_000
 _EMPTY = "(empty)"
 _OWN_COLUMNS = "hive_partitioning=false"
 """Otherwise a folder named `month=04` replaces the column `month` of the files below it."""
+_FOLDER_COLUMNS = "hive_partitioning=true, hive_types_autocast=false"
+_NAMED_FOLDER = re.compile(r"(?<=/)([^/=]+)=[^/]*(?=/)")
 _STATISTICS = "select column_name, min, max, approx_unique, null_percentage from (summarize {rows})"
 _DATABASE = "given"
 
@@ -76,8 +79,7 @@ class DuckTables:
 
     def _add(self, name: str, path: str | list[str], form: str) -> None:
         if form == "parquet":
-            reader = f"read_parquet([{', '.join(map(_text, _paths(path)))}], {_OWN_COLUMNS})"
-            self._add_view(name, reader)
+            self._add_view(name, self._parquet_reader(_paths(path)))
             return
         assert isinstance(path, str)
         if form == "duckdb":
@@ -91,6 +93,16 @@ class DuckTables:
         reference = _quoted(name)
         self._connection.execute(f"create view {reference} as select * from {reader}")
         self._references[name] = reference
+
+    def _parquet_reader(self, paths: list[str]) -> str:
+        """Read all parts; folders named such as `month=04` are columns that no file has."""
+        found = [set(_NAMED_FOLDER.findall(path)) for path in paths]
+        options = _OWN_COLUMNS
+        if len(paths) > 1 and found[0] and all(each == found[0] for each in found):
+            own = self._connection.execute(f"select name from parquet_schema({_text(paths[0])})")
+            if found[0].isdisjoint(name for (name,) in own.fetchall()):
+                options = _FOLDER_COLUMNS
+        return f"read_parquet([{', '.join(map(_text, paths))}], {options})"
 
     def _csv_reader(self, path: str, form: str) -> str:
         """Find out the form of a CSV file once; DuckDB would do so again for every query."""

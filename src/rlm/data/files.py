@@ -2,20 +2,25 @@
 
 import codecs
 import contextlib
+import glob
 import hashlib
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from rlm.errors import ConfigError
+from rlm.filesystem.opening import display_path
 
 __all__ = [
     "TableFile",
     "TableFormat",
     "check_unchanged",
+    "format_of",
+    "is_parquet_folder",
     "is_table_file",
+    "parquet_parts",
     "table_file",
     "table_in_parts",
 ]
@@ -32,6 +37,8 @@ _SQLITE = b"SQLite format 3\0"
 _DUCKDB = b"DUCK"
 _DUCKDB_AT = 8
 _HEAD_BYTES = 16
+_MAX_PARTS = 10_000
+_PARQUET_SUFFIXES = (".parquet", ".pq")
 _TABS = (".tsv", ".tab")
 _PENDING: dict[str, str] = {"sqlite": "-wal", "duckdb": ".wal"}
 _BEGUN = bytes.fromhex("d9d505f920a163d7")
@@ -81,7 +88,61 @@ def is_table_file(path: Path) -> bool:
         return False
     if not stat.S_ISREG(status.st_mode):
         return False
-    return path.suffix.lower() in (".parquet", ".pq") or _by_head(head) is not None
+    return path.suffix.lower() in _PARQUET_SUFFIXES or format_of(head) is not None
+
+
+def format_of(head: bytes) -> TableFormat | None:
+    """Return the format that the beginning of a file tells, if it can only be a table."""
+    if head.startswith(_PARQUET):
+        return "parquet"
+    if head.startswith(_SQLITE):
+        return "sqlite"
+    return "duckdb" if head[_DUCKDB_AT:].startswith(_DUCKDB) else None
+
+
+def is_parquet_folder(path: Path) -> bool:
+    """Return whether a folder holds Parquet files, and nothing else."""
+    if not path.is_dir():
+        return False
+    found = False
+    try:
+        for each in _visible_files(path):
+            if each.suffix.lower() not in _PARQUET_SUFFIXES:
+                return False
+            found = True
+    except ConfigError:
+        return False
+    return found
+
+
+def parquet_parts(path: Path) -> tuple[Path, ...] | None:
+    """Return the Parquet files of a folder or a pattern, which are one table; None for a file."""
+    if path.is_dir():
+        found = [e for e in _visible_files(path) if e.suffix.lower() in _PARQUET_SUFFIXES]
+    elif glob.has_magic(str(path)) and not os.path.lexists(path):
+        named = sorted(glob.glob(str(path), recursive=True))  # noqa: PTH207 (it may be absolute)
+        found = [Path(each) for each in named if not Path(each).is_dir()]
+    else:
+        return None
+    if not found:
+        raise ConfigError(f"there are no Parquet files in {display_path(str(path))!r}")
+    if len(found) > _MAX_PARTS:
+        raise ConfigError(f"a table may have at most {_MAX_PARTS:,} files, not {len(found):,}")
+    return tuple(found)
+
+
+def _visible_files(folder: Path) -> Iterator[Path]:
+    """Yield the files in and below a folder; as usual for tables, none named `_…` or `.…`."""
+
+    def refuse(error: OSError) -> None:
+        name = Path(error.filename).name
+        raise ConfigError(f"the folder {name!r} can't be read: {error.strerror}") from error
+
+    for place, folders, names in os.walk(folder, onerror=refuse):
+        folders[:] = sorted(each for each in folders if not each.startswith(("_", ".")))
+        for name in sorted(names):
+            if not name.startswith(("_", ".")):
+                yield Path(place, name)
 
 
 def table_file(path: Path) -> TableFile:
@@ -96,8 +157,8 @@ def table_file(path: Path) -> TableFile:
         raise ConfigError(f"{path.name!r} is no file; a table is one, or a database")
     if not status.st_size:
         raise ConfigError(f"{path.name!r} is empty: there is no table in it")
-    form = _by_head(head)
-    if form is None and path.suffix.lower() in (".parquet", ".pq"):
+    form = format_of(head)
+    if form is None and path.suffix.lower() in _PARQUET_SUFFIXES:
         raise ConfigError(f"{path.name!r} is not a Parquet file: it does not begin like one")
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise ConfigError(f"{path.name!r} is written in UTF-16; save it in UTF-8")
@@ -140,14 +201,6 @@ def _head(path: Path) -> tuple[bytes, os.stat_result]:
         return b"", status
     with path.open("rb") as file:
         return file.read(_HEAD_BYTES), os.fstat(file.fileno())
-
-
-def _by_head(head: bytes) -> TableFormat | None:
-    if head.startswith(_PARQUET):
-        return "parquet"
-    if head == _SQLITE:
-        return "sqlite"
-    return "duckdb" if head[_DUCKDB_AT:].startswith(_DUCKDB) else None
 
 
 def _stamp(status: os.stat_result, path: Path, form: TableFormat) -> tuple[int, ...]:

@@ -1,5 +1,6 @@
 """What users write to pass tables and databases: `table`, `tables` and `database`."""
 
+import glob
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -10,7 +11,7 @@ from typing import Any, Protocol, TypeGuard
 from msgspec import Struct
 
 from rlm.data.corpus.folder import is_corpus, refuse_corpus
-from rlm.data.files import is_table_file
+from rlm.data.files import is_parquet_folder, is_table_file, parquet_parts
 from rlm.data.frames import is_frame
 from rlm.data.places.addresses import Fetched, Place, is_address, place
 from rlm.errors import ConfigError
@@ -79,8 +80,8 @@ class Database(Struct, frozen=True):
 def table(value: Any, name: str | None = None) -> GivenTables:
     """Pass a file (Parquet, CSV, TSV, SQLite, DuckDB) or a frame as a table for `ctx.sql`.
 
-    A file may be elsewhere: `s3://bucket/x.parquet`, or what `place` returns. The files of a
-    pattern such as `s3://bucket/x/*.parquet` are parts of one table.
+    A file may be elsewhere: `s3://bucket/x.parquet`, or what `place` returns. The Parquet files of
+    a folder, or of a pattern such as `s3://bucket/x/*.parquet`, are parts of one table.
     """
     return _named([(name, value)])
 
@@ -116,7 +117,8 @@ def given_data(value: object) -> GivenTables | GivenCorpus | Database | None:
         path = Path(os.fsdecode(value))
         if is_corpus(path):
             return GivenCorpus(path)
-        return _named([(None, path)]) if is_table_file(path) else None
+        is_table = is_table_file(path) or is_parquet_folder(path)
+        return _named([(None, path)]) if is_table else None
     if isinstance(value, Mapping) and any(map(_is_table, value.values())):
         return _tables_by_name(value)
     return _tables_of_list(value) if isinstance(value, (list, tuple)) else None
@@ -171,6 +173,12 @@ def _is_table(value: object) -> bool:
     return is_frame(value) or isinstance(value, PathLike | Place | Fetched)
 
 
+def _table_name(path: Path) -> str:
+    """Return the name of a file without its suffix, or of the folder of a pattern."""
+    fixed = [each for each in path.parts if not glob.has_magic(each)]
+    return path.stem if len(fixed) == len(path.parts) or path.exists() else "".join(fixed[-1:])
+
+
 def _named(given: list[tuple[str | None, Any]]) -> GivenTables:
     """Give every table a name that needs no quotes in SQL, and that no other has."""
     by_name: dict[str, Any] = {}
@@ -180,8 +188,9 @@ def _named(given: list[tuple[str | None, Any]]) -> GivenTables:
         if isinstance(value, Place | Fetched):
             name = name or value.table_name
         elif isinstance(value, (str, PathLike)):
-            value = Path(os.fsdecode(value))
-            name = name or value.stem
+            path = Path(os.fsdecode(value))
+            name = name or _table_name(path)
+            value = parquet_parts(path) or path
         elif not is_frame(value):
             raise ConfigError(
                 f"a table is a file, a place or a frame of pandas, polars or PyArrow, not "

@@ -28,6 +28,7 @@ __all__ = [
     "OUTER_LINK",
     "OVERSIZED",
     "SPECIAL",
+    "TABLE",
     "TOOL_FOLDER",
     "UNNAMED",
     "UNREADABLE",
@@ -56,6 +57,7 @@ NO_TEXT = "document without text"
 OUTER_LINK = "link out of the folder"
 OVERSIZED = "picture over 8 MiB"
 SPECIAL = "special file"
+TABLE = "table"
 TOOL_FOLDER = "tool folder"
 UNNAMED = "place whose address is not kept"
 UNREADABLE = "unreadable entry"
@@ -92,12 +94,13 @@ _HINTS = {
     NO_TEXT: "scanned pages need OCR first",
     OVERSIZED: "make them smaller",
     SPECIAL: "pipes, sockets, devices",
+    TABLE: "pass them as tables, with --table or rlm.tables",
     UNNAMED: "it may hold a secret: name it again to fetch what changed",
     UNREADABLE: "no permission, or an error of the disk",
 }
 _FIRST_NAMES = 3
 EXPECTED = frozenset({FOLDER_LINK, IGNORED, TOOL_FOLDER})
-"""Reasons that surprise nobody who hands in a folder."""
+"""Reasons that are usual in folders."""
 
 
 class Skipped(NamedTuple):
