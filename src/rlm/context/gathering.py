@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rlm.context.fileset import FileSet
+from rlm.data.corpus.covering import without_corpora
 from rlm.data.corpus.folder import refuse_corpus
 from rlm.errors import ConfigError
 from rlm.filesystem.opening import display_path, is_folder
@@ -37,7 +38,7 @@ class Gathered:
     def add_folder(self, folder: Path, entries: Iterator[Found | Skipped]) -> int:
         """Add what a walk finds, and return the number of files."""
         number = 0
-        for each in entries:
+        for each in without_corpora(folder, entries):
             if isinstance(each, Skipped):
                 self.left_out[folder / each.name] = each.reason
                 self._check()

@@ -41,7 +41,7 @@ __all__ = [
 BINARY = "binary file"
 BROKEN_LINK = "broken link"
 CHANGED = "file that changed while it was read"
-CORPUS = "other corpus"
+CORPUS = "corpus"
 EMPTY = "empty file"
 FAILED = "document that could not be converted"
 FILE_LINK = "link to a file"
@@ -64,7 +64,7 @@ UNREADABLE = "unreadable entry"
 
 _PLURALS = {
     CHANGED: "files that changed while they were read",
-    CORPUS: "other corpora",
+    CORPUS: "corpora",
     FAILED: "documents that could not be converted",
     FILE_LINK: "links to files",
     FOLDER_LINK: "links to folders",

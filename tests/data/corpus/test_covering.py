@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from rlm.context import files, store_context
 from rlm.data.corpus import Corpus, update_corpus
 from rlm.filesystem import skipping
 
@@ -138,5 +139,16 @@ def test_another_corpus_in_a_source_is_left_out(home: Path) -> None:
     update_corpus(home / "A" / "other", [home / "B"])
     done = update_corpus(home / "corpus", [home / "A"])
     assert done.skipped[skipping.CORPUS] == 1
-    assert done.skipped.lines() == ("1 other corpus left out: other (name its sources instead)",)
+    assert done.skipped.lines() == ("1 corpus left out: other (name its sources instead)",)
     assert names(home / "corpus") == ["A/a.txt"]
+
+
+def test_a_corpus_in_a_context_of_files_is_left_out(home: Path) -> None:
+    update_corpus(home / "A" / "other", [home / "B"])
+    for given in (home / "A", files("**", root=home / "A"), [home / "A", home / "B"]):
+        stored = store_context(given)
+        assert [name.rpartition("/")[2] for name in stored.documents] in (
+            ["a.txt"],
+            ["a.txt", "b.txt"],
+        )
+        assert [each.reason for each in stored.skipped] == [skipping.CORPUS]

@@ -1,7 +1,7 @@
 """What a corpus covers: folders and files, each once; which of them are there; their files."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from rlm.filesystem.opening import Stamp
 from rlm.filesystem.skipping import Skipped
 from rlm.filesystem.walking import Found, reaches, walk
 
-__all__ = ["Entry", "State", "files_of", "mount_above", "outermost", "state_of"]
+__all__ = ["Entry", "State", "files_of", "mount_above", "outermost", "state_of", "without_corpora"]
 
 MAX_WALK_SECONDS = 24 * 3600.0
 DOCUMENT_SUFFIXES = frozenset(
@@ -78,25 +78,36 @@ def mount_above(path: Path) -> Path | None:
 
 def files_of(path: Path, corpus: Path) -> Iterator[Entry]:
     """Yield the files of a folder, or the one file, without those of the corpus that covers it."""
-    found: Iterator[Found | Skipped] = (
-        walk(path, max_seconds=MAX_WALK_SECONDS) if path.is_dir() else iter([Found("", path)])
-    )
-    other: Path | None = None
-    checked: Path | None = None
+    if not path.is_dir():
+        yield _entry(Found("", path))
+        return
+    for each in without_corpora(path, _others(path, corpus)):
+        yield Entry(each.name, None, each.reason) if isinstance(each, Skipped) else _entry(each)
+
+
+def _others(path: Path, corpus: Path) -> Iterator[Found | Skipped]:
+    """Yield what is in a folder, without a corpus in it that covers it; fetched files count."""
+    for each in walk(path, max_seconds=MAX_WALK_SECONDS):
+        inside = isinstance(each, Found) and each.path.is_relative_to(corpus)
+        if not inside or path.is_relative_to(corpus):
+            yield each
+
+
+def without_corpora(top: Path, found: Iterable[Found | Skipped]) -> Iterator[Found | Skipped]:
+    """Yield what a walk through a folder finds, but each corpus in it only once, as left out."""
+    checked: str | None = None
+    corpus: str | None = None
     for each in found:
-        if isinstance(each, Skipped):
-            if other is None or not (path / each.name).is_relative_to(other):
-                yield Entry(each.name, None, each.reason)
+        if corpus is not None and each.name.startswith(corpus):
             continue
-        if each.path.is_relative_to(corpus) and not path.is_relative_to(corpus):
-            continue  # A corpus in a folder that it covers; what it fetched is a source.
-        if each.name and (parent := each.path.parent) != checked:
+        parent = each.name.rpartition("/")[0]
+        if isinstance(each, Found) and parent != checked:
             checked = parent
-            if (other is None or not parent.is_relative_to(other)) and is_corpus(parent):
-                other = parent
-                yield Entry(each.name.rpartition("/")[0], None, skipping.CORPUS)
-        if other is None or not each.path.is_relative_to(other):
-            yield _entry(each)
+            if is_corpus(top / parent):
+                corpus = f"{parent}/" if parent else ""
+                yield Skipped(parent, skipping.CORPUS)
+                continue
+        yield each
 
 
 def _entry(found: Found) -> Entry:
