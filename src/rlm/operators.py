@@ -108,12 +108,12 @@ async def aclassify(
     run_id: str | None = None,
     **options: Any,
 ) -> Results[str | None]:
-    """Return the label that fits each item best; None where no label was found.
+    """Return the label that fits each item best; None for one that is None, or without a label.
 
     `guide` says where one label ends and another begins. Items that the model is not sure about are
     looked at again; with `check="all"` every item is, with `check="none"` no item.
     """
-    asked = {"labels": _texts(labels), "guide": guide, "check": check}
+    asked = {"labels": [each or "" for each in _texts(labels)], "guide": guide, "check": check}
     found = await _run("classify", _texts(items), asked, model, run_id, options)
     return Results(found.value, found)
 
@@ -250,15 +250,24 @@ ALIGNED = ("classify", "extract", "answer_each")
 
 async def _run(
     name: str,
-    items: tuple[str, ...],
+    items: Sequence[str | None],
     asked: dict[str, Any],
     model: Model | RLM | None,
     run_id: str | None,
     options: dict[str, Any],
-    others: tuple[str, ...] | None = None,
+    others: Sequence[str | None] | None = None,
     kind: AnswerType | None = None,
 ) -> _Found:
-    call = OperatorCall(name=name, items=items, others=others, options=asked, kind=kind)
+    every = (*items, *(others or ()))
+    texts = tuple(text or "" for text in every)
+    call = OperatorCall(
+        name=name,
+        items=texts[: len(items)],
+        others=None if others is None else texts[len(items) :],
+        absent=tuple(place for place, text in enumerate(every) if text is None),
+        options=asked,
+        kind=kind,
+    )
     if isinstance(model, RLM):
         if options:
             raise ConfigError(f"the RLM that was passed decides about {', '.join(options)}")
@@ -279,14 +288,16 @@ async def _answered(engine: RLM, call: OperatorCall, run_id: str | None) -> RunR
     return result
 
 
-def _texts(items: Iterable[Any]) -> tuple[str, ...]:
-    """Return items as the texts that a model reads."""
+def _texts(items: Iterable[Any]) -> tuple[str | None, ...]:
+    """Return items as the texts that a model reads; None stays None."""
     if isinstance(items, str | bytes | Mapping) or not hasattr(type(items), "__iter__"):
         raise ConfigError(f"expected a list of items, not one {type(items).__name__}")
     return tuple(each if isinstance(each, str) else _text(each) for each in items)
 
 
-def _text(item: Any) -> str:
+def _text(item: Any) -> str | None:
+    if item is None:
+        return None
     if isinstance(item, list | dict):
         try:
             return json.dumps(item, ensure_ascii=False)

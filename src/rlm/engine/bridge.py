@@ -194,8 +194,13 @@ class Bridge:
             raise CallRefused("malformed operator", limit="kind")
         if left is not None and (not isinstance(left, int) or not 0 <= left <= len(parts)):
             raise CallRefused("malformed operator", limit="kind")
-        others = None if left is None else tuple(parts[left:])
-        call = OperatorCall(name=name, items=tuple(parts[:left]), others=others, options=options)
+        call = OperatorCall(
+            name=name,
+            items=tuple(parts[:left]),
+            others=None if left is None else tuple(parts[left:]),
+            absent=arguments.get("absent", ()),
+            options=options,
+        )
         result = await run_operator(call, self.calls, self.scope, self.config, model)
         return {}, [await result.to_json()]
 

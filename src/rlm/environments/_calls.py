@@ -54,6 +54,7 @@ class _OperatorArguments(Struct, forbid_unknown_fields=True):
     options: dict[str, Any]
     model: str | None
     left: int | None = None  # How many of the texts are left items of pairs.
+    absent: tuple[int, ...] = ()  # The places of items that are None.
 
 
 class _ContextKind(Struct, forbid_unknown_fields=True):
@@ -173,6 +174,7 @@ def _read_operator(frame: wire.Frame) -> Call | None:
         "options": given.options,
         "model": given.model,
         "left": given.left,
+        "absent": given.absent,
     }
     return Call("operator", arguments, parts, 1)
 

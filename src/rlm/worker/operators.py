@@ -53,7 +53,7 @@ def classify(
     check: str = "unsure",
     model: str | None = None,
 ) -> Dialogue:
-    """The label that fits each item best, in order; None where there is none.
+    """The label that fits each item best, in order; None for an item that is None, or has none.
 
     `guide` says where one label ends and another begins. Items that the model is not sure about are
     looked at again; with `check="all"` every item is, with `check="none"` no item.
@@ -141,10 +141,11 @@ def _ask(
     others: list[Any] | None = None,
 ) -> Dialogue:
     arguments: dict[str, Any] = {"name": name, "options": options, "model": model}
-    texts = [_text(item) for item in items]
     if others is not None:
-        arguments["left"] = len(texts)
-        texts += [_text(item) for item in others]
+        arguments["left"] = len(items)
+        items = items + others
+    arguments["absent"] = [place for place, item in enumerate(items) if item is None]
+    texts = ["" if item is None else _text(item) for item in items]
     answer = yield question("operator", wire.to_json(arguments), texts)
     meta(answer, CallFailed)
     told = json.loads(answer.texts(1)[0])

@@ -26,7 +26,7 @@ from rlm.events import OperatorEnded, OperatorStarted
 from rlm.messages import Message, Request
 from rlm.prompts.observation import cut
 
-__all__ = ["Found", "Operation", "Packing", "digest_of", "distinct", "off_loop"]
+__all__ = ["NOWHERE", "Found", "Operation", "Packing", "digest_of", "distinct", "off_loop"]
 
 Value = TypeVar("Value")
 
@@ -76,6 +76,10 @@ class Packing(Struct, frozen=True):
         return packs
 
 
+NOWHERE = -1
+"""The place of an item that is None, among the distinct ones."""
+
+
 class Found(Struct, frozen=True):
     """The figures of an operator that has ended; `text` says them in one line."""
 
@@ -90,6 +94,7 @@ class Figures(Struct):
 
     items: int = 0
     distinct: int = 0
+    absent: int = 0
     prompts: int = 0
     failed: int = 0
     asked_again: int = 0
@@ -102,6 +107,8 @@ class Figures(Struct):
         words = [counted(self.items, "item")]
         if self.distinct != self.items:
             words.append(f"{self.distinct:,} distinct")
+        if self.absent:
+            words.append(f"{self.absent:,} None, without a result")
         words.append(counted(self.prompts, "prompt"))
         if self.failed:
             words.append(f"{self.failed:,} failed")
@@ -158,10 +165,11 @@ class Operation:
 
     def end(self, missing: Collection[int] = ()) -> Found:
         """Report the figures and return them; raise if every call failed."""
-        reason = self._reason() if missing else ""
-        if missing:
-            verb = "has" if len(missing) == 1 else "have"
-            self.figures.notes.append(f"{len(missing):,} {verb} no result: {reason}")
+        failed = len(missing) - self.figures.absent
+        reason = self._reason() if failed else "they are None" if missing else ""
+        if failed:
+            verb = "has" if failed == 1 else "have"
+            self.figures.notes.append(f"{failed:,} {verb} no result: {reason}")
         text = f"{self.name}: {', '.join(self.figures.words())}"
         problem = self.refusal or self.error
         nothing = problem is not None and self._replies == 0
@@ -343,10 +351,16 @@ def _next_size(size: int, brought: int, packs: int) -> int:
     return max(1, min(size // 2, ceil(brought / packs)))
 
 
-def distinct(texts: Sequence[str]) -> tuple[list[str], list[int]]:
-    """Return the distinct texts, and for every text the place of its equal among them."""
+def distinct(texts: Sequence[str], absent: Collection[int] = ()) -> tuple[list[str], list[int]]:
+    """Return the distinct texts, and for every text the place of its equal among them.
+
+    Those that are `absent` have the place `NOWHERE`.
+    """
     places: dict[str, int] = {}
-    where = [places.setdefault(text.strip(), len(places)) for text in texts]
+    where = [
+        NOWHERE if number in absent else places.setdefault(text.strip(), len(places))
+        for number, text in enumerate(texts)
+    ]
     return list(places), where
 
 

@@ -17,7 +17,7 @@ from rlm.calls.scope import Scope
 from rlm.config import RunConfig
 from rlm.engine.operators import answering, comparing, labelling
 from rlm.engine.operators.labelling import CHECKS
-from rlm.engine.operators.operation import Operation, digest_of, distinct
+from rlm.engine.operators.operation import NOWHERE, Operation, digest_of, distinct
 from rlm.engine.operators.shapes import shape_of
 from rlm.errors import CallRefused, ConfigError
 from rlm.prompts import call_chars
@@ -35,12 +35,14 @@ MAX_LABEL_CHARS = 500
 class OperatorCall(Struct, frozen=True, kw_only=True):
     """An operator and what it is asked to do. `others` are the right items of `pairs`.
 
+    `absent` are the places of items that are None, whose texts are empty; those of `others` follow.
     `kind` is the type of extracted values, if the schema is a class.
     """
 
     name: str
     items: tuple[str, ...]
     others: tuple[str, ...] | None = None
+    absent: tuple[int, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
     kind: AnswerType | None = None
 
@@ -61,7 +63,7 @@ class OperatorCall(Struct, frozen=True, kw_only=True):
     @property
     def settings(self) -> dict[str, Any]:
         """What it takes, besides the items, to run it again."""
-        return {"name": self.name, "options": dict(self.options)}
+        return {"name": self.name, "options": dict(self.options), "absent": self.absent}
 
     @classmethod
     def recorded(cls, settings: Mapping[str, Any], context: bytes) -> "OperatorCall":
@@ -73,6 +75,7 @@ class OperatorCall(Struct, frozen=True, kw_only=True):
                 name=str(settings["name"]),
                 items=tuple(map(str, held["items"])),
                 others=None if others is None else tuple(map(str, others)),
+                absent=tuple(map(int, settings.get("absent", ()))),
                 options=dict(settings["options"]),
             )
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
@@ -126,7 +129,9 @@ class _Arguments:
         self.items = call.items
         self.others = call.others
         self.kind = call.kind
-        self.unique, self.places = distinct(call.items)
+        absent = frozenset(call.absent)
+        self.unique, self.places = distinct(call.items, absent)
+        self.absent_others = frozenset(place - len(call.items) for place in absent)
         self._most_chars = max(1_000, call_chars(operation.info) // 4)
 
     def text(self, name: str, *, required: bool = True) -> str:
@@ -172,6 +177,7 @@ class _Arguments:
         unique = len(self.unique) + len(set(self.others or ()))
         digest = digest_of(self._call.name, dict(self._call.options), texts)
         operation.begin(task, len(texts), unique, digest)
+        operation.figures.absent = self.places.count(NOWHERE)
 
     def everywhere(self, found: Mapping[int, Any]) -> list[Any]:
         """Return the value of every item from those of distinct ones."""
@@ -253,21 +259,24 @@ async def _answer_each(given: _Arguments, operation: Operation) -> OperatorResul
 async def _pairs(given: _Arguments, operation: Operation) -> OperatorResult:
     condition, check = given.text("condition"), given.check()
     same = given.others is None
-    left = list(given.items)
-    right = left if given.others is None else list(given.others)
-    given.begin(operation, condition)
-    if not left or not right:
-        return OperatorResult(value=[], note=operation.end().text)
     # Equal items are judged once.
-    lefts, on_left = distinct(left)
-    rights, on_right = (lefts, on_left) if same else distinct(right)
+    lefts, on_left = given.unique, given.places
+    rights, on_right = lefts, on_left
+    if given.others is not None:
+        rights, on_right = distinct(given.others, given.absent_others)
+    given.begin(operation, condition)
+    if not lefts or not rights:
+        absent = [item for item, place in enumerate(on_left) if place == NOWHERE]
+        ended = operation.end(absent)
+        return OperatorResult(value=[], note=ended.text, missing=ended.missing)
     found = await comparing.pairs(operation, lefts, rights, condition, check, same=same)
     every = _all_pairs(found.partners, on_left, on_right, same=same)
     places = await asyncio.to_thread(lambda: list(islice(every, MAX_PAIRS + 1)))
     has_more = len(places) > MAX_PAIRS
     counting = "only the first {:,} pairs are returned" if has_more else "{:,} pairs"
     operation.figures.notes.append(counting.format(min(len(places), MAX_PAIRS)))
-    missing = [item for item, place in enumerate(on_left) if place in found.missing_left]
+    unknown = {*found.missing_left, NOWHERE}
+    missing = [item for item, place in enumerate(on_left) if place in unknown]
     unjudged = sum(place in found.missing_right for place in on_right)
     if unjudged and not same:
         operation.figures.notes.append(f"{counted(unjudged, 'right item')} not judged")
@@ -294,6 +303,8 @@ def _all_pairs(
     """
     items = _by_place(on_right)
     for one, place in enumerate(on_left):
+        if place == NOWHERE:
+            continue
         others = sorted({item for other in partners(place) for item in items[other]})
         yield from ((one, other) for other in others if not same or one < other)
 
@@ -311,7 +322,7 @@ async def _rank(given: _Arguments, operation: Operation) -> OperatorResult:
     best, unrated = await comparing.rank(operation, given.unique, criterion, k)
     items = _by_place(given.places)
     order = [item for place in best for item in items[place]][:k]
-    left_out = set(unrated)
+    left_out = {*unrated, NOWHERE}
     ended = operation.end([item for item, place in enumerate(given.places) if place in left_out])
     return OperatorResult(
         value=order,
@@ -326,7 +337,7 @@ async def _merge(given: _Arguments, operation: Operation) -> OperatorResult:
     question = given.text("question")
     given.begin(operation, question)
     answer, lost = await answering.merge(operation, given.unique, question)
-    unused = set(lost)
+    unused = {*lost, NOWHERE}
     ended = operation.end([item for item, place in enumerate(given.places) if place in unused])
     return OperatorResult(
         value=answer,
