@@ -3,7 +3,7 @@
 import contextlib
 import json
 import os
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -206,6 +206,14 @@ async def test_frames_are_tables() -> None:
         ids.append(source.id)
         source.close()
     assert source.manifest["tables"][0]["columns"] == ["id", "text", "index"]
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+async def test_durations_are_seconds(unit: str) -> None:
+    column = pa.array([timedelta(days=2, seconds=3), None], pa.duration(unit))
+    source = open_tables(GivenTables({"t": pa.table({"wait": column})}))
+    assert (await asked(source, "select wait from t"))["rows"] == [[172_803.0], [None]]
+    source.close()
 
 
 async def test_a_dict_of_frames_and_files(orders: Path) -> None:

@@ -17,6 +17,7 @@ __all__ = ["Frame", "TemporaryTable", "is_frame"]
 
 _ARROW = "__arrow_c_stream__"
 _UNNAMED_INDEX = "__index_level_"
+_PER_SECOND = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
 
 
 class Frame(Protocol):
@@ -63,11 +64,20 @@ def _named(field: Any) -> Any:
 
 
 def _stored(field: Any, arrow: Any) -> Any:
-    """Return a field as it is written: categories of polars as texts, which Parquet can hold."""
+    """Return a field as it is written, where Parquet has no type for it.
+
+    Categories of polars are texts, and durations are seconds.
+    """
+    if arrow.types.is_duration(field.type):
+        return field.with_type(arrow.float64())
     return field.with_type(arrow.string()) if _is_viewed(field.type, arrow) else field
 
 
 def _decoded(column: Any, arrow: Any) -> Any:
+    if arrow.types.is_duration(column.type):
+        parts = column.cast(arrow.int64()).cast(arrow.float64(), safe=False)
+        compute = importlib.import_module("pyarrow.compute")
+        return compute.divide(parts, _PER_SECOND[column.type.unit])
     if not _is_viewed(column.type, arrow):
         return column
     return column.dictionary.cast(arrow.string()).take(column.indices)
