@@ -53,6 +53,22 @@ def test_a_wrong_row_is_named_by_its_line(tmp_path: Path, text: str | bytes, wor
 values = st.text(st.characters(codec="utf-8", exclude_characters="\0\r"), max_size=8)
 
 
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [["", "", "", ";0"], ["", ";", "\x0c", ";"]],
+        [["", "|", "\n|0"], ["", "", "|"]],
+        [["a", "b;c\u2028d;e"], ["f", "g"]],
+    ],
+)
+def test_delimiters_in_values_are_not_taken_for_those_of_the_file(
+    tmp_path: Path, rows: list[list[str]]
+) -> None:
+    text = io.StringIO()
+    csv.writer(text, quoting=csv.QUOTE_ALL).writerows(rows)
+    assert csv_form(written(tmp_path, text.getvalue()), "csv") == CsvForm(",", 0)
+
+
 @given(
     st.integers(2, 5).flatmap(
         lambda width: st.lists(st.lists(values, min_size=width, max_size=width), min_size=2)

@@ -1,6 +1,7 @@
 """The form of a CSV file: what separates its values, where its header is, which row is wrong."""
 
 import csv
+import io
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -28,16 +29,16 @@ class CsvForm(NamedTuple):
 def csv_form(path: str, form: str) -> CsvForm:
     """Return the form of a file, judged by its first rows; `form` is `csv` or `tsv`.
 
-    The delimiter is the one that gives most rows the same number of columns. Titles have one column
-    where the rows have several; any other row before them is for `wrong_row` to tell.
+    The delimiter is the one with which quotes make sense, and which gives most rows the same number
+    of columns. Titles have one column where the rows have several; any other row before them is for
+    `wrong_row` to tell.
     """
     marks = ("\t",) if form == "tsv" else _DELIMITERS
     found = {mark: _sampled(path, mark) for mark in marks}
-    delimiter = max(marks, key=lambda mark: _fitness(found[mark]))
-    rows = found[delimiter]
-    _, usual = _fitness(rows)
+    delimiter = max(marks, key=lambda mark: found[mark].fitness)
+    _, usual = found[delimiter].usual
     before = 0
-    for width, line in rows[: MAX_TITLE_ROWS + 1]:
+    for width, line in found[delimiter].rows[: MAX_TITLE_ROWS + 1]:
         if width > 1 or usual <= 1:
             return CsvForm(delimiter, before)
         before = line
@@ -76,22 +77,48 @@ def wrong_row(path: str, form: CsvForm) -> str | None:
     return None
 
 
-def _sampled(path: str, delimiter: str) -> list[tuple[int, int]]:
-    """Return the number of columns of the first rows, and the line that each ends in."""
+class _Sample(NamedTuple):
+    """The first rows, read with some delimiter: the number of columns and the last line of each.
+
+    It is well-formed if every closing quote ends a value.
+    """
+
+    rows: list[tuple[int, int]]
+    is_well_formed: bool
+
+    @property
+    def usual(self) -> tuple[int, int]:
+        """How many rows have the usual number of columns, if that is several; and the number."""
+        widths = Counter(width for width, _ in self.rows if width > 1)
+        if not widths:
+            return 0, 1
+        usual, count = max(widths.items(), key=lambda each: (each[1], each[0]))
+        return count, usual
+
+    @property
+    def fitness(self) -> tuple[bool, int, int]:
+        return (self.is_well_formed and self.usual[1] > 1, *self.usual)
+
+
+def _sampled(path: str, delimiter: str) -> _Sample:
     csv.field_size_limit(sys.maxsize)
     with Path(path).open(encoding="utf-8-sig", errors="replace", newline="") as file:
-        lines = file.read(_SAMPLE_CHARS).splitlines(keepends=True)
-    reader = csv.reader(lines, delimiter=delimiter)
+        text = file.read(_SAMPLE_CHARS)
+    rows, problem = _rows_in(text, delimiter, strict=True)
+    if problem is None or (len(text) == _SAMPLE_CHARS and problem.startswith("unexpected end")):
+        return _Sample(rows, True)
+    return _Sample(_rows_in(text, delimiter, strict=False)[0], False)
+
+
+def _rows_in(
+    text: str, delimiter: str, *, strict: bool
+) -> tuple[list[tuple[int, int]], str | None]:
+    """Return the rows of a sample, and what is wrong with it."""
+    # Not `splitlines`, which takes a form feed or U+2028 in a value for the end of a line.
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=strict)
+    rows: list[tuple[int, int]] = []
     try:
-        return [(len(row), reader.line_num) for row in islice(reader, _SAMPLE_ROWS)]
-    except csv.Error:
-        return []
-
-
-def _fitness(rows: list[tuple[int, int]]) -> tuple[int, int]:
-    """Return how many rows have the usual number of columns, if that is several; and the number."""
-    widths = Counter(width for width, _ in rows if width > 1)
-    if not widths:
-        return 0, 1
-    usual, count = max(widths.items(), key=lambda each: (each[1], each[0]))
-    return count, usual
+        rows.extend((len(row), reader.line_num) for row in islice(reader, _SAMPLE_ROWS))
+    except csv.Error as error:
+        return rows, str(error)
+    return rows, None
