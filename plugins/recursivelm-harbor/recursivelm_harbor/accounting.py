@@ -6,7 +6,19 @@ from rlm import RunResult
 from rlm.events import CallEnded, Event, ModelReplied
 from rlm.messages import Usage
 
-__all__ = ["ContextRecorder"]
+__all__ = ["ContextRecorder", "clean", "used_by"]
+
+
+def used_by(event: Event) -> Usage | None:
+    """Return what an event tells to be used in addition; None if it tells nothing."""
+    if isinstance(event, CallEnded) and event.kind == "rlm":
+        return None  # The usage of a child run is that of its own replies.
+    return event.usage if isinstance(event, ModelReplied | CallEnded) else None
+
+
+def clean(text: str) -> str:
+    """Return a text that JSON in UTF-8 can hold: without lone surrogates."""
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 class ContextRecorder:
@@ -17,13 +29,10 @@ class ContextRecorder:
         self._by_model: dict[str, Usage] = {}
 
     def record(self, event: Event) -> None:
-        if not isinstance(event, ModelReplied | CallEnded) or event.usage is None:
-            return
-        if isinstance(event, CallEnded) and event.kind == "rlm":
-            return  # The usage of a child run is that of its own replies.
-        known = self._by_model.get(event.model, Usage())
-        self._by_model[event.model] = known + event.usage
-        self._fill(self._by_model)
+        if isinstance(event, ModelReplied | CallEnded) and (used := used_by(event)) is not None:
+            known = self._by_model.get(event.model, Usage())
+            self._by_model[event.model] = known + used
+            self._fill(self._by_model)
 
     def finish(self, result: RunResult, commands: int) -> None:
         """Fill in the final figures, and what else is known about the run."""
@@ -36,7 +45,7 @@ class ContextRecorder:
             "steps": result.steps,
             "requests": result.usage.total.requests,
             "commands": commands,
-            "answer": None if result.answer is None else str(result.answer)[:10_000],
+            "answer": None if result.answer is None else clean(str(result.answer))[:10_000],
         }
 
     def _fill(self, by_model: dict[str, Usage]) -> None:

@@ -1,7 +1,12 @@
 """What cells can do in the container of a task: run commands, read files, write files."""
 
+import asyncio
+import os
+import secrets
+import stat
 import tempfile
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path, PurePosixPath
 from shlex import quote
 from typing import Any
@@ -13,8 +18,24 @@ from rlm.errors import ToolError
 __all__ = ["ContainerTools"]
 
 MAX_CHARS = 20_000_000
-"""Of one stream of a command, or of a file: both ends of a longer one."""
+"""Of one stream of a command: both ends of a longer one."""
+MAX_BYTES = 20_000_000
+"""Of a file: both ends of a longer one."""
 MAX_SECONDS = 3_600
+
+_COPY = """
+umask 077
+[ -e {path} ] || {{ echo there is no such file >&2; exit 1; }}
+[ -f {path} ] || {{ echo it is not a file >&2; exit 1; }}
+size=$(wc -c < {path}) || exit 1
+if [ "$size" -le {most} ]; then
+    cat < {path}
+else
+    head -c {half} < {path}
+    printf '\\n… (%s bytes are left out) …\\n' $((size - 2 * {half}))
+    tail -c {half} < {path}
+fi > {copy}
+"""
 
 
 class ContainerTools:
@@ -37,6 +58,9 @@ class ContainerTools:
 
         Returns {"stdout": text, "stderr": text, "exit_code": number}.
         """
+        if not isinstance(command, str):
+            raise ToolError(f"a command is a text, not {type(command).__name__}")
+        self.commands += 1
         done = await self._execute(command, timeout_seconds)
         return {
             "stdout": _cut(done.stdout or ""),
@@ -46,30 +70,61 @@ class ContainerTools:
 
     async def read_file(self, path: str) -> str:
         """Return the text of a file in the container, however large; keep it in a variable."""
-        with tempfile.TemporaryDirectory(prefix="rlm-harbor-") as folder:
-            target = Path(folder) / "file"
-            try:
-                await self._environment.download_file(await self._absolute(path), target)
-                data = target.read_bytes()
-            except ToolError:
-                raise
-            except Exception as error:  # the plugin boundary: an environment of Harbor
-                raise ToolError(f"{path} can't be read: {error}") from error
-        return _cut(data.decode("utf-8", "replace"))
+        whole = await self._absolute(path)
+        async with self._copy() as copy:
+            # Links are followed, and types checked, in the container: what is downloaded is a copy.
+            command = _COPY.format(
+                path=quote(whole), copy=copy, most=MAX_BYTES, half=MAX_BYTES // 2
+            )
+            await self._must(command, f"{path} can't be read")
+            with tempfile.TemporaryDirectory(prefix="rlm-harbor-") as folder:
+                target = Path(folder) / "file"
+                async with self._boundary(f"{path} can't be read"):
+                    await self._environment.download_file(copy, target)
+                data = _plain_bytes(target, path)
+        return data.decode("utf-8", "replace")
 
     async def write_file(self, path: str, content: str) -> None:
         """Write a text to a file in the container; its folder is made if necessary."""
+        if not isinstance(content, str):
+            raise ToolError(f"content is a text, not {type(content).__name__}")
         whole = await self._absolute(path)
-        done = await self._execute(f"mkdir -p {quote(str(PurePosixPath(whole).parent))}")
+        parent = quote(str(PurePosixPath(whole).parent))
+        async with self._copy() as copy:
+            with tempfile.TemporaryDirectory(prefix="rlm-harbor-") as folder:
+                source = Path(folder) / "file"
+                source.write_bytes(content.encode("utf-8", "replace"))
+                async with self._boundary(f"{path} can't be written"):
+                    await self._environment.upload_file(source, copy)
+            # Written there, the file keeps its mode, and a folder is not written into.
+            command = f"mkdir -p -- {parent} && cat < {copy} > {quote(whole)}"
+            await self._must(command, f"{path} can't be written")
+
+    @asynccontextmanager
+    async def _copy(self) -> AsyncGenerator[str]:
+        """Give the name of a file in the container, which is removed at the end."""
+        path = f"/tmp/.rlm-{secrets.token_hex(8)}"  # noqa: S108 - in the container
+        try:
+            yield path
+        finally:
+            with suppress(ToolError):
+                if (await self._execute(f"rm -f {path}")).return_code != 0:
+                    await self._execute(f"rm -f {path}", user="root")  # An upload may be root's.
+
+    @asynccontextmanager
+    async def _boundary(self, problem: str) -> AsyncGenerator[None]:
+        """Report what an environment of Harbor raises to the model; end what takes too long."""
+        try:
+            async with asyncio.timeout(self._seconds):
+                yield
+        except Exception as error:
+            raise ToolError(f"{problem}: {error or type(error).__name__}") from error
+
+    async def _must(self, command: str, problem: str) -> None:
+        done = await self._execute(command)
         if done.return_code != 0:
-            raise ToolError(f"the folder of {path} can't be made: {_cut(done.stderr or '')[:500]}")
-        with tempfile.TemporaryDirectory(prefix="rlm-harbor-") as folder:
-            source = Path(folder) / "file"
-            source.write_bytes(content.encode("utf-8", "replace"))
-            try:
-                await self._environment.upload_file(source, whole)
-            except Exception as error:  # the plugin boundary: an environment of Harbor
-                raise ToolError(f"{path} can't be written: {error}") from error
+            reason = (done.stderr or done.stdout or f"exit code {done.return_code}").strip()
+            raise ToolError(f"{problem}: {reason[:500]}")
 
     async def _absolute(self, path: str) -> str:
         if not isinstance(path, str) or not path or "\0" in path:
@@ -77,18 +132,40 @@ class ContainerTools:
         if path.startswith("/"):
             return path
         if self._cwd is None:
-            self._cwd = ((await self._execute("pwd")).stdout or "/").strip()
+            done = await self._execute("pwd")
+            found = (done.stdout or "").strip()
+            if done.return_code != 0 or not found.startswith("/"):
+                raise ToolError("the container does not tell its folder; use a path from / on")
+            self._cwd = found
         return str(PurePosixPath(self._cwd) / path)
 
-    async def _execute(self, command: str, seconds: int | None = None) -> ExecResult:
+    async def _execute(
+        self, command: str, seconds: int | None = None, user: str | None = None
+    ) -> ExecResult:
         seconds = self._seconds if seconds is None else seconds
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+            raise ToolError(f"timeout_seconds is a number, not {type(seconds).__name__}")
         if not 1 <= seconds <= MAX_SECONDS:
             raise ToolError(f"timeout_seconds is 1 to {MAX_SECONDS:,}, not {seconds}")
-        self.commands += 1
         try:
-            return await self._environment.exec(command, cwd=self._cwd, timeout_sec=seconds)
+            return await self._environment.exec(
+                command, cwd=self._cwd, timeout_sec=int(seconds), user=user
+            )
         except Exception as error:  # the plugin boundary: an environment of Harbor
             raise ToolError(f"the command was not run, or took too long: {error}") from error
+
+
+def _plain_bytes(path: Path, name: str) -> bytes:
+    """Return the bytes of what was downloaded, unless the container made something else of it."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(fd, "rb") as file:  # noqa: PTH123 - an open descriptor
+            facts = os.fstat(fd)
+            if not stat.S_ISREG(facts.st_mode) or facts.st_size > 2 * MAX_BYTES:
+                raise ToolError(f"{name} can't be read: it changed meanwhile")
+            return file.read()
+    except OSError as error:
+        raise ToolError(f"{name} can't be read: {error.strerror}") from error
 
 
 def _cut(text: str) -> str:

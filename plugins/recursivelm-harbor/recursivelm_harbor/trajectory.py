@@ -13,6 +13,7 @@ from harbor.models.trajectories import (
     Trajectory,
 )
 
+from recursivelm_harbor.accounting import clean, used_by
 from rlm.cards import last_line, words_of
 from rlm.events import CellEnded, CellOutput, CellStarted, Event, ModelReplied
 from rlm.messages import Usage
@@ -27,11 +28,12 @@ class TrajectoryRecorder:
 
     def __init__(self, instruction: str, agent: Agent) -> None:
         self._agent = agent
-        self._steps = [Step(step_id=1, source="user", message=instruction)]
+        self._steps = [Step(step_id=1, source="user", message=clean(instruction))]
         self._texts: dict[str, str] = {}
         self._total = Usage()
 
     def record(self, event: Event) -> None:
+        self._total += used_by(event) or Usage()
         if event.depth:
             return
         if isinstance(event, ModelReplied) and not event.error:
@@ -69,15 +71,14 @@ class TrajectoryRecorder:
 
     def _replied(self, event: ModelReplied) -> None:
         used = event.usage or Usage()
-        self._total += used
         self._steps.append(
             Step(
                 step_id=len(self._steps) + 1,
                 timestamp=datetime.fromtimestamp(event.wall_time, UTC).isoformat(),
                 source="agent",
                 model_name=event.model,
-                message=words_of(event.text, limit=MAX_CHARS),
-                reasoning_content=event.reasoning or None,
+                message=clean(words_of(event.text, limit=MAX_CHARS)),
+                reasoning_content=clean(event.reasoning) or None,
                 metrics=Metrics(
                     prompt_tokens=used.input_tokens,
                     completion_tokens=used.output_tokens,
@@ -91,12 +92,14 @@ class TrajectoryRecorder:
         step = self._steps[-1]
         if step.source == "agent":
             call = ToolCall(
-                tool_call_id=_id(event), function_name="python", arguments={"code": event.code}
+                tool_call_id=_id(event),
+                function_name="python",
+                arguments={"code": clean(event.code)},
             )
             step.tool_calls = [*(step.tool_calls or []), call]
 
     def _add(self, call_id: str, text: str) -> None:
-        self._texts[call_id] = self._texts.get(call_id, "") + text
+        self._texts[call_id] = self._texts.get(call_id, "") + clean(text)
 
 
 def _id(event: CellStarted | CellOutput | CellEnded) -> str:

@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, override
 
@@ -25,6 +27,7 @@ class FolderEnvironment(BaseEnvironment):
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.before_download: list[Callable[[Path], object]] = []
         paths = TrialPaths(trial_dir=folder / "trial")
         super().__init__(folder, "here", "here", paths, EnvironmentConfig())
 
@@ -75,7 +78,12 @@ class FolderEnvironment(BaseEnvironment):
 
     @override
     async def download_file(self, source_path: str, target_path: Path | str) -> None:
-        shutil.copy(source_path, target_path)
+        """As `docker cp` does it: a link stays a link, and a pipe a pipe."""
+        for change in self.before_download:
+            change(Path(source_path))
+        done = await self.exec(f"cp -a {source_path} {target_path}")
+        if done.return_code != 0:
+            raise RuntimeError(done.stderr)
 
     @override
     async def download_dir(self, source_dir: str, target_dir: Path | str) -> None: ...
@@ -96,11 +104,140 @@ def agent(server: FakeServer, logs: Path, **options: Any) -> RlmAgent:
 
 async def test_tools_run_commands_and_move_files(environment: FolderEnvironment) -> None:
     tools = ContainerTools(environment)
+    copies: list[Path] = []
+    environment.before_download = [copies.append]
     await tools.write_file("a folder/it's $HOME.txt", "line 'one'\n\ud800")
     assert await tools.read_file("a folder/it's $HOME.txt") == "line 'one'\n?"
     done = await tools.shell("ls; echo no >&2; exit 3")
     assert done == {"stdout": "a folder\n", "stderr": "no\n", "exit_code": 3}
-    assert tools.commands == 3, "where the shell starts, the folder of the file, and this one"
+    assert tools.commands == 1
+    assert len(copies) == 1
+    assert (await tools.shell(f"ls {copies[0]}"))["exit_code"] != 0, "no copy stays"
+
+
+async def test_a_link_is_followed_in_the_container(environment: FolderEnvironment) -> None:
+    (environment.folder / "target.txt").write_text("in the container")
+    (environment.folder / "link").symlink_to("target.txt")
+    tools = ContainerTools(environment)
+    assert await tools.read_file("link") == "in the container"
+    await tools.write_file("link", "changed")
+    assert (environment.folder / "link").is_symlink()
+    assert (environment.folder / "target.txt").read_text() == "changed"
+
+
+def _swap_for_link(copy: Path) -> None:
+    copy.unlink()
+    copy.symlink_to("/proc/self/environ")
+
+
+def _swap_for_pipe(copy: Path) -> None:
+    copy.unlink()
+    os.mkfifo(copy)
+
+
+def _swap_for_folder(copy: Path) -> None:
+    copy.unlink()
+    copy.mkdir()
+
+
+@pytest.mark.parametrize("swap", [_swap_for_link, _swap_for_pipe, _swap_for_folder])
+async def test_what_the_container_swaps_is_not_read_on_the_host(
+    environment: FolderEnvironment, swap: Callable[[Path], object]
+) -> None:
+    (environment.folder / "a.txt").write_text("text")
+    copies: list[Path] = []
+    environment.before_download = [swap, copies.append]
+    with pytest.raises(ToolError, match=r"a.txt can't be read: "):
+        await ContainerTools(environment).read_file("a.txt")
+    for copy in copies:
+        if copy.is_dir():
+            copy.rmdir()
+
+
+async def test_folders_and_pipes_are_not_files(environment: FolderEnvironment) -> None:
+    os.mkfifo(environment.folder / "pipe")
+    tools = ContainerTools(environment)
+    for path in ("pipe", "/", "."):
+        with pytest.raises(ToolError, match="it is not a file"):
+            await tools.read_file(path)
+    (environment.folder / "trial").mkdir(exist_ok=True)
+    with pytest.raises(ToolError, match="trial can't be written"):
+        await tools.write_file("trial", "text")
+
+
+async def test_of_a_huge_file_both_ends_are_read(
+    environment: FolderEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recursivelm_harbor.tools.MAX_BYTES", 10)
+    (environment.folder / "a").write_text("0123456789")
+    (environment.folder / "b").write_text("begin" + "x" * 90 + "e n d")
+    tools = ContainerTools(environment)
+    assert await tools.read_file("a") == "0123456789"
+    with pytest.raises(ToolError, match="changed meanwhile"):
+        await tools.read_file("b")  # The line about what is left out is longer than the rest here.
+    monkeypatch.setattr("recursivelm_harbor.tools.MAX_BYTES", 40)
+    assert await tools.read_file("b") == (
+        "begin" + "x" * 15 + "\n… (60 bytes are left out) …\n" + "x" * 15 + "e n d"
+    )
+
+
+async def test_a_program_stays_executable(environment: FolderEnvironment) -> None:
+    program = environment.folder / "run.sh"
+    program.write_text("exit 1")
+    program.chmod(0o755)
+    tools = ContainerTools(environment)
+    await tools.write_file("run.sh", "exit 7")
+    assert (await tools.shell("./run.sh"))["exit_code"] == 7
+
+
+async def test_a_container_that_does_not_tell_its_folder(environment: FolderEnvironment) -> None:
+    (environment.folder / "a.txt").write_text("text")
+    tools, real = ContainerTools(environment), environment.exec
+
+    async def broken(*_: Any, **__: Any) -> ExecResult:
+        return ExecResult(stdout=None, stderr="gone", return_code=1)
+
+    environment.exec = broken  # type: ignore[method-assign]
+    with pytest.raises(ToolError, match="use a path from / on"):
+        await tools.read_file("a.txt")
+    environment.exec = real  # type: ignore[method-assign]
+    assert await tools.read_file("a.txt") == "text"
+
+
+async def test_wrong_types_are_errors_for_the_model(environment: FolderEnvironment) -> None:
+    tools: Any = ContainerTools(environment)
+    for wrong, given in (
+        (tools.shell, ("true", "5")),
+        (tools.shell, (7,)),
+        (tools.write_file, ("a", b"bytes")),
+        (tools.read_file, (7,)),
+    ):
+        with pytest.raises(ToolError):
+            await wrong(*given)
+
+
+async def test_lone_surrogates_fail_no_trial(
+    tmp_path: Path, environment: FolderEnvironment
+) -> None:
+    with FakeServer([cell("print('\\ud800')\nFINAL('done \\ud800')")]) as server:
+        context = AgentContext()
+        await agent(server, tmp_path / "logs").run("Do \ud800.", environment, context)
+    assert "done ?" in context.model_dump_json()
+    assert "Do ?" in (tmp_path / "logs" / "trajectory.json").read_text()
+
+
+async def test_the_trajectory_counts_calls_of_cells(
+    tmp_path: Path, environment: FolderEnvironment
+) -> None:
+    with FakeServer([cell("FINAL(llm_query('a') + llm_query('b'))"), "x", "y"]) as server:
+        context = AgentContext()
+        await agent(server, tmp_path / "logs").run("Ask.", environment, context)
+    text = (tmp_path / "logs" / "trajectory.json").read_text()
+    totals = Trajectory.model_validate_json(text).final_metrics
+    assert totals is not None
+    assert totals.total_prompt_tokens == context.n_input_tokens
+    assert totals.total_completion_tokens == context.n_output_tokens
+    assert totals.total_cost_usd == context.cost_usd
 
 
 @pytest.mark.parametrize("path", ["missing.txt", "", "a\0b", "/proc/nothing"])
