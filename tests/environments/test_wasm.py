@@ -352,10 +352,10 @@ from rlm import RLM
 context = "x\\n" * 9_000 + "The secret number is 42.\\n"
 with RLM("offline/extractive", journal=True) as rlm:
     result = rlm.ask("What is the secret number?", context, run_id="first")
-    print(result.answer)
+    print(result.answer.splitlines()[-1].strip())
     print(*[each.environment for each in result.events if hasattr(each, "environment")])
     with rlm.chat("The secret number is 43.") as chat:
-        print(chat.ask("What is the secret number?").answer)
+        print(chat.ask("What is the secret number?").answer.splitlines()[-1].strip())
 """
 REPLAY = """
 from tests.other_systems import let_children_start

@@ -110,3 +110,9 @@ def test_a_signal_before_the_work_ends_the_cell(interrupts: Interrupts) -> None:
     outcome = cells.guard(lambda: cells._run("ran = True", "<cell 1>"))
     assert outcome.interrupted
     assert "ran" not in variables
+
+
+def test_a_signal_without_a_frame_ends_the_work(interrupts: Interrupts) -> None:
+    """WebAssembly has no signals: its host calls the handler, without a frame."""
+    cells = Runner(Namespace({}), interrupts, lambda function: function)
+    assert cells.guard(lambda: interrupts._on_signal(signal.SIGINT, None)).error is not None

@@ -191,7 +191,7 @@ class Interrupts:
     def _is_around_cell(self, frame: FrameType | None) -> bool:
         while frame is not None and frame.f_code.co_filename == _THIS_FILE:
             frame = frame.f_back
-        return frame is None or frame.f_code in self.around_cells
+        return frame is not None and frame.f_code in self.around_cells
 
     def _set_sticky(self, on: bool) -> None:
         """After the second SIGINT, raise at every line of user code until the cell has ended.
