@@ -1,5 +1,6 @@
 """Servers that lie, flood, hang and die: limits hold, errors say what to do, a run goes on."""
 
+import asyncio
 import sys
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,17 @@ def test_a_refused_server_leaves_no_process_behind() -> None:
     refusal(hostile("none"))
     refusal(hostile("silent", start_seconds=0.2))
     wait_for(lambda: not running_below("hostile.py"))
+
+
+async def test_a_server_that_says_nothing_can_be_closed() -> None:
+    server = hostile("silent", start_seconds=3_600)
+    opening = asyncio.create_task(server.open())
+    while not running_below("hostile.py"):
+        await asyncio.sleep(0.01)
+    await server.aclose()
+    with pytest.raises(ConfigError, match="it was closed before it answered"):
+        await opening
+    assert not running_below("hostile.py")
 
 
 def test_of_many_tools_some_can_be_chosen() -> None:

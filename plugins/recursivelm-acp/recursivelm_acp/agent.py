@@ -52,7 +52,7 @@ class EditorAgent:
         self._options = options
         self._store = SessionStore(store if options.save else None)
         self._sessions: dict[str, EditorSession] = {}
-        self._opening = 0
+        self._opening: dict[str, asyncio.Task[None]] = {}
         self._client: Client | None = None
         self._is_ready = False
 
@@ -149,6 +149,11 @@ class EditorAgent:
 
     async def aclose(self) -> None:
         """End all sessions."""
+        opening = list(self._opening.values())
+        for task in opening:
+            task.cancel()
+        if opening:
+            await asyncio.wait(opening)
         sessions, self._sessions = list(self._sessions.values()), {}
         await asyncio.gather(*(each.aclose() for each in sessions), return_exceptions=True)
 
@@ -186,7 +191,7 @@ class EditorAgent:
     async def _open_saved(
         self, session_id: str, cwd: str, others: Sequence[str] | None, servers: Sequence[Any] | None
     ) -> EditorSession:
-        if session_id in self._sessions:
+        if session_id in self._sessions or session_id in self._opening:
             raise RequestError(-32602, "this session is open already")
         saved = await asyncio.to_thread(self._store.find, session_id)
         return await self._open(session_id, cwd, others, servers, saved)
@@ -203,21 +208,23 @@ class EditorAgent:
             raise RequestError(-32600, "send `initialize` first")
         if others:
             raise RequestError(-32602, "a session has one folder: additionalDirectories is empty")
-        if len(self._sessions) + self._opening >= MAX_SESSIONS:
+        if len(self._sessions) + len(self._opening) >= MAX_SESSIONS:
             raise RequestError(-32000, f"{MAX_SESSIONS} sessions are open: close one first")
         folder = Folder(cwd)
         if saved is not None and saved.cwd != str(folder.path):
             raise RequestError(-32602, f"this session belongs to the folder {saved.cwd}")
         session = EditorSession(session_id, folder, self._options, self._store, self._client)
-        self._opening += 1
+        if session_id in self._opening:
+            raise RequestError(-32602, "this session is open already")
+        task = self._opening[session_id] = asyncio.ensure_future(session.open(servers or (), saved))
         try:
             async with _told():
-                await session.open(servers or (), saved)
+                await task
         except BaseException:
             await session.aclose()
             raise
         finally:
-            self._opening -= 1
+            del self._opening[session_id]
         self._sessions[session_id] = session
         return session
 

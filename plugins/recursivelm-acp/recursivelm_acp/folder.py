@@ -1,6 +1,9 @@
 """The editor's folder as a context: read once, and what changed since before each prompt."""
 
-from collections.abc import Mapping
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
@@ -9,6 +12,7 @@ from acp import RequestError
 from msgspec import Struct
 
 from rlm import files
+from rlm._util.limited import check_wanted
 from rlm.context import ContextValue
 from rlm.filesystem.walking import Found, walk
 
@@ -59,15 +63,30 @@ class Folder:
                 found[each.name] = facts.st_mtime_ns, facts.st_size
         return found
 
-    def context(self, changes: Changes | None = None) -> ContextValue:
-        """Return the whole folder, or only what changed if that is little."""
-        if changes is None or len(changes.changed) > MOST_CHANGES:
+    def copy(self, names: Iterable[str], into: Path) -> Path:
+        """Copy files as they are now below a private folder, and return the copy of this one.
+
+        What is gone or unreadable is left out.
+        """
+        made = Path(tempfile.mkdtemp(dir=into)) / (self.path.name or "folder")
+        made.mkdir()
+        for name in names:
+            check_wanted()
+            place = made / name
+            with contextlib.suppress(OSError):
+                place.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(self.path / name, place)
+        return made
+
+    def context(self, changed: Sequence[str] | None = None) -> ContextValue:
+        """Return the whole folder, or only what changed."""
+        if changed is None:
             return self.path
         # A name with a wildcard is one that may turn out to be no text, as in a whole folder.
-        return files(*map(_as_pattern, changes.changed), root=self.path)
+        return files(*map(_as_pattern, changed), root=self.path)
 
     def linked(self, uri: str) -> str | None:
-        """Return the name of a file that a link leads to; None if it leads to no file.
+        """Return the name of a file that a link leads to; None if it leads to a folder, or nowhere.
 
         A link to a file elsewhere is refused, through whatever links of the file system.
         """
@@ -88,6 +107,8 @@ class Folder:
             path = Path(url2pathname(parts.path)).resolve(strict=True)
         except (OSError, ValueError, RuntimeError):
             raise outside from None
+        if path.is_relative_to(self.path) and path.is_dir():
+            return None
         if not path.is_relative_to(self.path) or not path.is_file():
             raise outside
         return path.relative_to(self.path).as_posix()

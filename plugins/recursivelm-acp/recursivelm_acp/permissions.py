@@ -30,6 +30,8 @@ OPTIONS = [
     PermissionOption(option_id="reject_always", name="Always reject", kind="reject_always"),
 ]
 MAX_SERVERS = 32
+MAX_ASKED_CHARS = 200_000
+"""Nobody can allow what is not shown."""
 
 Request = Callable[[ToolCallUpdate, list[PermissionOption]], Awaitable[Any]]
 """Asks the client for a permission; it returns a RequestPermissionResponse."""
@@ -49,7 +51,11 @@ class Gate:
     def next_id(self, name: str) -> str:
         return f"tool-{next(self._numbers)}-{name}"
 
-    async def allows(self, name: str, call_id: str) -> bool:
+    def asks(self, name: str) -> bool:
+        """Return whether the user is asked before this tool is called."""
+        return name not in self._always
+
+    async def allows(self, name: str, call_id: str, content: list[Any]) -> bool:
         async with self._one:
             if name in self._always:
                 return self._always[name]
@@ -57,7 +63,9 @@ class Gate:
                 return False
             await self.updates.flush()
             try:
-                update = ToolCallUpdate(tool_call_id=call_id, title=name, kind="other")
+                update = ToolCallUpdate(
+                    tool_call_id=call_id, title=name, kind="other", content=content
+                )
                 outcome = (await self._request(update, OPTIONS)).outcome
             except (RequestError, ConnectionError, ValueError):
                 return False  # No answer, or one that can't be understood, is no permission.
@@ -82,8 +90,14 @@ class AskingTool:
     async def call(self, arguments: dict[str, Any]) -> Any:
         """Ask, call, and show both."""
         call_id = self._gate.next_id(self.name)
-        shown = helpers.text_block(clean(cut(f"{self.name}({_listed(arguments)})")))
-        content = [helpers.tool_content(shown)]
+        text = f"{self.name}({_listed(arguments)})"
+        if self._gate.asks(self.name) and len(text) > MAX_ASKED_CHARS:
+            raise ToolError(
+                f"the arguments of {self.name} are too long to be shown to the user, who has to "
+                f"allow it: at most {MAX_ASKED_CHARS:,} characters"
+            )
+        shown = text if self._gate.asks(self.name) else cut(text)
+        content = [helpers.tool_content(helpers.text_block(clean(shown)))]
         self._put(
             helpers.start_tool_call(
                 call_id, self.name, kind="other", status="pending", content=content
@@ -91,7 +105,7 @@ class AskingTool:
         )
         status: Any = "failed"
         try:
-            if not await self._gate.allows(self.name, call_id):
+            if not await self._gate.allows(self.name, call_id, content[:1]):
                 content.append(helpers.tool_content(helpers.text_block("It was not allowed.")))
                 raise ToolError(f"the user did not allow {self.name}: go on without it")
             self._put(helpers.update_tool_call(call_id, status="in_progress"))
@@ -124,6 +138,11 @@ class _Named(NamedTuple):
     server: McpServer
 
 
+class _Opened(NamedTuple):
+    server: McpServer
+    tools: list[Tool]
+
+
 async def tools_of(
     servers: Sequence[Any], cwd: str, gate: Gate
 ) -> tuple[list[AskingTool], list[str]]:
@@ -132,22 +151,46 @@ async def tools_of(
         raise RequestError(-32602, f"a session has at most {MAX_SERVERS} MCP servers")
     made, problems = list[AskingTool](), list[str]()
     used: set[str] = set()
-    for each in servers:
-        try:
-            named = _server(each, cwd)
-            await named.server.open()
-            tools, _ = await asyncio.to_thread(as_tools, {named.name: named.server})
-        except (RLMError, OSError) as error:
-            problems.append(f"The MCP server {each.name[:100]!r} is left out: {error}")
+    opening = list[asyncio.Task[_Opened | str]]()
+    try:
+        async with asyncio.TaskGroup() as group:
+            opening += [group.create_task(_opened(each, cwd)) for each in servers]
+    except BaseException:
+        for task in opening:
+            if not task.cancelled() and isinstance(ready := task.result(), _Opened):
+                await asyncio.shield(ready.server.aclose())
+        raise
+    for each, task in zip(servers, opening, strict=True):
+        found = task.result()
+        if isinstance(found, str):
+            problems.append(found)
             continue
+        tools = found.tools
         taken = [tool.name for tool in tools if tool.name in used]
         if taken:
             problems.append(f"Two MCP servers have a tool {taken[0]}: {each.name[:100]!r} is out.")
-            await named.server.aclose()
+            await found.server.aclose()
             continue
         used.update(tool.name for tool in tools)
         made += [AskingTool(tool, gate) for tool in tools]
     return made, problems
+
+
+async def _opened(given: Any, cwd: str) -> "_Opened | str":
+    """Start a server and list its tools, or return what went wrong."""
+    try:
+        named = _server(given, cwd)
+    except RLMError as error:
+        return f"The MCP server {given.name[:100]!r} is left out: {error}"
+    try:
+        await named.server.open()
+        tools, _ = await asyncio.to_thread(as_tools, {named.name: named.server})
+    except (RLMError, OSError) as error:
+        return f"The MCP server {given.name[:100]!r} is left out: {error}"
+    except BaseException:
+        await asyncio.shield(named.server.aclose())
+        raise
+    return _Opened(named.server, list(tools))
 
 
 def _server(given: Any, cwd: str) -> _Named:

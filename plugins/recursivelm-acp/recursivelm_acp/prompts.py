@@ -1,7 +1,6 @@
 """A prompt of an editor as a query and contexts."""
 
 import base64
-import binascii
 from collections.abc import Sequence
 from typing import Any
 
@@ -58,19 +57,26 @@ def _word(block: Any, folder: Folder, found: Prompt) -> str:
         if name is None:  # Nothing is fetched from the network.
             return f" [{block.name}]({block.uri}) "
         found.linked.append(name)
-        return f" `{name}` "
+        _, mark, part = block.uri.partition("#")
+        return f" `{name}` ({part[:100]}) " if mark and part else f" `{name}` "
     raise RequestError(-32602, f"a prompt can't hold {block.type}: send text, links and files")
 
 
 def _embed(resource: Any, found: Prompt) -> None:
     if isinstance(resource, TextResourceContents):
-        found.texts[resource.uri] = resource.text
+        found.texts[_free(resource.uri, found)] = resource.text
         return
     try:
         data = base64.b64decode(resource.blob, validate=True)
-    except binascii.Error as error:
+    except ValueError as error:
         raise RequestError(-32602, f"{resource.uri[:200]} is not base64: {error}") from None
     try:
-        found.texts[resource.uri] = data.decode()
+        found.texts[_free(resource.uri, found)] = data.decode()
     except UnicodeDecodeError:
         found.blobs.append((resource.uri, data))
+
+
+def _free(uri: str, found: Prompt) -> str:
+    """Return a name for a text; two selections of one file may have the same address."""
+    names = (uri, *(f"{uri} ({number})" for number in range(2, MAX_BLOCKS + 2)))
+    return next(name for name in names if name not in found.texts)

@@ -33,6 +33,8 @@ class Saved(Struct, frozen=True):
     title: str = ""
     updated: float = 0.0
     files: State = field(default_factory=dict)
+    prompts: dict[str, str] = field(default_factory=dict)
+    """What the user wrote, by the number of the turn; the chat also has notes about files."""
 
     @property
     def updated_at(self) -> str:

@@ -20,14 +20,17 @@ from acp.schema import (
 )
 
 from recursivelm_acp.endings import Ended, problem_of, stop_reason_at, stop_reason_of
-from recursivelm_acp.folder import Changes, Folder, State
+from recursivelm_acp.folder import MOST_CHANGES, Changes, Folder, State
 from recursivelm_acp.options import AgentOptions
 from recursivelm_acp.permissions import Gate, tools_of
 from recursivelm_acp.prompts import Prompt, read_prompt
 from recursivelm_acp.saved import MAX_CONTEXT_BYTES, Saved, SessionStore
 from recursivelm_acp.updates import TurnView, UpdateQueue, clean
 from rlm import RLM, RunResult
+from rlm._util.limited import in_thread
 from rlm.chat.chat import Chat
+from rlm.context import ContextValue
+from rlm.data.corpus.folder import is_corpus
 from rlm.errors import CallRefused, ConfigError, RLMError
 
 __all__ = ["EditorSession"]
@@ -59,10 +62,12 @@ class EditorSession:
         self._tools: list[Any] = []
         self._notices: list[str] = []
         self._files: State | None = None
+        self._prompts: dict[str, str] = {}
         self._engine: RLM | None = None
         self._chat: Chat | None = None
         self._turn: asyncio.Task[Ended] | None = None
         self._is_busy = False
+        self._copies = tempfile.TemporaryDirectory(prefix="rlm-acp-", ignore_cleanup_errors=True)
 
     # -- beginning and ending ----------------------------------------------------------------
 
@@ -74,6 +79,7 @@ class EditorSession:
         if saved is not None:
             load = self._store.chat_path(self.id)
             self.title, self._files = saved.title, dict(saved.files)
+            self._prompts = dict(saved.prompts)
         self._engine, self._chat = await self._started(None, load)
 
     async def _started(self, model: str | None, load: Path | None) -> tuple[RLM, Chat]:
@@ -98,6 +104,7 @@ class EditorSession:
             await self._engine.aclose()
         for tool in self._tools:
             await tool.release()
+        await asyncio.to_thread(self._copies.cleanup)
 
     @property
     def model(self) -> str:
@@ -156,7 +163,7 @@ class EditorSession:
             for notice in self._notices:
                 view.think(notice)
             self._notices = []
-            prompt = await asyncio.to_thread(read_prompt, blocks, self.folder)
+            prompt = await in_thread(read_prompt, blocks, self.folder)
             try:
                 result = await self._ask(prompt, view)
             except CallRefused as error:  # Earlier prompts have used everything.
@@ -166,6 +173,8 @@ class EditorSession:
             ended = Ended(
                 stop_reason_of(result, view.last_reply), _usage(result), problem_of(result)
             )
+            assert self._chat is not None
+            self._prompts[str(len(self._chat.turns))] = clean(prompt.query)
             self._tell_figures(view, updates)
             await self._save(prompt.query, updates)
             return ended
@@ -183,14 +192,16 @@ class EditorSession:
     async def _refresh(self) -> list[str]:
         """Read the folder, or what changed in it; return what the model has to know."""
         assert self._chat is not None
-        now = await asyncio.to_thread(self.folder.look)
+        now = await in_thread(self.folder.look)
         before, is_first = self._files or {}, not self._chat.contexts
         changes = Changes.between(before, now)
         notes = []
         if changes.changed:
-            context = self.folder.context(None if is_first else changes)
+            is_whole = is_first or len(changes.changed) > MOST_CHANGES
             try:
-                name = await self._chat.aadd_context(context)
+                name = await self._chat.aadd_context(
+                    await self._context(now, None if is_whole else changes.changed)
+                )
             except ConfigError:
                 if is_first:
                     raise
@@ -202,13 +213,26 @@ class EditorSession:
         self._files = now
         return notes
 
+    async def _context(self, files: State, changed: Sequence[str] | None) -> ContextValue:
+        """Return the folder, or what changed in it, as it is now.
+
+        It is copied, because a chat reads its contexts again when it is saved; if it is too large
+        to be saved, it is not.
+        """
+        names = list(files) if changed is None else changed
+        size_bytes = sum(files[name][1] for name in names)
+        if size_bytes > MAX_CONTEXT_BYTES or is_corpus(self.folder.path):
+            return self.folder.context(changed)
+        return await in_thread(self.folder.copy, names, Path(self._copies.name))
+
     async def _add(self, prompt: Prompt) -> list[str]:
         """Add what came with a prompt as contexts."""
         assert self._chat is not None
         notes = []
         known = self._files or {}
         if unread := [name for name in prompt.linked if name not in known]:
-            paths = [self.folder.path / name for name in unread]
+            copies = await in_thread(self.folder.copy, unread, Path(self._copies.name))
+            paths = [copies / name for name in unread]
             name = await self._chat.aadd_context(paths if len(paths) > 1 else paths[0])
             notes.append(f"(`{name}` holds {_names(unread)}.)")
         if prompt.texts:
@@ -248,7 +272,12 @@ class EditorSession:
         if not self._store.is_on or self._chat.context_bytes > MAX_CONTEXT_BYTES:
             return
         saved = Saved(
-            self.id, str(self.folder.path), self.title, time.time(), dict(self._files or {})
+            self.id,
+            str(self.folder.path),
+            self.title,
+            time.time(),
+            dict(self._files or {}),
+            dict(self._prompts),
         )
         try:
             await self._chat.asave(self._store.chat_path(self.id))
@@ -259,8 +288,9 @@ class EditorSession:
     async def replay(self) -> None:
         """Send the conversation so far, as a client that loads a session expects."""
         assert self._chat is not None
-        for turn in self._chat.turns:
-            await self._update(helpers.update_user_message_text(clean(turn["query"])))
+        for number, turn in enumerate(self._chat.turns, 1):
+            query = self._prompts.get(str(number), turn["query"])
+            await self._update(helpers.update_user_message_text(clean(query)))
             if turn["answer"]:
                 await self._update(helpers.update_agent_message_text(clean(turn["answer"])))
 
@@ -292,6 +322,8 @@ def _names(names: Sequence[str]) -> str:
 def _rest(streamed: str, result: RunResult) -> str:
     """Return what is left to say of an answer; what was streamed can't be taken back."""
     text = str(result) if result.answer is not None else ""
+    if result.answer is None and result.stop_reason in ("steps", "limit"):
+        text = f"There is no answer: {result.detail}."
     if text.startswith(streamed):
         return text[len(streamed) :]
     return "" if streamed.endswith(text) else f"\n\n{text}"

@@ -45,9 +45,10 @@ def read_message(line: bytes | str) -> dict[str, Any]:
         _check_call(message)
     elif not isinstance(message.get("id"), int):
         raise RequestError(-32600, "a message has a `method`, or it is a response to a request")
-    elif not _is_sound(message.get("error")):
+    elif not _is_sound(message.get("error")) or (message.get("error") and "result" in message):
         # The caller that waits for this response must learn of it.
         message["error"] = {"code": -32603, "message": "the client's response is malformed"}
+        message.pop("result", None)
     return message
 
 
@@ -130,11 +131,10 @@ class StdioTransport:
 
     async def send(self, message: dict[str, Any]) -> None:
         """Write a message, and wait until the client's pipe has taken it."""
-        error = message.get("error")
-        if error is not None and len(json.dumps(error.get("data"))) > MAX_ERROR_CHARS:
+        if (error := message.get("error")) is not None and "data" in error:
             # The SDK repeats what was wrong, which may be all of a large message.
             message = {**message, "error": {**error, "data": _shortened(error["data"])}}
-        data = json.dumps(message, separators=(",", ":")).encode() + b"\n"
+        data = _encoded(message)
         done = self._loop.create_future()
         self._waiting.put(_Waiting(data, done))
         await done
@@ -175,8 +175,17 @@ class StdioTransport:
                 self._loop.call_soon_threadsafe(_settle, waiting.done, problem)
 
 
-def _shortened(data: Any) -> dict[str, str]:
-    return {"details": f"{json.dumps(data)[:MAX_ERROR_CHARS]} …"}
+def _encoded(message: Any) -> bytes:
+    return json.dumps(message, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+
+
+def _shortened(data: Any) -> Any:
+    """Return what an error says in addition, if it is short, and JSON can hold it."""
+    try:
+        text = _encoded(data).decode()
+    except (RecursionError, ValueError):
+        return {"details": "it is nested too deeply, or holds numbers that JSON does not know"}
+    return data if len(text) <= MAX_ERROR_CHARS else {"details": f"{text[:MAX_ERROR_CHARS]} …"}
 
 
 def _settle(done: asyncio.Future[None], problem: OSError | None) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Literal
 
@@ -229,10 +230,10 @@ def cut(text: str) -> str:
 
 def fenced(text: str, language: str = "") -> str:
     """Return a text as a block of code that it can't leave."""
-    marks = "```"
-    while marks in text:
-        marks += "`"
-    return f"{marks}{language}\n{cut(text).strip(chr(10))}\n{marks}"
+    shown = cut(text).strip("\n")
+    longest = max(map(len, re.findall("`+", shown)), default=0)
+    marks = "`" * max(3, longest + 1)
+    return f"{marks}{language}\n{shown}\n{marks}"
 
 
 def _content(texts: Sequence[str]) -> list[Any]:

@@ -43,11 +43,21 @@ def exchange(home: Path, *lines: bytes) -> list[dict[str, Any]]:
         )
     assert done.returncode == 0, done.stderr
     assert b"Traceback" not in done.stdout
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    return [json.loads(line, parse_constant=_refuse) for line in done.stdout.splitlines()]
+
+
+def _refuse(constant: str) -> None:
+    raise AssertionError(f"{constant} is not JSON")
 
 
 def call(number: Any, method: Any, params: Any = None) -> bytes:
     return json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params}).encode()
+
+
+def _nested(value: str) -> bytes:
+    """A value that the SDK repeats in its error, and that JSON can't hold."""
+    start = '{"jsonrpc": "2.0", "id": 1, "method": "session/new", "params": {"cwd": '
+    return f'{start}{value}, "mcpServers": []}}}}'.encode()
 
 
 def test_every_wrong_message_is_answered_and_the_next_one_works(tmp_path: Path) -> None:
@@ -70,6 +80,7 @@ def test_every_wrong_message_is_answered_and_the_next_one_works(tmp_path: Path) 
         (call(1, "session/prompt", {"sessionId": "x", "prompt": "x"}), -32602),
         (call(1, "session/prompt", {"sessionId": {}, "prompt": []}), -32602),
         (b"x" * (MAX_LINE_BYTES + 5), -32600),
+        (_nested("1e999"), -32602),
     ]
     harmless = [b"", b'{"id": 7, "result": 1}', b'{"id": 8, "error": "x"}']
     lines = [line for line, _ in wrong]
@@ -79,6 +90,14 @@ def test_every_wrong_message_is_answered_and_the_next_one_works(tmp_path: Path) 
     [ready] = [each for each in found if "result" in each]
     assert ready["id"] == "start"
     assert all(len(json.dumps(each)) < 5_000 for each in found), "nothing large is repeated"
+
+
+def test_nested_messages_are_answered_at_any_depth(tmp_path: Path) -> None:
+    depths = (100, 900, 950, 980, 985, 990, 995, 1_000, 5_000)
+    lines = [_nested("[" * depth + "]" * depth) for depth in depths]
+    found = exchange(tmp_path, *lines)
+    assert len(found) == len(depths)
+    assert {each["error"]["code"] for each in found} <= {-32602, -32700}
 
 
 @pytest.mark.parametrize("cwd", ["relative", "/nonexistent", "/etc/passwd", "", "a\0b"])
@@ -131,7 +150,7 @@ async def test_files_elsewhere_are_not_read(tmp_path: Path) -> None:
         f"file://{project}/%2e%2e/outside.txt",
         f"file://{project}/link.txt",
         f"file://{project}/pipe",
-        f"file://{project}",
+        f"file://{tmp_path}",
         f"file://{project}/missing",
         "file:///a%00b",
         "file://[",
@@ -268,6 +287,7 @@ def test_a_message_is_sound_or_refused(line: bytes | str) -> None:
     else:
         assert isinstance(message["id"], int)
         assert message.get("error") is None or isinstance(message["error"]["code"], int)
+        assert not (message.get("error") and "result" in message)
 
 
 @given(st.text())

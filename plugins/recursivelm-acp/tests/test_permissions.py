@@ -1,5 +1,6 @@
 """Tools of an editor's MCP servers: nothing happens before the user has allowed it."""
 
+import asyncio
 import sys
 from pathlib import Path
 
@@ -91,3 +92,36 @@ async def test_a_server_that_does_not_start_is_left_out_and_named(
     assert client.said == "True"
     assert client.updates[0].session_update == "agent_thought_chunk"
     assert "The MCP server 'broken' is left out" in client.updates[0].content.text
+
+
+@pytest.mark.parametrize("chars", [5_000, 500_000])
+async def test_all_arguments_are_shown_before_they_are_allowed(
+    tmp_path: Path, project: Path, chars: int
+) -> None:
+    text = f"'o' * {chars} + ' MIDDLE ' + 'k' * {chars}"
+    client = await asked(tmp_path, project, ["allow_once"], CALL.replace("'hello'", text))
+    if chars == 500_000:
+        assert "too long to be shown to the user" in client.said
+        assert (client.asked, (project / "note.txt").exists()) == ([], False)
+        return
+    [(tool_call, _)] = client.asked
+    assert " MIDDLE " in tool_call.content[0].content.text
+
+
+async def test_a_session_is_opened_once(tmp_path: Path, project: Path) -> None:
+    with FakeServer([cell("FINAL(1)")]) as server:
+        async with editor(server, tmp_path) as client:
+            session = await client.new(project)
+            await client.ask(session, "One?")
+            await client.agent.close_session(session_id=session)
+            opened = await asyncio.gather(
+                *(
+                    client.agent.resume_session(
+                        cwd=str(project), session_id=session, mcp_servers=[notes()]
+                    )
+                    for _ in range(3)
+                ),
+                return_exceptions=True,
+            )
+    problems = [str(each) for each in opened if isinstance(each, Exception)]
+    assert problems == ["this session is open already"] * 2

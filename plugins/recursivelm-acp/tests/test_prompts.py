@@ -249,3 +249,67 @@ async def test_an_unknown_provider_refuses_a_session(tmp_path: Path, project: Pa
         async with editor(server, tmp_path, model="nobody/x") as client:
             with pytest.raises(RequestError, match="nobody"):
                 await client.new(project)
+
+
+async def test_an_edited_file_breaks_nothing(tmp_path: Path, project: Path) -> None:
+    """A chat reads its contexts again to save them, and for another model or worker."""
+    replies = [
+        cell("n = 1\nFINAL('one')"),
+        cell("FINAL('two')"),
+        cell("import os\nos.kill(os.getpid(), 9)"),
+        cell("FINAL(context['docs/gate.txt'] + context_1['docs/gate.txt'])"),
+        cell("FINAL('four')"),
+    ]
+    with FakeServer(replies) as server:
+        async with editor(server, tmp_path, "-m", "openai/gpt-5") as client:
+            session = await client.new(project)
+            await client.ask(session, "One?")
+            (project / "docs" / "gate.txt").write_text("closed\n")
+            await client.ask(session, "Two?")
+            (project / "plan.txt").write_text("edited\n")
+            await client.ask(session, "Three?")
+            await client.agent.set_config_option(
+                config_id="model", session_id=session, value="openai/gpt-5"
+            )
+            await client.ask(session, "Four?")
+            await client.agent.close_session(session_id=session)
+            said, client.updates = client.said, []
+            await client.agent.load_session(cwd=str(project), session_id=session, mcp_servers=[])
+            replayed = [each.content.text for each in client.updates]
+    assert said.startswith("onetwo"), said
+    assert "closed\n" in said
+    assert said.endswith("four")
+    assert replayed[::2] == ["One?", "Two?", "Three?", "Four?"]
+
+
+async def test_backticks_end_no_block_and_hold_nothing_up(tmp_path: Path, project: Path) -> None:
+    with FakeServer([cell("print('`' * 2_000_000)\nFINAL('ok')")]) as server:
+        async with editor(server, tmp_path) as client:
+            await client.ask(await client.new(project), "Print!")
+    assert client.said == "ok"
+    assert max(len(str(update)) for update in client.updates) < 200_000
+
+
+async def test_a_limit_before_any_answer_is_told(tmp_path: Path, project: Path) -> None:
+    with FakeServer(["unused"]) as server:
+        async with editor(server, tmp_path, "--max-tokens", "100") as client:
+            ended = await client.ask(await client.new(project), "When?")
+    assert (ended.stop_reason, server.count) == ("max_tokens", 0)
+    assert client.said.startswith("There is no answer: ")
+
+
+async def test_selections_of_one_file_are_all_kept(tmp_path: Path, project: Path) -> None:
+    gate = (project / "docs" / "gate.txt").as_uri()
+    blocks = [
+        "Compare ",
+        acp.resource_block(acp.embedded_text_resource("file:///x.py", "FIRST")),
+        acp.resource_block(acp.embedded_text_resource("file:///x.py", "SECOND")),
+        acp.resource_link_block("gate", f"{gate}#L10:20"),
+        acp.resource_link_block("docs", (project / "docs").as_uri()),
+    ]
+    with FakeServer([cell("FINAL(repr(context_1))")]) as server:
+        async with editor(server, tmp_path) as client:
+            await client.ask(await client.new(project), *blocks)
+    assert client.said == repr({"file:///x.py": "FIRST", "file:///x.py (2)": "SECOND"})
+    assert "`docs/gate.txt` (L10:20)" in shown(server, 0)
+    assert "[docs](file://" in shown(server, 0)

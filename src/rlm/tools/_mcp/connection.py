@@ -132,6 +132,8 @@ class Connection:
         """Close the connection and end its process, if there is one."""
         if self._task is not None:
             self._over.set()
+            if self._opened is not None and not self._opened.done():
+                self._task.cancel()  # It waits for a server that has not answered yet.
             await asyncio.wait({self._task})
 
     async def _for_call(self, name: str) -> "Client":
@@ -237,6 +239,8 @@ class Connection:
             error = error.exceptions[0]
         if isinstance(error, ConfigError):
             return str(error)
+        if isinstance(error, asyncio.CancelledError):
+            return "it was closed before it answered"
         if isinstance(error, FileNotFoundError | NotADirectoryError | PermissionError):
             place = "" if self._address.folder is None else ", or no such folder (cwd=)"
             return f"there is no such program, or it can't be started{place}"
