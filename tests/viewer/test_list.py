@@ -295,6 +295,31 @@ async def test_hostile_logs_are_indexed_within_bounds(tmp_path: Path) -> None:
         assert (await found(client, "q=needle3"))["runs"] == []
 
 
+async def test_a_search_that_ends_before_the_index_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was indexed during the search is not in its answer, so the page has to ask again."""
+    (tmp_path / "logs").mkdir()
+    written(tmp_path / "logs" / "a.jsonl", tree())
+    searches: list[searching.RunSearch] = []
+    real = SearchIndex.search
+
+    def finish_indexing(self: SearchIndex, *given: Any, **named: Any) -> Any:
+        answer = real(self, *given, **named)
+        for search in searches:
+            search._left = 0
+        return answer
+
+    def start(self: searching.RunSearch) -> None:
+        searches.append(self)
+
+    monkeypatch.setattr(SearchIndex, "search", finish_indexing)
+    monkeypatch.setattr(searching.RunSearch, "start", start)
+    async with shown(tmp_path) as client:
+        assert "indexing" in await client.get("/api/search?q=word")
+        assert "indexing" not in await client.get("/api/search?q=word")
+
+
 # -- judging --------------------------------------------------------------------------------------
 
 

@@ -89,6 +89,7 @@ class RunSearch:
         """Return the newest of these root runs with the words, and the first places in each."""
         self.start()
         self._wanted.set()
+        left = self._left  # Before the search: what is indexed meanwhile is not found.
         found = self._index.search(
             query, most=limit, fits=roots.__contains__, only=roots.fitting(), stop=stop
         )
@@ -103,8 +104,8 @@ class RunSearch:
             ],
             "more": found.more,
         }
-        if self._left:
-            answer["indexing"] = {"files": self._total, "left": max(0, self._left)}
+        if left:
+            answer["indexing"] = {"files": self._total, "left": max(0, left)}
         if self._index.problem is not None:
             answer["problem"] = without_paths(self._index.problem)
         return answer
