@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import queue
+import re
 import signal
 import threading
 from collections.abc import Callable
@@ -91,6 +92,17 @@ def _answerable_id(line: bytes) -> Any:
     return None
 
 
+_FIRST_ID = re.compile(
+    rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*(\d{1,18}|"[ -!#-\[\]-~]{1,100}")\s*,'
+)
+
+
+def _first_id(line: bytes) -> Any:
+    """Return the id of a message that is too long, if it comes first, where clients write it."""
+    found = _FIRST_ID.match(line)
+    return json.loads(found[1]) if found else None
+
+
 class _Waiting(NamedTuple):
     data: bytes
     done: asyncio.Future[None]
@@ -125,7 +137,7 @@ class StdioTransport:
                 return read_message(line)
             except RequestError as error:
                 _log.warning("a message was refused: %s", error)
-                known = None if len(line) > MAX_LINE_BYTES else _answerable_id(line)
+                known = _answerable_id(line) if len(line) <= MAX_LINE_BYTES else _first_id(line)
                 await self.send({"jsonrpc": "2.0", "id": known, "error": error.to_error_obj()})
         return None
 

@@ -92,6 +92,17 @@ def test_every_wrong_message_is_answered_and_the_next_one_works(tmp_path: Path) 
     assert all(len(json.dumps(each)) < 5_000 for each in found), "nothing large is repeated"
 
 
+def test_a_message_that_is_too_long_is_answered_by_its_id(tmp_path: Path) -> None:
+    rest = b"x" * MAX_LINE_BYTES + b'"}'
+    starts = (
+        (b'{"jsonrpc":"2.0","id":7,"method":"session/prompt","params":"', 7),
+        (b'{"id": "a-7", "x": "', "a-7"),
+        (b'{"method": "session/prompt", "params": {"id": 7, "x": "', None),
+    )
+    found = exchange(tmp_path, *(start + rest for start, _ in starts))
+    assert [each["id"] for each in found] == [number for _, number in starts]
+
+
 def test_nested_messages_are_answered_at_any_depth(tmp_path: Path) -> None:
     depths = (100, 900, 950, 980, 985, 990, 995, 1_000, 5_000)
     lines = [_nested("[" * depth + "]" * depth) for depth in depths]
