@@ -66,14 +66,14 @@ class Folder:
     def copy(self, names: Iterable[str], into: Path) -> Path:
         """Copy files as they are now below a private folder, and return the copy of this one.
 
-        What is gone or unreadable is left out.
+        What is gone meanwhile, or may not be read, is left out.
         """
         made = Path(tempfile.mkdtemp(dir=into)) / (self.path.name or "folder")
         made.mkdir()
         for name in names:
             check_wanted()
             place = made / name
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(FileNotFoundError, PermissionError, shutil.SpecialFileError):
                 place.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(self.path / name, place)
         return made

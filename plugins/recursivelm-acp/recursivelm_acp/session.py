@@ -173,8 +173,6 @@ class EditorSession:
             ended = Ended(
                 stop_reason_of(result, view.last_reply), _usage(result), problem_of(result)
             )
-            assert self._chat is not None
-            self._prompts[str(len(self._chat.turns))] = clean(prompt.query)
             self._tell_figures(view, updates)
             await self._save(prompt.query, updates)
             return ended
@@ -187,7 +185,11 @@ class EditorSession:
         assert self._chat is not None
         notes = [*await self._refresh(), *await self._add(prompt)]
         query = "\n\n".join([prompt.query, *notes])
-        return await self._chat.aask(clean(query), recorders=(view,))
+        before = len(self._chat.turns)
+        result = await self._chat.aask(clean(query), recorders=(view,))
+        if len(self._chat.turns) > before:
+            self._prompts[str(len(self._chat.turns))] = clean(prompt.query)
+        return result
 
     async def _refresh(self) -> list[str]:
         """Read the folder, or what changed in it; return what the model has to know."""
