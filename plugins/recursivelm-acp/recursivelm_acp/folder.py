@@ -1,5 +1,6 @@
 """The editor's folder as a context: read once, and what changed since before each prompt."""
 
+import asyncio
 import contextlib
 import shutil
 import tempfile
@@ -12,9 +13,9 @@ from acp import RequestError
 from msgspec import Struct
 
 from rlm import files
-from rlm._util.limited import check_wanted
 from rlm.context import ContextValue
-from rlm.filesystem.walking import Found, walk
+from rlm.filesystem.skipping import Skipped
+from rlm.filesystem.walking import Found, walk_in_thread
 
 __all__ = ["Changes", "Folder", "State"]
 
@@ -51,17 +52,9 @@ class Folder:
                 -32602, f"cwd must be the absolute path of a folder, not {cwd[:200]!r}"
             ) from None
 
-    def look(self) -> State:
+    async def look(self) -> State:
         """Return all files that are not ignored; it may take a while."""
-        found: State = {}
-        for each in walk(self.path):
-            if isinstance(each, Found):
-                try:
-                    facts = each.path.stat()
-                except OSError:
-                    continue
-                found[each.name] = facts.st_mtime_ns, facts.st_size
-        return found
+        return await asyncio.to_thread(_state_of, await walk_in_thread(self.path))
 
     def copy(self, names: Iterable[str], into: Path) -> Path:
         """Copy files as they are now below a private folder, and return the copy of this one.
@@ -71,7 +64,6 @@ class Folder:
         made = Path(tempfile.mkdtemp(dir=into)) / (self.path.name or "folder")
         made.mkdir()
         for name in names:
-            check_wanted()
             place = made / name
             with contextlib.suppress(FileNotFoundError, PermissionError, shutil.SpecialFileError):
                 place.parent.mkdir(parents=True, exist_ok=True)
@@ -112,6 +104,16 @@ class Folder:
         if not path.is_relative_to(self.path) or not path.is_file():
             raise outside
         return path.relative_to(self.path).as_posix()
+
+
+def _state_of(entries: Sequence[Found | Skipped]) -> State:
+    found: State = {}
+    for each in entries:
+        if isinstance(each, Found):
+            with contextlib.suppress(OSError):
+                facts = each.path.stat()
+                found[each.name] = facts.st_mtime_ns, facts.st_size
+    return found
 
 
 def _as_pattern(name: str) -> str:

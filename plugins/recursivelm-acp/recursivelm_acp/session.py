@@ -27,7 +27,6 @@ from recursivelm_acp.prompts import Prompt, read_prompt
 from recursivelm_acp.saved import MAX_CONTEXT_BYTES, Saved, SessionStore
 from recursivelm_acp.updates import TurnView, UpdateQueue, clean
 from rlm import RLM, RunResult
-from rlm._util.limited import in_thread
 from rlm.chat.chat import Chat
 from rlm.context import ContextValue
 from rlm.data.corpus.folder import is_corpus
@@ -163,7 +162,7 @@ class EditorSession:
             for notice in self._notices:
                 view.think(notice)
             self._notices = []
-            prompt = await in_thread(read_prompt, blocks, self.folder)
+            prompt = await asyncio.to_thread(read_prompt, blocks, self.folder)
             try:
                 result = await self._ask(prompt, view)
             except CallRefused as error:  # Earlier prompts have used everything.
@@ -194,7 +193,7 @@ class EditorSession:
     async def _refresh(self) -> list[str]:
         """Read the folder, or what changed in it; return what the model has to know."""
         assert self._chat is not None
-        now = await in_thread(self.folder.look)
+        now = await self.folder.look()
         before, is_first = self._files or {}, not self._chat.contexts
         changes = Changes.between(before, now)
         notes = []
@@ -225,7 +224,7 @@ class EditorSession:
         size_bytes = sum(files[name][1] for name in names)
         if size_bytes > MAX_CONTEXT_BYTES or is_corpus(self.folder.path):
             return self.folder.context(changed)
-        return await in_thread(self.folder.copy, names, Path(self._copies.name))
+        return await asyncio.to_thread(self.folder.copy, names, Path(self._copies.name))
 
     async def _add(self, prompt: Prompt) -> list[str]:
         """Add what came with a prompt as contexts."""
@@ -233,7 +232,7 @@ class EditorSession:
         notes = []
         known = self._files or {}
         if unread := [name for name in prompt.linked if name not in known]:
-            copies = await in_thread(self.folder.copy, unread, Path(self._copies.name))
+            copies = await asyncio.to_thread(self.folder.copy, unread, Path(self._copies.name))
             paths = [copies / name for name in unread]
             name = await self._chat.aadd_context(paths if len(paths) > 1 else paths[0])
             notes.append(f"(`{name}` holds {_names(unread)}.)")

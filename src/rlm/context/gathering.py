@@ -38,7 +38,7 @@ class Gathered:
     def add_folder(self, folder: Path, entries: Iterator[Found | Skipped]) -> int:
         """Add what a walk finds, and return the number of files."""
         number = 0
-        for each in without_corpora(folder, entries):
+        for each in entries:
             if isinstance(each, Skipped):
                 self.left_out[folder / each.name] = each.reason
                 self._check()
@@ -69,11 +69,14 @@ class Gathered:
             )
 
 
-def gather_folder(folder: Path, what: str | None = None) -> Gathered:
-    """Return everything in a folder, by names relative to it; `what` it is called in errors."""
+def gather_folder(folder: Path, fetched_from: str | None = None) -> Gathered:
+    """Return everything in a folder, by names relative to it.
+
+    If it was fetched, errors say from where, and nothing in it is taken for a corpus.
+    """
     folder = _whole(folder)
-    gathered = Gathered(what or display_path(folder), folder)
-    gathered.add_folder(folder, walk(folder))
+    gathered = Gathered(fetched_from or display_path(folder), folder)
+    gathered.add_folder(folder, walk(folder) if fetched_from else _local(folder))
     return gathered
 
 
@@ -89,7 +92,7 @@ def gather_paths(paths: Sequence[Path], labels: Mapping[Path, str]) -> Gathered:
         if path not in labels:
             refuse_corpus(path)
         if is_folder(path):
-            gathered.add_folder(path, walk(path))
+            gathered.add_folder(path, walk(path) if path in labels else _local(path))
         else:
             gathered.add(path, asked=True)
     return gathered
@@ -118,12 +121,18 @@ def _add_pattern(gathered: Gathered, chosen: FileSet, pattern: str) -> int:
     if not wildcards:
         refuse_corpus(place)
     if is_folder(place):
-        entries = chosen.matches(place, wildcards) if wildcards else walk(place)
-        return gathered.add_folder(place, entries)
+        if not wildcards:
+            return gathered.add_folder(place, _local(place))
+        found = chosen.matches(place, wildcards)
+        return gathered.add_folder(place, without_corpora(place, found))
     if wildcards:
         return 0
     gathered.add(place, asked=True)
     return 1
+
+
+def _local(folder: Path) -> Iterator[Found | Skipped]:
+    return without_corpora(folder, walk(folder))
 
 
 def _whole(path: Path) -> Path:

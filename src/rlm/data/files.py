@@ -102,7 +102,7 @@ def format_of(head: bytes) -> TableFormat | None:
 
 def is_parquet_folder(path: Path) -> bool:
     """Return whether a folder holds Parquet files, and nothing else."""
-    if not path.is_dir():
+    if not _is_folder(path):
         return False
     found = False
     try:
@@ -117,7 +117,7 @@ def is_parquet_folder(path: Path) -> bool:
 
 def parquet_parts(path: Path) -> tuple[Path, ...] | None:
     """Return the Parquet files of a folder or a pattern, which are one table; None for a file."""
-    if path.is_dir():
+    if _is_folder(path):
         found = [e for e in _visible_files(path) if e.suffix.lower() in _PARQUET_SUFFIXES]
     elif glob.has_magic(str(path)) and not os.path.lexists(path):
         named = sorted(glob.glob(str(path), recursive=True))  # noqa: PTH207 (it may be absolute)
@@ -131,11 +131,18 @@ def parquet_parts(path: Path) -> tuple[Path, ...] | None:
     return tuple(found)
 
 
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):  # for example a name that is too long
+        return False
+
+
 def _visible_files(folder: Path) -> Iterator[Path]:
     """Yield the files in and below a folder; as usual for tables, none named `_…` or `.…`."""
 
     def refuse(error: OSError) -> None:
-        name = Path(error.filename).name
+        name = Path(error.filename or folder).name
         raise ConfigError(f"the folder {name!r} can't be read: {error.strerror}") from error
 
     for place, folders, names in os.walk(folder, onerror=refuse):

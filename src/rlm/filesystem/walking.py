@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from rlm._util.limited import check_wanted
+from rlm._util.limited import check_wanted, in_thread
 from rlm.errors import ConfigError
 from rlm.filesystem import skipping
 from rlm.filesystem.ignoring import IgnoreRules, rules_above
 from rlm.filesystem.opening import display_path, unreadable
 from rlm.filesystem.skipping import Skipped
 
-__all__ = ["Found", "reaches", "walk"]
+__all__ = ["Found", "reaches", "walk", "walk_in_thread"]
 
 TOOL_FOLDERS = frozenset(
     (
@@ -87,6 +87,11 @@ def walk(
                 ahead.append(_Folder(Path(entry.path), f"{name}/", rules))
             else:
                 yield Found(name, Path(entry.path))
+
+
+async def walk_in_thread(folder: Path) -> list[Found | Skipped]:
+    """Walk in a thread of its own; cancelling ends the walk."""
+    return await in_thread(lambda: list(walk(folder)))
 
 
 def reaches(folder: Path, path: Path) -> bool:
