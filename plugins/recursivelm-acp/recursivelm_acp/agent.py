@@ -213,9 +213,9 @@ class EditorAgent:
         folder = Folder(cwd)
         if saved is not None and saved.cwd != str(folder.path):
             raise RequestError(-32602, f"this session belongs to the folder {saved.cwd}")
-        session = EditorSession(session_id, folder, self._options, self._store, self._client)
         if session_id in self._opening:
             raise RequestError(-32602, "this session is open already")
+        session = EditorSession(session_id, folder, self._options, self._store, self._client)
         task = self._opening[session_id] = asyncio.ensure_future(session.open(servers or (), saved))
         try:
             async with _told():

@@ -31,7 +31,7 @@ OPTIONS = [
 ]
 MAX_SERVERS = 32
 MAX_ASKED_CHARS = 200_000
-"""Nobody can allow what is not shown."""
+"""The user can't judge what is not shown."""
 
 Request = Callable[[ToolCallUpdate, list[PermissionOption]], Awaitable[Any]]
 """Asks the client for a permission; it returns a RequestPermissionResponse."""
@@ -157,7 +157,8 @@ async def tools_of(
             opening += [group.create_task(_opened(each, cwd)) for each in servers]
     except BaseException:
         for task in opening:
-            if not task.cancelled() and isinstance(ready := task.result(), _Opened):
+            failed = task.cancelled() or task.exception() is not None
+            if not failed and isinstance(ready := task.result(), _Opened):
                 await asyncio.shield(ready.server.aclose())
         raise
     for each, task in zip(servers, opening, strict=True):

@@ -69,7 +69,10 @@ class ContainerTools:
         }
 
     async def read_file(self, path: str) -> str:
-        """Return the text of a file in the container, however large; keep it in a variable."""
+        """Return the text of a file in the container; keep it in a variable.
+
+        Of more than 20 MB, both ends are returned.
+        """
         whole = await self._absolute(path)
         async with self._copy() as copy:
             # Links are followed, and types checked, in the container: what is downloaded is a copy.
@@ -117,8 +120,8 @@ class ContainerTools:
         try:
             async with asyncio.timeout(self._seconds):
                 yield
-        except Exception as error:
-            raise ToolError(f"{problem}: {error or type(error).__name__}") from error
+        except Exception as error:  # the plugin boundary: an environment of Harbor
+            raise ToolError(f"{problem}: {str(error) or type(error).__name__}") from error
 
     async def _must(self, command: str, problem: str) -> None:
         done = await self._execute(command)
