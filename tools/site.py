@@ -43,8 +43,9 @@ API = {
 """The title of a page about the API, and the modules whose public names it shows."""
 
 LINK = re.compile(
-    r"(?P<before>!?\[(?:[^\[\]]|\[[^\]]*\])*\]\()(?P<target>[^)\s]+)(?P<after>[^)]*\))"
+    r"(?P<before>!?\[(?:[^\[\]\n]|\n(?!\s*\n)|\[[^\]\n]*\])*\]\()(?P<target>[^)\s]+)(?P<after>[^)]*\))"
 )
+"""A link, whose words may go on in the next line."""
 FENCE = re.compile(r"^ *(`{3,}|~{3,})[^`]*$")
 ENTRY = re.compile(r"^- \[(?P<title>[^\]]+)\]\((?P<target>[^)#]+)\)")
 
@@ -61,19 +62,21 @@ def place_of(path: PurePosixPath, *, is_folder: bool = False) -> PurePosixPath:
     return PurePosixPath("source") / path.with_name(f"{path.name}.md")
 
 
-def links(text: str) -> Iterator[tuple[int, re.Match[str]]]:
-    """Yield the links outside of fenced code, with the number of their line."""
-    fence = ""
-    for number, line in enumerate(text.splitlines()):
+def parts(text: str) -> Iterator[tuple[str, bool]]:
+    """Yield the text in parts, each with whether it is fenced code."""
+    part, fence = "", ""
+    for line in text.splitlines(keepends=True):
         bare = line.strip()
-        if fence:
-            if len(bare) >= len(fence) and set(bare) == {fence[0]}:
-                fence = ""
-        elif opening := FENCE.match(line):
-            fence = opening[1]
-        else:
-            for match in LINK.finditer(line):
-                yield number, match
+        opening = FENCE.match(line)
+        if not fence and opening:
+            yield part, False
+            part, fence = line, opening[1]
+            continue
+        part += line
+        if fence and len(bare) >= len(fence) and set(bare) == {fence[0]}:
+            yield part, True
+            part = fence = ""
+    yield part, bool(fence)
 
 
 class Site:
@@ -106,20 +109,22 @@ class Site:
 
     def with_links(self, text: str, path: Path, place: PurePosixPath) -> str:
         """Return a page with its links to files rewritten to links between pages."""
-        lines = text.splitlines()
-        for number, match in links(text):
+
+        def rewritten(match: re.Match[str]) -> str:
             target, _, anchor = match["target"].partition("#")
             if not target or re.match(r"[a-z][a-z0-9+.-]*:", target):
-                continue
+                return match[0]
             found = (path.parent / target).resolve()
             if not found.exists() or not found.is_relative_to(self.root):
-                continue  # The strict build reports it, with its line.
-            there = self.add(found)
-            link = relpath(there, place.parent)
+                return match[0]  # The strict build reports it, with its line.
+            link = relpath(self.add(found), place.parent)
             is_page = found.suffix in {".md", ".ipynb"}
             new = f"{link}#{anchor}" if anchor and is_page else link
-            lines[number] = lines[number].replace(f"]({match['target']}", f"]({new}", 1)
-        return "\n".join(lines) + "\n"
+            return f"{match['before']}{new}{match['after']}"
+
+        return "".join(
+            part if is_code else LINK.sub(rewritten, part) for part, is_code in parts(text)
+        )
 
     def _listing(self, path: Path, name: PurePosixPath, place: PurePosixPath) -> str:
         rows = [f"# {name}", ""]

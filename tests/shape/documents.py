@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 FENCE = re.compile(r"^(?P<indent> *)(?P<fence>`{3,}|~{3,})\s*(?P<language>[\w-]*)[^`]*$")
 COMMENT = re.compile(r"^\s*<!--\s*(?P<text>.*?)\s*-->\s*$")
 LINK = re.compile(
-    r"!?\[[^\]]*\]\(\s*<?(?P<target>[^)\s>]+)>?[^)]*\)|^\[[^\]]+\]:\s*(?P<defined>\S+)"
+    r"!?\[[^\]]*\]\(\s*<?(?P<target>[^)\s>]+)>?[^)]*\)|^\[[^\]]+\]:\s*(?P<defined>\S+)",
+    re.MULTILINE,
 )
 RUNNABLE = ("rlm ", "python ", "make ")
 
@@ -111,13 +112,13 @@ def commands_of(block: Block) -> list[Command]:
 
 def broken_links(path: Path, root: Path) -> list[str]:
     """Relative links whose file, or whose heading in that file, does not exist."""
-    text = path.read_text("utf-8")
+    text = _without_code(path.read_text("utf-8"))
     found = []
-    for number, line in enumerate(_without_code(text).splitlines(), start=1):
-        for hit in LINK.finditer(line):
-            target = hit["target"] or hit["defined"]
-            if not re.match(r"[a-z][a-z0-9+.-]*:", target) and not _exists(target, path, root):
-                found.append(f"{path.relative_to(root)}:{number}: nothing is at {target}")
+    for hit in LINK.finditer(text):
+        target = hit["target"] or hit["defined"]
+        if not re.match(r"[a-z][a-z0-9+.-]*:", target) and not _exists(target, path, root):
+            number = text.count("\n", 0, hit.start()) + 1
+            found.append(f"{path.relative_to(root)}:{number}: nothing is at {target}")
     return found
 
 

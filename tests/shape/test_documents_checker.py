@@ -99,11 +99,12 @@ def test_broken_links_are_seen(tmp_path: Path) -> None:
     text = (
         "[ok](there.md) [ok](there.md#some-heading-here) [far](https://a.b/x) [here](#top)\n"
         "# Top\n`[code](nowhere.md)`\n```\n[fenced](nowhere.md)\n```\n"
-        "[bad](nowhere.md)\n[bad](there.md#nope)\n[bad]: gone.md\n"
+        "[bad](nowhere.md)\n[bad](there.md#nope)\n[bad]: gone.md\n[two\nlines](nowhere.md)\n"
     )
     (tmp_path / "a.md").write_text(text, "utf-8")
     assert [line.split(": ")[0] for line in broken_links(tmp_path / "a.md", tmp_path)] == [
         "a.md:7",
         "a.md:8",
         "a.md:9",
+        "a.md:10",
     ]

@@ -30,6 +30,19 @@ def test_a_link_to_source_code_becomes_a_link_to_a_page(tmp_path: Path) -> None:
     assert "`````python" in site.pages[PurePosixPath("source/src/loop.py.md")]
 
 
+def test_the_words_of_a_link_may_go_on_in_the_next_line(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "a.md").write_text("A.\n")
+    (tmp_path / "LOG.md").write_text(
+        "An [open one\n\nand [one of\n  two](docs/a.md), [b](docs/a.md).\n"
+    )
+    site = Site(tmp_path)
+    site.add(tmp_path / "LOG.md")
+    assert site.pages[PurePosixPath("project/LOG.md")] == (
+        "An [open one\n\nand [one of\n  two](../a.md), [b](../a.md).\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("path", "place"),
     [
