@@ -1,7 +1,10 @@
 """Patterns matched by RE2 mean what they mean to `re`. `make test-adapters` installs RE2."""
 
+import json
 import re
+import struct
 import sys
+from collections.abc import Sequence
 from importlib.util import find_spec
 from types import SimpleNamespace
 
@@ -54,21 +57,20 @@ def test_ignoring_case_stays_with_re() -> None:
     assert patterns.compile_for_lines("k", ignore_case=True).search("\N{KELVIN SIGN}")
 
 
-PIECES = st.sampled_from(
-    ["a", "b", "é", ".", "^", "$", r"\w", r"\W", r"\d", r"\s", r"\S", "[ab]", "[^a]", r"[\d_]", "-"]
-)
+PIECES = ["a", "b", "é", ".", "^", "$", r"\w", r"\W", r"\d", r"\s", r"\S", "[ab]", "[^a]"]
+PIECES += [r"[\d_]", "-"]
 REPEATS = st.sampled_from(["", "*", "+", "?", "{1,3}", "{2}", "*?", "+?"])
 
 
 @st.composite
-def written(draw: st.DrawFn, depth: int = 2) -> str:
+def written(draw: st.DrawFn, pieces: Sequence[str] = PIECES, depth: int = 2) -> str:
     parts = []
     for _ in range(draw(st.integers(1, 4))):
         if depth and draw(st.booleans()):
-            choices = [draw(written(depth=depth - 1)) for _ in range(draw(st.integers(1, 2)))]
+            choices = [draw(written(pieces, depth - 1)) for _ in range(draw(st.integers(1, 2)))]
             parts.append(f"({'|'.join(choices)}){draw(REPEATS)}")
         else:
-            piece = draw(PIECES)
+            piece = draw(st.sampled_from(pieces))
             parts.append(piece if piece in "^$" else f"{piece}{draw(REPEATS)}")
     return "".join(parts)
 
@@ -85,13 +87,15 @@ def test_both_find_the_same_lines(pattern: str, line: str) -> None:
     assert (ours is None) == (theirs is None)
 
 
-def lines_that_pass(pattern: str, lines: list[str], *, ignore_case: bool) -> list[str] | None:
+def lines_that_pass(
+    pattern: str, lines: list[str], *, ignore_case: bool, in_json: bool = False
+) -> list[str] | None:
     """Lines as a filter finds them in the whole text; None if there is no filter."""
-    passes = patterns.compile_filter(pattern, ignore_case=ignore_case)
+    passes = patterns.compile_filter(pattern, ignore_case=ignore_case, in_json=in_json)
     if passes is None:
         return None
     text, start, found = "\n".join(lines).encode(), 0, []
-    while start <= len(text) and (place := passes.first(text, start)) >= 0:
+    while start <= len(text) and (place := passes(text, start)) >= 0:
         start = text.rfind(b"\n", start, place) + 1 or start
         end = text.find(b"\n", start)
         end = len(text) if end < 0 else end
@@ -110,6 +114,52 @@ def test_a_filter_passes_every_line_that_matches(
     compiled = re.compile(pattern, re.IGNORECASE if ignore else 0)
     missed = [each for each in lines if compiled.search(each) and each not in (passed or lines)]
     assert missed == []
+
+
+JSON_PIECES = [*PIECES, '"', r"\\", "/", r"\t", r"[/\t]", "[^/]", "k", "[i-k]", "\U0001f600"]
+
+
+@st.composite
+def as_json(draw: st.DrawFn) -> tuple[str, str]:
+    """Return a text of some lines, and one of the ways to write it as a string of JSON."""
+    text = draw(
+        st.text(st.one_of(st.sampled_from('aab é1_-٣\u2028"\\/\t\b\r\nkKİ😀'), st.characters()))
+    )
+    text = text.encode("utf-8", "replace").decode()
+    written = []
+    for character in text:
+        units = json.dumps(character)[1:-1]
+        if len(units) == 1:
+            units = "".join(
+                f"\\u{unit:04x}" for unit in struct.unpack("<H", character.encode("utf-16-le"))
+            )
+        ways = [units, units.replace("\\u", "\0").upper().replace("\0", "\\u")]
+        ways += ["\\/"] if character == "/" else []
+        ways += [character] if character.isprintable() and character not in '"\\' else []
+        written.append(draw(st.sampled_from(ways)))
+    return text, f'{{"text": "{"".join(written)}"}}'
+
+
+@needs_re2
+@given(pattern=written(JSON_PIECES), row=as_json(), ignore=st.booleans())
+def test_a_filter_of_json_passes_every_string_that_matches(
+    pattern: str, row: tuple[str, str], ignore: bool
+) -> None:
+    text, line = row
+    assert json.loads(line) == {"text": text}
+    passed = lines_that_pass(pattern, ["{}", line], ignore_case=ignore, in_json=True)
+    compiled = re.compile(pattern, re.IGNORECASE if ignore else 0)
+    assert passed is None or line in passed or not any(map(compiled.search, text.split("\n")))
+
+
+@needs_re2
+def test_a_filter_of_json_leaves_out_most_other_lines() -> None:
+    rows = [
+        json.dumps(each)
+        for each in ("caf\u00e9", "cafe", "a\ncaf\u00e9", "\u4e2d\u6587\u5b57\u5178")
+    ]
+    assert lines_that_pass("^café", rows, ignore_case=False, in_json=True) == [rows[0], rows[2]]
+    assert lines_that_pass("[a-z]{5}", rows, ignore_case=False, in_json=True) == []
 
 
 @needs_re2

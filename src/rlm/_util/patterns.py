@@ -7,12 +7,20 @@ mean the same to both, and `re` matches the rest, under whatever deadline the ca
 
 import functools
 import re
-from collections.abc import Iterable
+import sys
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Protocol
 
-__all__ = ["LineFilter", "LinePattern", "compile_filter", "compile_for_lines", "prepare"]
+__all__ = [
+    "LineFilter",
+    "LinePattern",
+    "compile_filter",
+    "compile_for_lines",
+    "compile_literal",
+    "prepare",
+]
 
 # The parser of `re`, which says exactly what a pattern means to it.
 _parser: Any = getattr(re, "_parser")  # noqa: B009 - unknown to type checkers
@@ -46,25 +54,21 @@ def compile_for_lines(pattern: str, *, ignore_case: bool = False) -> LinePattern
     return _linear(translated) or ours
 
 
-class LineFilter:
-    """Finds the lines of a text in which a pattern may match, much faster than `re` does."""
+LineFilter = Callable[[bytes, int], int]
+"""Returns a place in the first line that may match, or -1, given a text and where to start.
 
-    def __init__(self, compiled: Any) -> None:
-        self._compiled = compiled
-
-    def first(self, text: bytes, start: int = 0) -> int:
-        """Return a place in the first line that may match, or -1.
-
-        The text is valid UTF-8, and `start` is the beginning of one of its lines.
-        """
-        found = self._compiled.search(text, start)
-        return -1 if found is None else int(found.start())
+The text is valid UTF-8, unless the filter is one for a literal; a line begins at the start.
+"""
 
 
-def compile_filter(pattern: str, *, ignore_case: bool = False) -> LineFilter | None:
+def compile_filter(
+    pattern: str, *, ignore_case: bool = False, in_json: bool = False
+) -> LineFilter | None:
     """Return a filter for a pattern that `re` accepts, or None: lines must be searched one by one.
 
-    Every line in which `re` finds the pattern passes, and perhaps some others.
+    Every line in which `re` finds the pattern passes, and perhaps some others. With `in_json`, the
+    filter searches lines of JSON as they are written, and those pass that hold a string with such
+    a line.
     """
     if find_spec("re2") is None:
         return None
@@ -74,11 +78,28 @@ def compile_filter(pattern: str, *, ignore_case: bool = False) -> LineFilter | N
         return None
     ignores = bool(flags & re.IGNORECASE)
     try:
-        translated = _Loosely(ignores).pattern(parsed)
+        translated = (_InJson if in_json else _Loosely)(ignores).pattern(parsed)
     except _Differs:
         return None
     compiled = _linear(("(?i)" if ignores else "") + translated)
-    return None if compiled is None else LineFilter(compiled)
+    return None if compiled is None else _places(compiled)
+
+
+def compile_literal(literal: bytes) -> LineFilter:
+    """Return a filter for lines that hold these bytes: RE2 finds them faster than Python does."""
+    if find_spec("re2") is not None:
+        compiled = _linear(b"".join(b"\\x%02x" % code for code in literal))
+        if compiled is not None:
+            return _places(compiled)
+    return lambda text, start: text.find(literal, start)
+
+
+def _places(compiled: Any) -> LineFilter:
+    def first(text: bytes, start: int) -> int:
+        found = compiled.search(text, start)
+        return -1 if found is None else int(found.start())
+
+    return first
 
 
 def prepare() -> None:
@@ -92,11 +113,13 @@ class _Differs(Exception):
     """RE2 would match something else, or nothing."""
 
 
-def _linear(pattern: str) -> LinePattern | None:
+def _linear(pattern: str | bytes) -> LinePattern | None:
     re2: Any = import_module("re2")
     options = re2.Options()
     options.log_errors = False
     options.never_capture = True
+    if isinstance(pattern, bytes):
+        options.encoding = re2.Options.Encoding.LATIN1
     try:
         compiled: LinePattern = re2.compile(pattern, options=options)
     except re2.error:
@@ -205,6 +228,78 @@ class _Loosely(_Exactly):
     def _check_case(self, *codes: int) -> None:
         if self._ignores_case and max(codes) > 127:
             raise _Differs("case")
+
+
+class _InJson(_Loosely):
+    """Translates a parsed pattern to what matches at least there, in strings written as JSON.
+
+    There, any character may be escaped, and some must be.
+    """
+
+    def _one(self, op: str, value: Any) -> str:
+        if op == "ANY":
+            return _or_escaped("[^\\n]", _SHORT, _ANY_UNIT)
+        return super()._one(op, value)
+
+    def _at(self, place: str) -> str:
+        return ""  # A line begins after an escaped newline, or after a quotation mark.
+
+    def _literal(self, code: int) -> str:
+        return _or_escaped(super()._literal(code), chr(code), self._units([code]))
+
+    def _not(self, code: int) -> str:
+        return _or_escaped(super()._not(code), _SHORT, _ANY_UNIT)
+
+    def _set(self, members: Iterable[tuple[Any, Any]]) -> str:
+        members = list(members)
+        held = "".join(each for each in _SHORT if _holds(members, each))
+        codes = [code for op, value in members for code in _codes(str(op), value)]
+        return _or_escaped(super()._set(members), held, self._units(codes))
+
+    def _units(self, codes: list[int]) -> str:
+        """Return what an escaped character may look like, given some of a set's characters."""
+        return _ANY_UNIT if self._ignores_case or max(codes) > 127 else _ASCII_UNIT
+
+
+_SHORT = {
+    '"': r'\\"',
+    "\\": r"\\\\",
+    "/": r"\\/",
+    "\b": r"\\b",
+    "\f": r"\\f",
+    "\r": r"\\r",
+    "\t": r"\\t",
+}
+"""Escapes of two characters. That of the newline is missing: it is not in any line."""
+_ASCII_UNIT = r"\\u00[0-7][0-9A-Fa-f]"
+_ANY_UNIT = r"\\u[0-9A-Fa-f]{4}(?:\\u[dD][c-fC-F][0-9A-Fa-f]{2})?"
+"""The second is for characters that need two."""
+
+
+def _or_escaped(plain: str, short: Iterable[str], units: str) -> str:
+    escapes = [_SHORT[each] for each in short if each in _SHORT]
+    return f"(?:{'|'.join([plain, *escapes, units])})"
+
+
+def _holds(members: Iterable[tuple[Any, Any]], character: str) -> bool:
+    held = negated = False
+    for op, value in members:
+        if str(op) == "NEGATE":
+            negated = True
+        elif str(op) == "CATEGORY":
+            sign = _CATEGORIES.get(str(value)) or _CATEGORIES[_NEGATED[str(value)]].upper()
+            held |= re.match(sign, character) is not None
+        else:
+            first, last = value if isinstance(value, tuple) else (value, value)
+            held |= first <= ord(character) <= last
+    return held != negated
+
+
+def _codes(op: str, value: Any) -> tuple[int, ...]:
+    """Return the largest characters of a member of a set: all there are, if it is open."""
+    if op in ("NEGATE", "CATEGORY"):
+        return (sys.maxunicode,)
+    return value if isinstance(value, tuple) else (value,)
 
 
 _LIKE_I = r"\x{130}\x{131}"

@@ -12,7 +12,13 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rlm._util.patterns import LineFilter, compile_filter, compile_for_lines, prepare
+from rlm._util.patterns import (
+    LineFilter,
+    compile_filter,
+    compile_for_lines,
+    compile_literal,
+    prepare,
+)
 from rlm._util.text import sendable
 from rlm.data.corpus import pieces
 from rlm.data.corpus.literals import facts_of
@@ -98,50 +104,38 @@ def _window(fd: int, size: int, start: int, end: int, is_lines: bool) -> _Window
 
 class _Search:
     def __init__(self, pattern: str, ignore_case: bool, fields: Fields) -> None:
-        literal, self._ignores_case, spans_lines = facts_of(pattern, ignore_case=ignore_case)
+        literal, ignores_case, spans_lines = facts_of(pattern, ignore_case=ignore_case)
         self._line: Any = compile_for_lines(pattern, ignore_case=ignore_case)
         self._text: re.Pattern[str] | None = None
         if spans_lines:
             self._text = re.compile(pattern, re.MULTILINE | (re.IGNORECASE if ignore_case else 0))
-        if self._ignores_case:
-            literal = literal.lower() if literal.isascii() else ""
-        self._literal = literal.encode("utf-8", "surrogatepass")
-        unescaped = max(_UNESCAPED.findall(literal), key=len, default="").encode()
-        escape = _ANY_ESCAPE if self._ignores_case else _ESCAPE
-        self._in_records = (unescaped, escape) if unescaped else ()
         self._filter = compile_filter(pattern, ignore_case=ignore_case)
+        self._in_lines = _filters_for(literal, ignores_case)
+        unescaped = max(_UNESCAPED.findall(literal), key=len, default="")
+        self._in_records = _filters_for(unescaped, ignores_case)
+        if self._in_records:
+            escape = _ANY_ESCAPE if ignores_case else _ESCAPE
+            self._in_records += (compile_literal(escape),)
+        elif (found := compile_filter(pattern, ignore_case=ignore_case, in_json=True)) is not None:
+            self._in_records = (found,)
+        if not self._in_lines and self._filter is not None:
+            self._in_lines = (self._filter,)
+        self._needs_utf8 = ignores_case or not literal
         self._fields = fields
 
     def lines(self, window: _Window) -> Iterator[tuple[int, int, str]]:
         """Yield the matching lines of a text: place, 0, and the text around the match."""
-        if self._literal and not self._ignores_case:
-            for start, end in _lines_with(window, (self._literal,)):
-                if (shown := self._match(_decoded(window.buffer[start:end]))) is not None:
-                    yield window.offset + start, 0, shown
-            return
         for first, last in _blocks(window):
-            block = bytes(window.buffer[first:last])
+            block = window.buffer[first:last]
             for place, line in self._candidates(block):
                 if (shown := self._match(sendable(line))) is not None:
                     yield window.offset + first + place, 0, shown
 
     def _candidates(self, block: bytes) -> Iterator[tuple[int, str]]:
         """Yield the lines that may match, each with its place."""
-        if self._literal and block.isascii():
-            lowered = _Window(block.lower(), 0, 0, len(block))
-            for start, end in _lines_with(lowered, (self._literal,)):
-                yield start, _decoded(block[start:end])
-            return
-        if self._filter is not None and _is_utf8(block):
-            start = 0
-            while start < len(block) and (found := self._filter.first(block, start)) >= 0:
-                start = block.rfind(b"\n", start, found) + 1 or start
-                if start == len(block):  # No line begins after the last line end.
-                    return
-                end = block.find(b"\n", start)
-                end = len(block) if end < 0 else end
-                yield start, _decoded(block[start:end])
-                start = end + 1
+        if self._in_lines and (not self._needs_utf8 or _is_utf8(block)):
+            for start, passed in _lines_that_pass(self._in_lines, block, MAX_LINE_BYTES):
+                yield start, passed.decode("utf-8", "replace")
             return
         text = block.decode("utf-8", "surrogateescape")
         at = counted = 0
@@ -186,17 +180,11 @@ class _Search:
                 yield start, text
 
     def _records_that_may_match(self, window: _Window) -> Iterator[tuple[int, bytes]]:
-        longest = 2 * len(window.buffer)
-        if self._in_records and not self._ignores_case:
-            for start, end in _lines_with(window, self._in_records, longest):
-                yield start, window.buffer[start:end]
-            return
         for first, last in _blocks(window):
-            block = bytes(window.buffer[first:last])
-            if self._in_records and block.isascii():
-                lowered = _Window(block.lower(), 0, 0, len(block))
-                for start, end in _lines_with(lowered, self._in_records, longest):
-                    yield first + start, block[start:end]
+            block = window.buffer[first:last]
+            if self._in_records and (not self._needs_utf8 or _is_utf8(block)):
+                for start, line in _lines_that_pass(self._in_records, block, 2 * len(block)):
+                    yield first + start, line
             else:
                 start = first
                 for line in block.split(b"\n"):
@@ -212,13 +200,44 @@ class _Search:
         return line[start : start + SHOWN_CHARS].rstrip("\r")
 
 
+def _filters_for(literal: str, ignores_case: bool) -> tuple[LineFilter, ...]:
+    if not literal:
+        return ()
+    if not ignores_case:
+        return (compile_literal(literal.encode("utf-8", "surrogatepass")),)
+    found = compile_filter(re.escape(literal), ignore_case=True)
+    return () if found is None else (found,)
+
+
+def _lines_that_pass(
+    filters: tuple[LineFilter, ...], block: bytes, longest: int
+) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines that pass one of the filters, or the parts around, each with its place."""
+    at, following = 0, [first(block, 0) for first in filters]
+    while at < len(block):
+        found = min((each for each in following if each >= 0), default=-1)
+        if found < 0:
+            return
+        start = max(at, found - longest // 2, block.rfind(b"\n", at, found) + 1)
+        if start == len(block):  # No line begins after the last line end.
+            return
+        end = block.find(b"\n", found, found + longest // 2)
+        end = min(len(block), found + longest // 2) if end < 0 else end
+        yield start, block[start:end]
+        at = end + 1
+        following = [
+            each if each >= at or each < 0 else first(block, at)
+            for each, first in zip(following, filters, strict=True)
+        ]
+
+
 def _filtered(passes: LineFilter, texts: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
     """Yield the texts that pass a filter, which searches many of them at once."""
     while group := _group(texts):
         parts = [text.encode() for _, text in group]
         begins = [0, *accumulate(len(part) + 1 for part in parts)]
         whole, start = b"\n".join(parts), 0
-        while start < len(whole) and (found := passes.first(whole, start)) >= 0:
+        while start < len(whole) and (found := passes(whole, start)) >= 0:
             number = bisect_right(begins, found) - 1
             yield group[number]
             start = begins[number + 1]
@@ -232,28 +251,6 @@ def _group(texts: Iterator[tuple[int, str]]) -> list[tuple[int, str]]:
         if chars >= GROUP_CHARS:
             break
     return group
-
-
-def _lines_with(
-    window: _Window, literals: tuple[bytes, ...], longest: int = MAX_LINE_BYTES
-) -> Iterator[tuple[int, int]]:
-    """Yield the lines that hold one of the literals: where they start, and end."""
-    buffer, at, last = window.buffer, window.first, window.last
-    following = [buffer.find(each, at, last) for each in literals]
-    while at < last:
-        found = min((each for each in following if each >= 0), default=-1)
-        if found < 0:
-            return
-        start = max(at, buffer.rfind(b"\n", max(at, found - longest // 2), found) + 1)
-        start = max(start, found - longest // 2)
-        end = buffer.find(b"\n", found, min(last, found + longest // 2))
-        end = min(last, found + longest // 2) if end < 0 else end
-        yield start, end
-        at = end + 1
-        following = [
-            each if each >= at or each < 0 else buffer.find(literal, at, last)
-            for each, literal in zip(following, literals, strict=True)
-        ]
 
 
 def _blocks(window: _Window) -> Iterator[tuple[int, int]]:
@@ -271,14 +268,9 @@ def _blocks(window: _Window) -> Iterator[tuple[int, int]]:
 
 def _is_utf8(block: bytes) -> bool:
     try:
-        block.decode()
+        return block.isascii() or bool(block.decode())
     except UnicodeDecodeError:
         return False
-    return True
-
-
-def _decoded(line: bytes) -> str:
-    return line.decode("utf-8", "replace")
 
 
 def _size(text: str) -> int:
