@@ -149,7 +149,7 @@ FIRST_LOOK_CHARS = 400
 def as_asked(config: RunConfig, profile: Profile, left_open: Collection[str]) -> RunConfig:
     """Return the configuration of `ask`: what the caller left open is chosen to answer well.
 
-    Everywhere else it is chosen to isolate: no content, and always the loop.
+    Elsewhere the defaults isolate: no content in the first message, and always the loop.
     """
     usual = {
         "strategy": "auto" if profile in WEAK else "rlm",

@@ -69,7 +69,7 @@ class Limits(Struct, metaclass=SuggestsNames, frozen=True, kw_only=True):
 
 
 IN_LIMITS = {name: f"limits=Limits({name}=...)" for name in Limits.__struct_fields__}
-"""Names that callers write beside `limits` in place of in it, and how to write them."""
+"""Names that callers pass beside `limits` instead of inside it, and how to write them."""
 
 
 def limits_of(value: Limits | Mapping[str, Any], base: Limits | None = None) -> Limits:

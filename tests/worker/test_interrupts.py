@@ -12,7 +12,7 @@ from rlm.worker import interrupts as interrupts_module
 from rlm.worker import memory, runner
 from rlm.worker.interrupts import Interrupts
 from rlm.worker.namespace import Namespace
-from rlm.worker.runner import Outcome, Runner
+from rlm.worker.runner import CellRunner, Outcome
 
 FILES = {module.__file__ for module in (interrupts_module, memory, runner)}
 
@@ -53,7 +53,7 @@ def signalled_at(
                 interrupts._on_signal(signal.SIGINT, frame)
         return trace
 
-    cells = Runner(Namespace({}), interrupts, lambda function: function)
+    cells = CellRunner(Namespace({}), interrupts, lambda function: function)
     before = sys.gettrace()
     sys.settrace(trace)
     try:
@@ -88,7 +88,7 @@ def test_a_signal_at_any_moment_leaves_the_worker_alive(interrupts: Interrupts, 
 
 
 def test_a_signal_in_the_work_ends_it(interrupts: Interrupts) -> None:
-    cells = Runner(Namespace({}), interrupts, lambda function: function)
+    cells = CellRunner(Namespace({}), interrupts, lambda function: function)
     outcome = cells.guard(lambda: interrupts._on_signal(signal.SIGINT, sys._getframe()))
     assert outcome.interrupted
     assert outcome.error is not None
@@ -97,7 +97,7 @@ def test_a_signal_in_the_work_ends_it(interrupts: Interrupts) -> None:
 
 def test_a_signal_before_the_work_ends_the_cell(interrupts: Interrupts) -> None:
     variables: dict[str, Any] = {}
-    cells = Runner(Namespace(variables), interrupts, lambda function: function)
+    cells = CellRunner(Namespace(variables), interrupts, lambda function: function)
     begin = interrupts.begin_cell
 
     def begin_and_signal() -> None:
@@ -114,5 +114,5 @@ def test_a_signal_before_the_work_ends_the_cell(interrupts: Interrupts) -> None:
 
 def test_a_signal_without_a_frame_ends_the_work(interrupts: Interrupts) -> None:
     """WebAssembly has no signals: its host calls the handler, without a frame."""
-    cells = Runner(Namespace({}), interrupts, lambda function: function)
+    cells = CellRunner(Namespace({}), interrupts, lambda function: function)
     assert cells.guard(lambda: interrupts._on_signal(signal.SIGINT, None)).error is not None

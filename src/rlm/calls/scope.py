@@ -193,7 +193,7 @@ class Scope:
     def emit_live(
         self, event_type: type[Event], listeners: Sequence[Recorder], /, **facts: Any
     ) -> None:
-        """Send an event that is worth nothing later to some recorders, and keep it nowhere."""
+        """Send an event that only matters now to some recorders, without storing it."""
         self._send(self._event(event_type, facts), listeners)
 
     def _event(self, event_type: type[Event], facts: dict[str, Any]) -> Event:

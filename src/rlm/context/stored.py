@@ -273,7 +273,7 @@ class StoredContext:
         return f"{self.description}\n{rows}" if rows else self.description
 
     def first_look(self, chars: int) -> tuple[str, str]:
-        """Return beginning and end, `chars` characters in all; a short text is all beginning."""
+        """Return the beginning and the end, `chars` characters in all; a short text has no end."""
         head = self.preview(chars + 1)
         if len(head) <= chars:
             return head, ""

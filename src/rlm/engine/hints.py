@@ -15,7 +15,7 @@ from rlm.prompts.hints import hint
 __all__ = ["hint_for"]
 
 LARGE_BYTES = 50_000
-"""In a smaller context, a wrong way costs no more than the question would."""
+"""In a smaller context, a poor approach costs less than the question would."""
 
 ROOM_TO_ASK = Amount(calls=50, tokens=100_000, picodollars=PICODOLLARS // 10)
 """A run that may use less than this (ten cents) gets no question."""
@@ -26,7 +26,7 @@ OUTPUT_TOKENS = 512
 async def hint_for(calls: Calls, task: Task, scope: Scope, config: RunConfig) -> str:
     """Return the hint; a model is asked only where words decide nothing and much is at stake.
 
-    Never where the first message shows none of the context: those runs send what they always sent.
+    Runs whose first message shows none of the context never send this extra request.
     """
     if not config.orchestrator or config.system_prompt is not None or not task.context.size_bytes:
         return ""

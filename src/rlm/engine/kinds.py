@@ -16,7 +16,7 @@ ENDS_CHARS = 2_000
 """How much of either end of a query is looked at: what it asks for is there."""
 
 FEW_WORDS = 4
-"""A shorter query says too little to ask anyone about it."""
+"""A shorter query says too little for a model to tell its kind."""
 
 _SIGNS = {
     "pairs": pattern(

@@ -1,7 +1,7 @@
 """The loop: ask the model, run the cells of its reply, decide, repeat.
 
 Read `run`, then `step`; the rest is what they call. Collaborators supply the features (calls,
-bridge, sessions, history, decide, ending): no provider, sandbox or file format is named here.
+bridge, sessions, run_state, decide, ending): no provider, sandbox or file format is named here.
 """
 
 from functools import partial
@@ -56,7 +56,7 @@ class ReplRun:
 
     async def run(self) -> RunResult:
         """Execute the whole run; every limit ends it with a result, not with an error."""
-        self.bridge.inside = inside.get()
+        self.bridge.inside = inside.get()  # Tools that start runs of their own must know this one.
         self.run_state.announce(self.services.environment.name, "rlm")
         try:
             ending = await self._steps()

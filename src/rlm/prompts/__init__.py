@@ -145,7 +145,7 @@ def first_message(
 ) -> str:
     """Return the task for the model: the query, the structure of the context, and a first look.
 
-    `look` is beginning and end of the context; empty, the message has no content of it.
+    `look` is the beginning and the end of the context; if empty, the message shows none of it.
     """
     shown = "".join(f"\n{part}\n" for part in (_look(*look), prologue) if part)
     how = f"You have {counted(max_steps, 'step')}."

@@ -161,7 +161,7 @@ def budget() -> Dialogue:
 
 
 def call_tool(name: str, /, *arguments: Any, **named: Any) -> Dialogue:
-    """Call a registered tool; a lone dict of names holds its named arguments."""
+    """Call a registered tool; a dict as the only argument holds named arguments."""
     if arguments and _are_named(arguments):
         named = {**arguments[0], **named}
     elif arguments:

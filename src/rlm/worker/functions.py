@@ -62,7 +62,7 @@ class CallFunctions:
         return blocking
 
     def answer_of(self, dialogue: Dialogue) -> Any:
-        """Hold a dialogue with the host to its end, and return its value."""
+        """Send each request of a dialogue to the host until it ends, and return its value."""
         try:
             parts = next(dialogue)
             while True:

@@ -18,7 +18,7 @@ import __main__
 
 from . import compiling, ipython_shell
 from .namespace import PRELOADED
-from .runner import Runner
+from .runner import CellRunner
 
 __all__ = ["IPythonRunner", "prepare"]
 
@@ -42,7 +42,7 @@ def prepare() -> Any:
     return ipython_shell.make_shell(__main__)
 
 
-class IPythonRunner(Runner):
+class IPythonRunner(CellRunner):
     """Runs cells as IPython does."""
 
     def __init__(

@@ -19,7 +19,7 @@ from .functions import CallFunctions
 from .interrupts import Interrupts
 from .memory import MemoryLimit
 from .namespace import Namespace
-from .runner import Runner, parts_of_done
+from .runner import CellRunner, parts_of_done
 from .variables import Variables
 
 __all__ = ["WARM_UP_REQUESTS", "Worker", "main"]
@@ -84,7 +84,7 @@ class Worker:
         self._functions = CallFunctions(self._channel)
         functions.provide_names(self._namespace, self._variables, self._finals, self._functions)
         self._memory = MemoryLimit(None)
-        self._runner = Runner(self._namespace, self._interrupts, self._functions.async_form)
+        self._runner = CellRunner(self._namespace, self._interrupts, self._functions.async_form)
         self._loading = bytearray()
         self._ready = wire.to_json({"python": sys.version.split()[0]})
         # One for each request of the host; only a checkpoint gets RESUME.

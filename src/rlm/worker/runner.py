@@ -15,7 +15,7 @@ from .capture import BoundedStream, cut
 from .memory import MemoryLimit
 from .variables import type_name
 
-__all__ = ["Outcome", "Runner", "describe", "parts_of_done"]
+__all__ = ["CellRunner", "Outcome", "describe", "parts_of_done"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Outcome:
         self.interrupted = False
 
 
-class Runner:
+class CellRunner:
     """Runs user code: cells, and anything else that may call what the user wrote."""
 
     def __init__(
@@ -61,9 +61,8 @@ class Runner:
     ) -> None:
         self._namespace = namespace
         self._interrupts = interrupts
-        interrupts.around_cells = frozenset(
-            each.__code__ for each in (Runner.guard, MemoryLimit.__enter__, MemoryLimit.__exit__)
-        )
+        around = (CellRunner.guard, MemoryLimit.__enter__, MemoryLimit.__exit__)
+        interrupts.around_cells = frozenset(each.__code__ for each in around)
         self.memory = MemoryLimit(None)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._cell_count = 0
@@ -257,7 +256,7 @@ def _format(error: BaseException) -> str:
 _DONE_BYTES = wire.MAX_TO_HOST_BYTES - (1 << 20)
 
 
-def parts_of_done(outcome: Outcome, runner: Runner, variables: Variables) -> list[bytes]:
+def parts_of_done(outcome: Outcome, runner: CellRunner, variables: Variables) -> list[bytes]:
     """Return the parts of DONE, which `wire.DONE_COUNTS` explains."""
     stdout, stdout_chars = runner.stdout.take()
     stderr, stderr_chars = runner.stderr.take()

@@ -19,7 +19,7 @@ from rlm.worker.finals import Finals
 from rlm.worker.functions import CallFunctions, provide_names
 from rlm.worker.namespace import Namespace
 from rlm.worker.proxies import made_tools
-from rlm.worker.runner import Runner, parts_of_done
+from rlm.worker.runner import CellRunner, parts_of_done
 from rlm.worker.variables import Variables
 
 __all__ = ["Captured", "InProcessRepl", "captured", "let_go"]
@@ -28,7 +28,7 @@ _Value = TypeVar("_Value")
 _numbers = itertools.count(1)
 
 
-class _Runner(Runner):
+class _Runner(CellRunner):
     """Runs cells without touching what belongs to the whole process."""
 
     def __init__(self, number: int, *parts: Any) -> None:

@@ -1,4 +1,4 @@
-"""One run with its journal from beginning to end; without a journal, just the run."""
+"""The journal of one run, open while the run lasts. Runs without a journal use the same code."""
 
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
@@ -69,7 +69,7 @@ async def journaled_run(
 ) -> AsyncGenerator[Record, None]:
     """Begin a run, or find what is stored of it; what it learns is on disk before it is used.
 
-    Nothing stays of a new run that was refused before it began, as for an unknown price.
+    A new run that is refused before it begins, as for an unknown price, leaves no file.
     """
     if archive is None:
         if run_id is not None:
