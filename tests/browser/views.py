@@ -12,6 +12,9 @@ from tests.browser.driving import Page, expect
 from tests.browser.hostile_log import RUN_ID, write_hostile_log
 from tests.browser.viewers import viewing
 from tests.browser.workbench import Workbench, set_up
+from tests.records.trajectories.samples import written
+from tests.viewer.data_logs import RUN_ID as DATA
+from tests.viewer.data_logs import orders_log, papers_log
 
 __all__ = ["VIEWS", "Places", "View", "places"]
 
@@ -19,8 +22,8 @@ HOSTILE = quote(RUN_ID, safe="")
 
 
 class Places(NamedTuple):
-    """The addresses of viewers: of runs, of a benchmark, of two, of two runs, of a batch, of
-    a hostile log.
+    """The addresses of viewers: of runs, of a benchmark, of two, of two runs, of a batch, of runs
+    over a corpus and over tables, of a hostile log.
     """
 
     run: str
@@ -28,6 +31,8 @@ class Places(NamedTuple):
     compared: str
     pair: str
     batch: str
+    corpus: str
+    tables: str
     hostile: str
 
 
@@ -93,6 +98,8 @@ VIEWS: dict[str, View] = {
     "compared": View("compared", "#/results", ".sample-row", _choose_row),
     "compare": View("pair", "#/compare/{one}/{other}", ".step-diff[open] .added"),
     "batch": View("batch", "#/results", ".sample-row", _choose_row),
+    "documents": View("corpus", f"#/run/{DATA}/coverage", ".coverage-head"),
+    "statements": View("tables", f"#/run/{DATA}/coverage", "main tbody tr"),
     "hostile": View("hostile", f"#/run/{HOSTILE}/step/1", ".output-stderr"),
 }
 
@@ -107,6 +114,8 @@ def places(folder: Path) -> Generator[tuple[Workbench, Places], None, None]:
         viewing(made.bench, shelf=TrialRuns(made.bench, made.other_bench)) as compared,
         viewing(made.pair.state) as pair,
         viewing(made.batch, shelf=BatchRuns(made.batch)) as batch,
+        viewing(written(folder / "corpus.jsonl", papers_log())) as corpus,
+        viewing(written(folder / "tables.jsonl", orders_log())) as tables,
         viewing(hostile) as nasty,
     ):
-        yield made, Places(run, bench, compared, pair, batch, nasty)
+        yield made, Places(run, bench, compared, pair, batch, corpus, tables, nasty)

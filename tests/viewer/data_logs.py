@@ -1,4 +1,7 @@
-"""Logs of runs over a corpus and over tables, as an engine writes them; names are hostile."""
+"""Logs of runs over a corpus and over tables, as an engine writes them.
+
+Names are hostile, but for the logs that pictures are taken of.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -104,3 +107,54 @@ def tables_log() -> list[Event]:
     )
     told: dict[str, Any] = {"count": 41, "returned": 39, "failed": 1, "error": "no such column"}
     return over([data_read("sql", source="tables", requests=requests, **told)])
+
+
+PAPERS = {
+    "papers/2024/glacier-melt.md": ((0, 1_000),),
+    "papers/2023/harbour-silt.md": ((0, 420), (700, 1_000)),
+    "papers/2025/tide-gauges.md": ((100, 640),),
+    "papers/2019/ferry-wakes.md": ((0, 150),),
+    "papers/2021/sea-ice-age.md": (),
+    "papers/2022/dune-grass.md": (),
+}
+SEARCHES = {"sea level rise harbour": 10, '"tide gauge" accuracy': 6, "dredging cost": 8}
+
+
+def papers_log() -> list[Event]:
+    """A run over a corpus, for a picture."""
+    documents = tuple(
+        DocumentRead(id=id_, name=name, bytes=1_000, found=1, read=len(ranges), ranges=ranges)
+        for id_, (name, ranges) in enumerate(PAPERS.items(), 1)
+    )
+    searches = tuple(DataRequest(text=text, returned=n) for text, n in SEARCHES.items())
+    found = tuple(
+        DocumentRead(id=each.id, name=each.name, found=4 - each.id // 2) for each in documents
+    )
+    return over(
+        [
+            data_read("read", count=5, returned=5, documents=documents),
+            data_read("search", count=3, returned=24, requests=searches, documents=found),
+        ],
+        query="What raises the sea level at the harbour, and how well is it measured?",
+        context_description="a corpus of 5,000 documents",
+    )
+
+
+def orders_log() -> list[Event]:
+    """A run over tables, for a picture."""
+    statements = {
+        "select status, count(*) from tickets group by status": 5,
+        "select text from tickets where status = 'open' and opened < '2026-01-01'": 212,
+        "select customer, sum(total) from orders group by customer order by 2 desc limit 20": 20,
+    }
+    requests = tuple(DataRequest(text=text, returned=n) for text, n in statements.items())
+    failed = DataRequest(text="select txt from tickets", failed=1)
+    told: dict[str, Any] = {"count": 4, "returned": 237, "failed": 1}
+    read_rows = data_read(
+        "sql", source="tables", requests=(*requests, failed), error="no such column: txt", **told
+    )
+    return over(
+        [read_rows],
+        query="Which customers wait longest for an answer?",
+        context_description="2 tables: tickets (8,412 rows), orders (1,203)",
+    )

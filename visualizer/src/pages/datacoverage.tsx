@@ -70,8 +70,10 @@ function Head({ data }: { data: DataCoverage }): JSX.Element {
         </>
       )}
       <span class="faint">
-        <Words text={data.description} /> This is what the host gave to cells; what they did with it is in the steps.
-        {data.exact ? '' : ' There was too much to list all of it: the numbers are at least so high.'}
+        <Words text={data.description} />
+        <br />
+        This is what the host gave to cells; what they did with it is in the steps.
+        {data.exact ? '' : ' There was too much to list all of it: the real numbers are higher.'}
       </span>
     </p>
   )
