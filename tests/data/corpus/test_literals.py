@@ -149,6 +149,25 @@ def test_bytes_that_are_no_text_are_searched_too(
     )
 
 
+@pytest.mark.parametrize("pattern", ["é.", "b.", '"', "[^x]é"])
+def test_records_with_bytes_that_are_no_text_are_found(tmp_path: Path, pattern: str) -> None:
+    rows = [
+        b'{"text": "b\xff"}',
+        b'{"text": "\xff\xc3\xa9\xff"}',
+        b'{"text": "\\""}',
+        b'{"text": "b"}',
+    ]
+    compiled = re.compile(pattern)
+    wanted = [
+        (sum(len(each) + 1 for each in rows[:number]), 1)
+        for number, text in enumerate(("b\ufffd", "\ufffdé\ufffd", '"', "b"))
+        if compiled.search(text)
+    ]
+    assert wanted
+    data, options = b"\n".join(rows), {"ignore_case": False, "span": 1_000}
+    assert searched(tmp_path, data, pattern, **options, is_lines=True) == wanted  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("pattern", "literal", "spans_lines"),
     [

@@ -102,6 +102,54 @@ def _window(fd: int, size: int, start: int, end: int, is_lines: bool) -> _Window
     return _Window(buffer, offset, min(first, last), last)
 
 
+class _Filters(NamedTuple):
+    """What finds the lines that may match: those that pass one of these filters."""
+
+    each: tuple[LineFilter, ...]
+    needs_utf8: bool
+
+    @classmethod
+    def of(cls, found: LineFilter | None) -> "_Filters | None":
+        return None if found is None else cls((found,), needs_utf8=True)
+
+    @classmethod
+    def for_literal(cls, literal: str, ignores_case: bool, *others: bytes) -> "_Filters | None":
+        """Return filters for lines that hold a literal, or one of `others`."""
+        if not literal:
+            return None
+        if ignores_case:
+            first = compile_filter(re.escape(literal), ignore_case=True)
+        else:
+            first = compile_literal(literal.encode("utf-8", "surrogatepass"))
+        return (
+            None
+            if first is None
+            else cls((first, *map(compile_literal, others)), needs_utf8=ignores_case)
+        )
+
+    def suit(self, block: bytes) -> bool:
+        return not self.needs_utf8 or _is_utf8(block)
+
+    def passing(self, block: bytes, longest: int) -> Iterator[tuple[int, bytes]]:
+        """Yield the lines that pass, or of a longer one the part around, each with its place."""
+        at, following = 0, [first(block, 0) for first in self.each]
+        while at < len(block):
+            found = min((place for place in following if place >= 0), default=-1)
+            if found < 0:
+                return
+            start = max(at, found - longest // 2, block.rfind(b"\n", at, found) + 1)
+            if start == len(block):  # No line begins after the last line end.
+                return
+            end = block.find(b"\n", found, found + longest // 2)
+            end = min(len(block), found + longest // 2) if end < 0 else end
+            yield start, block[start:end]
+            at = end + 1
+            following = [
+                place if place >= at or place < 0 else first(block, at)
+                for place, first in zip(following, self.each, strict=True)
+            ]
+
+
 class _Search:
     def __init__(self, pattern: str, ignore_case: bool, fields: Fields) -> None:
         literal, ignores_case, spans_lines = facts_of(pattern, ignore_case=ignore_case)
@@ -110,17 +158,12 @@ class _Search:
         if spans_lines:
             self._text = re.compile(pattern, re.MULTILINE | (re.IGNORECASE if ignore_case else 0))
         self._filter = compile_filter(pattern, ignore_case=ignore_case)
-        self._in_lines = _filters_for(literal, ignores_case)
+        self._in_lines = _Filters.for_literal(literal, ignores_case) or _Filters.of(self._filter)
         unescaped = max(_UNESCAPED.findall(literal), key=len, default="")
-        self._in_records = _filters_for(unescaped, ignores_case)
-        if self._in_records:
-            escape = _ANY_ESCAPE if ignores_case else _ESCAPE
-            self._in_records += (compile_literal(escape),)
-        elif (found := compile_filter(pattern, ignore_case=ignore_case, in_json=True)) is not None:
-            self._in_records = (found,)
-        if not self._in_lines and self._filter is not None:
-            self._in_lines = (self._filter,)
-        self._needs_utf8 = ignores_case or not literal
+        escape = _ANY_ESCAPE if ignores_case else _ESCAPE
+        self._in_records = _Filters.for_literal(unescaped, ignores_case, escape) or _Filters.of(
+            compile_filter(pattern, ignore_case=ignore_case, in_json=True)
+        )
         self._fields = fields
 
     def lines(self, window: _Window) -> Iterator[tuple[int, int, str]]:
@@ -133,8 +176,8 @@ class _Search:
 
     def _candidates(self, block: bytes) -> Iterator[tuple[int, str]]:
         """Yield the lines that may match, each with its place."""
-        if self._in_lines and (not self._needs_utf8 or _is_utf8(block)):
-            for start, passed in _lines_that_pass(self._in_lines, block, MAX_LINE_BYTES):
+        if self._in_lines is not None and self._in_lines.suit(block):
+            for start, passed in self._in_lines.passing(block, MAX_LINE_BYTES):
                 yield start, passed.decode("utf-8", "replace")
             return
         text = block.decode("utf-8", "surrogateescape")
@@ -182,8 +225,8 @@ class _Search:
     def _records_that_may_match(self, window: _Window) -> Iterator[tuple[int, bytes]]:
         for first, last in _blocks(window):
             block = window.buffer[first:last]
-            if self._in_records and (not self._needs_utf8 or _is_utf8(block)):
-                for start, line in _lines_that_pass(self._in_records, block, 2 * len(block)):
+            if self._in_records is not None and self._in_records.suit(block):
+                for start, line in self._in_records.passing(block, 2 * len(block)):
                     yield first + start, line
             else:
                 start = first
@@ -198,37 +241,6 @@ class _Search:
             return None
         start = max(0, found.start() - SHOWN_CHARS // 3)
         return line[start : start + SHOWN_CHARS].rstrip("\r")
-
-
-def _filters_for(literal: str, ignores_case: bool) -> tuple[LineFilter, ...]:
-    if not literal:
-        return ()
-    if not ignores_case:
-        return (compile_literal(literal.encode("utf-8", "surrogatepass")),)
-    found = compile_filter(re.escape(literal), ignore_case=True)
-    return () if found is None else (found,)
-
-
-def _lines_that_pass(
-    filters: tuple[LineFilter, ...], block: bytes, longest: int
-) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines that pass one of the filters, or the parts around, each with its place."""
-    at, following = 0, [first(block, 0) for first in filters]
-    while at < len(block):
-        found = min((each for each in following if each >= 0), default=-1)
-        if found < 0:
-            return
-        start = max(at, found - longest // 2, block.rfind(b"\n", at, found) + 1)
-        if start == len(block):  # No line begins after the last line end.
-            return
-        end = block.find(b"\n", found, found + longest // 2)
-        end = min(len(block), found + longest // 2) if end < 0 else end
-        yield start, block[start:end]
-        at = end + 1
-        following = [
-            each if each >= at or each < 0 else first(block, at)
-            for each, first in zip(following, filters, strict=True)
-        ]
 
 
 def _filtered(passes: LineFilter, texts: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
