@@ -72,8 +72,7 @@ def show(shell: make.Terminal, name: str, *commands: str, typed: str = "") -> No
 def main() -> None:
     with FakeServer(rules=RULES) as server:
         kept = {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
-        variables = {**kept, "PIP_QUIET": "2", "OPENAI_BASE_URL": server.openai_url}
-        with make.terminal(SIZE, **variables) as shell:
+        with make.terminal(SIZE, **kept, PIP_QUIET="2") as shell:
             clone = ["git", "clone", "-q", str(ROOT), str(shell.folder / "rlm")]
             subprocess.run(clone, check=True)  # noqa: S603
             folder = shell.folder / "rlm" / "contracts"
@@ -91,6 +90,8 @@ def main() -> None:
                 "rlm doctor | head -12",
             )
             show(shell, "first-2-passages", f'rlm ask "{QUESTION}" -f contracts/', "echo $?")
+            address = f"export OPENAI_BASE_URL={server.openai_url}"  # Before, no model is there.
+            shell.tmux("send-keys", "-t", "p", f"{address}; clear", "Enter")
             show(
                 shell,
                 "first-3-setup",
