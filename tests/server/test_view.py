@@ -324,14 +324,17 @@ async def test_a_cookie_can_not_be_made_or_kept(
         (cookie,) = list(anna.session.cookie_jar)
         assert (cookie["httponly"], cookie["samesite"]) == (True, "Strict")
         name, issued, mac = cookie.value.rsplit(".", 2)
+        seconds, _, number = issued.partition("-")
         forged = [
             f"bert.{issued}.{mac}",
-            f"{name}.{int(issued) + 1}.{mac}",
+            f"{name}.{int(seconds) + 1}-{number}.{mac}",
+            f"{name}.{seconds}-{'0' * 16}.{mac}",
+            f"{name}.{seconds}.{mac}",
             f"{name}.{issued}.{'0' * 64}",
             f"{name}.{issued}.",
             f"{name}..{mac}",
             f"..{mac}",
-            f"{name}.{'9' * 12}.{mac}",
+            f"{name}.{'9' * 12}-{number}.{mac}",
             "x" * 5_000,
             "",
         ]
@@ -381,6 +384,21 @@ async def test_signing_in_and_out_needs_the_own_page(tmp_path: Path) -> None:
         out = {"Origin": anna.base}
         assert (await anna.ask("/view/api/sign-out", "POST", headers=out))[0] == 200
         assert (await anna.ask("/view/api/runs"))[0] == 401
+
+
+async def test_signing_out_ends_copies_of_the_cookie_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(viewing, "MAX_ENDED", 1)
+    async with shared(tmp_path) as (anna, _, _):
+        for _ in range(2):  # The second time, the first session is forgotten, which has no cookie.
+            assert await anna.sign_in() == 200
+            (cookie,) = (f"{each.key}={each.value}" for each in anna.session.cookie_jar)
+            copied = {"Cookie": cookie}
+            assert (await anna.ask("/view/api/runs", headers=copied))[0] == 200
+            out = {"Origin": anna.base}
+            assert (await anna.ask("/view/api/sign-out", "POST", headers=out))[0] == 200
+            assert (await anna.ask("/view/api/runs", headers=copied))[0] == 401
 
 
 # -- paths ----------------------------------------------------------------------------------------

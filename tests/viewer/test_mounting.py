@@ -1,10 +1,11 @@
 """`rlm.viewer.app()` inside a Starlette program, below several paths."""
 
 import re
+import warnings
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import aiohttp
 import pytest
@@ -85,6 +86,24 @@ async def test_the_program_decides_who_may_see(log: Path) -> None:
             assert got.status == 403
         async with session.get(f"{url}/api/runs", headers={"X-User": "staff"}) as got:
             assert got.status == 200
+
+
+async def test_only_true_lets_anyone_in(log: Path) -> None:
+    async def never(request: Request) -> bool:
+        return False
+
+    class Checked:
+        async def __call__(self, request: Request) -> bool:
+            return False
+
+    with pytest.raises(ConfigError, match="not an async one"):
+        rlm.viewer.app(log, allow=cast("Any", never))
+    wrong: list[Any] = [Checked(), lambda request: never(request), lambda request: "no"]
+    for each in wrong:
+        async with program(rlm.viewer.app(log, allow=each)) as url, client() as session:
+            with warnings.catch_warnings(action="ignore"):  # A coroutine is never awaited.
+                async with session.get(f"{url}/api/runs") as got:
+                    assert got.status == 403
 
 
 async def status_for(host: str, **options: Any) -> int:

@@ -57,6 +57,27 @@ def test_a_replaced_file_shows_its_old_runs_until_the_new_ones_are_read(
         file.index_of("old")
 
 
+def test_a_log_that_was_written_anew_in_place_is_read_anew(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.jsonl", one_run("old", 1))
+    file = RecordFile(path)
+    file.refresh()
+    path.write_bytes(written(tmp_path / "b.jsonl", one_run("new", 5)).read_bytes())
+    assert file.refresh()
+    assert list(file.forest().nodes) == ["new"]
+    append(path, *one_run("third"))
+    file.refresh()
+    assert list(file.forest().nodes) == ["new", "third"]
+
+
+def test_a_run_without_an_id_hides_no_other(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.jsonl", [*one_run(""), *one_run("normal")])
+    file = RecordFile(path)
+    file.refresh()
+    assert list(file.forest().nodes) == ["normal"]
+    assert file.forest().nodes["normal"].root == "normal"
+    assert file._index.skipped.counts["no id"] > 0
+
+
 def test_an_index_that_was_dropped_is_read_again(tmp_path: Path) -> None:
     file = RecordFile(written(tmp_path / "a.jsonl", one_run("r", 3)))
     file.refresh()

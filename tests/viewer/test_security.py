@@ -204,11 +204,22 @@ async def test_errors_name_no_folder_of_the_machine(tmp_path: Path) -> None:
             assert str(tmp_path) not in answer.text
 
 
-@given(st.lists(st.from_regex(r"[a-z0-9_.-]{1,12}", fullmatch=True), min_size=1, max_size=5))
+@given(
+    st.lists(
+        st.from_regex(r"[a-z0-9_.-]{1,12}( [a-z]{1,3})?", fullmatch=True), min_size=1, max_size=5
+    )
+)
 def test_folders_are_left_out_of_sentences(parts: list[str]) -> None:
     path = "/" + "/".join(parts) + "/file.sqlite"
     told = without_paths(f"the journal {path} can't be read: 'x'; see https://example.com/a/b")
     assert told == "the journal file.sqlite can't be read: 'x'; see https://example.com/a/b"
+
+
+def test_words_between_two_paths_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/srv/it's; ours, too")
+    assert without_paths("moved /a/b c to /d e/f.txt") == "moved b c to f.txt"
+    told = without_paths("the journal /srv/it's; ours, too/.local/a b/x.sqlite is damaged")
+    assert told == "the journal x.sqlite is damaged"
 
 
 async def test_only_so_many_pages_can_watch(

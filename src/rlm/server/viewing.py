@@ -46,12 +46,14 @@ MAX_KEPT_EVENTS = 1_000_000
 """Limits of what the server keeps in memory for all viewers, and for each of them."""
 
 SESSION_SECONDS = 12 * 3_600
+MAX_ENDED = 10_000
+"""Sessions that were signed out and are remembered."""
 SIGN_IN = "sign in with a token of this server"
 EMPTY = (
     "No runs yet. Background runs (POST /v1/runs), and requests that name a run_id, appear here as "
     "soon as they start; other requests are not recorded."
 )
-_COOKIE = re.compile(r"([A-Za-z0-9._-]{1,64})\.([0-9]{1,12})\.([0-9a-f]{64})")
+_COOKIE = re.compile(r"([A-Za-z0-9._-]{1,64})\.([0-9]{1,12}-[0-9a-f]{16})\.([0-9a-f]{64})")
 
 
 def at_prefix(viewer: ASGIApp, prefix: str = PREFIX) -> ASGIApp:
@@ -93,12 +95,16 @@ class TenantRuns(Struct, frozen=True):
 
 
 class Sessions:
-    """Signed cookies that name a token. They end with the server, or after `SESSION_SECONDS`."""
+    """Signed cookies that name a token.
+
+    They end with the server, by signing out, or after `SESSION_SECONDS`.
+    """
 
     def __init__(self, tokens: Tokens) -> None:
         self._tokens = tokens
         self._by_name = {token.name: token for token in tokens.all}
         self._secret = secrets.token_bytes(32)
+        self._ended: dict[str, float] = {}
 
     def token_of(self, request: Request) -> Token | None:
         """Return the token of a request, by its header or its cookie; None without one."""
@@ -112,15 +118,26 @@ class Sessions:
         token = None if found is None else self._by_name.get(found[1])
         if found is None or token is None:
             return None
-        issued = int(found[2])
-        is_ours = hmac.compare_digest(found[3], self._sign(token, str(issued)))
-        is_fresh = 0 <= time.time() - issued <= SESSION_SECONDS
-        return token if is_ours and is_fresh else None
+        age = time.time() - int(found[2].partition("-")[0])
+        is_ours = hmac.compare_digest(found[3], self._sign(token, found[2]))
+        is_open = 0 <= age <= SESSION_SECONDS and found[2] not in self._ended
+        return token if is_ours and is_open else None
 
     def cookie_for(self, request: Request, token: Token) -> str:
-        issued = str(int(time.time()))
+        issued = f"{int(time.time())}-{secrets.token_hex(8)}"
         value = f"{token.name}.{issued}.{self._sign(token, issued)}"
         return f"{_cookie_name(request)}={value}; Max-Age={SESSION_SECONDS}; {_rules(request)}"
+
+    def end(self, request: Request) -> None:
+        """End the session of a request's cookie, also for copies of it."""
+        found = _COOKIE.fullmatch(request.cookies.get(_cookie_name(request), ""))
+        if found is None or self.token_of(request) is None:
+            return
+        now = time.time()
+        self._ended = {each: until for each, until in self._ended.items() if until > now}
+        self._ended[found[2]] = now + SESSION_SECONDS
+        while len(self._ended) > MAX_ENDED:
+            del self._ended[next(iter(self._ended))]
 
     def page_token(self, token: Token) -> str:
         """Return what the pages of a token send with what changes something."""
@@ -250,6 +267,7 @@ class TenantViewers:
             raise HTTPException(405)
         if not is_own_page(request):
             raise Refused("only the viewer's own page may sign out")
+        self._sessions.end(request)
         response = json_response({})
         gone = f"{_cookie_name(request)}=; Max-Age=0; {_rules(request)}"
         response.headers.append("Set-Cookie", gone)

@@ -6,7 +6,7 @@ Everything that changes something needs the viewer's token and its own page; `Ac
 import asyncio
 import re
 from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from itertools import islice
 from typing import Any
 
@@ -20,7 +20,7 @@ from rlm.records.journal import request_stop
 from rlm.records.judging import Judgments
 from rlm.records.trajectories import open_trajectory
 from rlm.records.trajectories.exports import FORMATS, export
-from rlm.viewer.forking import Forks, run_file
+from rlm.viewer.forking import ONLY_HERE, Forks, run_file
 from rlm.viewer.library import Threads, Unknown
 from rlm.viewer.recipes import recipes_of
 from rlm.viewer.routes import LibraryView, ThreadedRoutes, part_of_path, run_id_of
@@ -53,7 +53,7 @@ class Actions:
         """Return what is possible with a run now. It blocks."""
         archive = self._forks.archive
         if archive is None:
-            why = "only journaled runs can be changed; start `rlm view` without a file, or with RUN"
+            why = ONLY_HERE.format("changed")
             return Reasons(why, why, why)
         try:
             run = run_file(archive, run_id)
@@ -195,7 +195,8 @@ def _exported(
     file = view.library.find(run_id)
     trajectory = open_trajectory(file.path, hides_settings=file.hides_settings)
     if judgments is not None:
-        trajectory.judgments = judgments.all()
+        with suppress(ConfigError):  # The list reports it; a run is worth more than its comments.
+            trajectory.judgments = judgments.all()
     return export(trajectory, name, run_id=run_id)
 
 

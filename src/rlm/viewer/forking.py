@@ -11,11 +11,14 @@ from rlm.errors import ConfigError, RLMError
 from rlm.records.journal import Archive, RunFacts, RunFile, fork
 from rlm.viewer.library import Busy, Threads, Unknown
 
-__all__ = ["Engines", "Forks", "run_file"]
+__all__ = ["ONLY_HERE", "Engines", "Forks", "run_file"]
 
 MAX_RUNNING = 4
 MAX_EDIT_CHARS = 2_000_000
 IN_PROGRESS = "this run is in progress"
+ONLY_HERE = (
+    "only journaled runs can be {}, by `rlm view` where they were made, without a file or with RUN"
+)
 _log = logging.getLogger("rlm")
 
 
@@ -44,7 +47,7 @@ class Forks:
     def why_not(self) -> str | None:
         """The reason why nothing can be forked here, or None."""
         if self._archive is None or self._engines is None:
-            return "only journaled runs can be forked; start `rlm view` without a file, or with RUN"
+            return ONLY_HERE.format("forked")
         return None
 
     @property
@@ -132,11 +135,18 @@ def _made(
 ) -> tuple[RunFacts, StoredContext]:
     """Fork a run; mistakes are found before anything is created."""
     run = run_file(archive, run_id)
-    facts = archive.facts(run)
+    facts = _facts_of(archive, run)
     engines.check(facts)
     context = archive.context_of(facts)
     new = fork(archive, run, step, edited)
     return archive.facts(run_file(archive, new)), context
+
+
+def _facts_of(archive: Archive, run: RunFile) -> RunFacts:
+    facts = archive.facts(run)
+    if facts.run_id != run.run_id:
+        raise ConfigError("this journal is that of another run")
+    return facts
 
 
 def _recorded(archive: Archive, engines: Engines, run_id: str) -> tuple[RunFacts, StoredContext]:
@@ -148,9 +158,7 @@ def _recorded(archive: Archive, engines: Engines, run_id: str) -> tuple[RunFacts
 def _check_resumable(archive: Archive, engines: Engines, run: RunFile) -> RunFacts:
     """Raise ConfigError if a run has an answer, is in progress, or can't continue here."""
     run.check_writer()
-    facts = archive.facts(run)
-    if facts.run_id != run.run_id:
-        raise ConfigError("this journal is that of another run")
+    facts = _facts_of(archive, run)
     summary = archive.summary(run)
     if summary.status == "running":
         raise ConfigError(IN_PROGRESS)

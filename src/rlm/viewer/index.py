@@ -274,6 +274,9 @@ class FileIndex:
         if found is None:
             return run
         glance = found[1]
+        if not glance.run_id:
+            self.skipped.add("no id", f"byte {place:,}")
+            return None
         if len(glance.run_id) > ID_CHARS:
             self.skipped.add("id too long", f"byte {place:,}", f"{len(glance.run_id):,} characters")
             return None

@@ -4,6 +4,7 @@ import asyncio
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from inspect import iscoroutinefunction
 from pathlib import Path
 
 from starlette.requests import Request
@@ -31,6 +32,10 @@ NOBODY = (
     "say who may see the runs: app(token=…) for a secret in the address, or app(allow=…) with a "
     "function of the request, such as lambda request: request.user.is_authenticated"
 )
+NOT_ASYNC = (
+    "allow= must be a plain function that returns True or False, not an async one: check whatever "
+    "needs to be awaited in a middleware around the viewer"
+)
 OTHER_NAME = (
     "this viewer does not answer to this host name; the program that shows it names those that it "
     "answers to: rlm.viewer.app(hosts=[…])"
@@ -57,6 +62,8 @@ class MountedAccess:
     ) -> None:
         if token is None and allow is None:
             raise ConfigError(NOBODY)
+        if iscoroutinefunction(allow):
+            raise ConfigError(NOT_ASYNC)
         self._hosts = _host_policy(hosts, has_token=token is not None)
         self._allow = allow
         self._link = None if token is None else LinkToken(token)
@@ -69,8 +76,8 @@ class MountedAccess:
         site = request.headers.get("sec-fetch-site", "none")
         if path_of(request.scope).startswith("/api/") and site not in {"same-origin", "none"}:
             raise Refused("pages of other sites may not use this viewer")
-        if self._allow is not None and not self._allow(request):
-            raise Refused("you may not see these runs")
+        if self._allow is not None and self._allow(request) is not True:
+            raise Refused("you may not see these runs")  # Anything else may be a mistake.
         if self._link is not None and not self._has_token(request):
             raise Refused("open this page with its token: add ?token=… to the address")
         if request.method not in SAFE_METHODS:

@@ -50,7 +50,8 @@ class Forest:
         self.nodes: dict[str, Node] = {}
         self.totals = totals = _totals(runs)
         for run_id, run in runs.items():
-            parent = self.nodes.get(run.opening.parent_id or "")
+            above = run.opening.parent_id
+            parent = None if above is None else self.nodes.get(above)
             outline = _outline(run, totals[run_id])
             if run.ending is None and not _is_running(run, parent, runs, may_run):
                 outline = replace(outline, status="interrupted")
@@ -133,8 +134,8 @@ def _totals(runs: Mapping[str, RunIndex]) -> dict[str, Sum]:
             usage, reported = run.ending.usage, Sum()
             reported.add(usage.total_tokens, usage.cost_usd, usage.requests)
             totals[run_id] = reported
-        parent = run.opening.parent_id or ""
-        if parent in totals and parent != run_id:
+        parent = run.opening.parent_id
+        if parent is not None and parent in totals and parent != run_id:
             totals[parent].include(totals[run_id])
     return totals
 

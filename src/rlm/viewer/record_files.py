@@ -177,6 +177,7 @@ def open_event_file(path: Path) -> EventFile:
 
 
 PORTION = 2_000
+BEGINNING_BYTES = 4_096
 Stamp = tuple[tuple[int, int, int] | None, ...]
 """The inode, size and time of a file, which change when it does."""
 
@@ -205,6 +206,7 @@ class RecordFile:
         self._file: EventFile | None = None
         self._index = FileIndex()
         self._stamp: Stamp | None = None
+        self._beginning = b""
         self._is_asleep = False
         self._reading = threading.Lock()
         self._indexing = threading.RLock()
@@ -230,8 +232,10 @@ class RecordFile:
 
     def _read_on(self, stamp: Stamp) -> None:
         index, file = self._index, self._file
+        before, self._beginning = self._beginning, _beginning_of(self.path)
+        is_another = _was_replaced(self._stamp, stamp) or not self._beginning.startswith(before)
         # The kind may not be known before the first event: journals begin empty.
-        if file is None or not index.events or _was_replaced(self._stamp, stamp):
+        if file is None or not index.events or is_another:
             index, file = FileIndex(), open_event_file(self.path)
             if not self._index.events:  # Otherwise requests see the old index until the end.
                 with self._indexing:
@@ -395,6 +399,13 @@ def _places(run: RunIndex, codes: frozenset[int] | None, after: int) -> Iterable
         return run.places[first:]
     types = zip(run.places[first:], run.types[first:], strict=False)
     return [place for place, code in types if code in codes]
+
+
+def _beginning_of(path: Path) -> bytes:
+    """Return what never changes in a log that only grows; nothing for a journal."""
+    with opened(path) as file:
+        found = file.read(BEGINNING_BYTES)
+    return b"" if found.startswith(database.HEAD) else found
 
 
 def _was_replaced(before: Stamp | None, now: Stamp) -> bool:

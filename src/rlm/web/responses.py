@@ -2,6 +2,8 @@
 
 import json
 import re
+import tempfile
+from pathlib import Path
 
 import msgspec
 from starlette.responses import Response
@@ -13,7 +15,8 @@ STATUS_MESSAGES = {
     405: "this address does not support that method",
     413: "the request is too large",
 }
-_FOLDERS = re.compile(r"(?<![\w:/])(?:[A-Za-z]:)?[/\\](?:[^/\\\s'\":;,]+[/\\])+")
+_FOLDERS = re.compile(r"(?<![\w:/])(?:[A-Za-z]:)?[/\\](?:[^/\\\n'\":;,]*[^/\\\s'\":;,][/\\])+")
+"""Folders of a path. Their names may hold spaces, but don't end with one."""
 
 
 def json_bytes(value: object) -> bytes:
@@ -30,4 +33,7 @@ def json_response(value: object, status: int = 200) -> Response:
 
 def without_paths(text: str) -> str:
     """Remove folders from an error message; names of files stay."""
+    for root in (str(Path.home()), tempfile.gettempdir(), str(Path.cwd())):
+        if len(root) > 1:
+            text = text.replace(root, "")  # Its name may hold anything.
     return _FOLDERS.sub("", text)

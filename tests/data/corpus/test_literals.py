@@ -164,8 +164,9 @@ def test_records_with_bytes_that_are_no_text_are_found(tmp_path: Path, pattern: 
         if compiled.search(text)
     ]
     assert wanted
-    data, options = b"\n".join(rows), {"ignore_case": False, "span": 1_000}
-    assert searched(tmp_path, data, pattern, **options, is_lines=True) == wanted  # type: ignore[arg-type]
+    data = b"\n".join(rows)
+    found = searched(tmp_path, data, pattern, ignore_case=False, span=1_000, is_lines=True)
+    assert found == wanted
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 """Records of JSON lines: which field is the text, which the name, and what else can be searched."""
 
 import codecs
+import json
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -64,7 +66,7 @@ def _object(line: bytes | bytearray | memoryview) -> dict[str, Any]:
         line = line[3:]
     try:
         found = _decoded(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 
@@ -72,8 +74,8 @@ def _object(line: bytes | bytearray | memoryview) -> dict[str, Any]:
 def _decoded(line: bytes | bytearray | memoryview) -> object:
     try:
         return msgspec.json.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return msgspec.json.decode(bytes(line).decode("utf-8", "replace"))
+    except (msgspec.DecodeError, UnicodeDecodeError):  # Python's json also reads NaN and Infinity.
+        return json.loads(bytes(line).decode("utf-8", "replace"))
 
 
 def _text_field(found: Mapping[str, Any], wanted: Fields) -> str | None:
@@ -106,7 +108,7 @@ def _scalars(found: Mapping[str, Any], text_field: str) -> dict[str, Scalar]:
         if isinstance(value, str):
             if len(value) <= MAX_FIELD_CHARS:
                 chosen[sendable(name)] = sendable(value)
-        elif isinstance(value, float | bool) or (
+        elif (isinstance(value, float) and math.isfinite(value)) or (
             isinstance(value, int) and -_LARGEST <= value < _LARGEST
         ):
             chosen[sendable(name)] = value

@@ -38,7 +38,7 @@ _OURS = 0x524C4D21
 """SQLite's application id, which marks our journals."""
 
 _PAUSES = (0.0, 0.001, 0.01)
-_HEAD = b"SQLite format 3\0"
+HEAD = b"SQLite format 3\0"
 TABLES = ("about", "replies", "told", "events")
 _TABLES = """
 create table about (name text primary key, value blob not null) without rowid;
@@ -164,7 +164,7 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
 def is_database(path: Path) -> bool:
     """Return whether a file begins like an SQLite file."""
     with path.open("rb") as file:
-        return file.read(len(_HEAD)) == _HEAD
+        return file.read(len(HEAD)) == HEAD
 
 
 def put(connection: sqlite3.Connection, records: bytes) -> None:
