@@ -13,6 +13,7 @@ from tests.endpoint import endpoint
 from tests.fakes import PlanEnvironment, cell
 
 DONE = "FINAL(done)"
+HEAVY = pytest.mark.heavy
 
 BACKENDS = {
     "openai": {"model_name": "gpt-4o"},
@@ -88,7 +89,13 @@ def test_max_retries_counts_what_follows_the_first_attempt(backend: str) -> None
             assert server.count == requests
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    "backend",
+    [
+        each if each in {"openai", "anthropic", "gemini"} else pytest.param(each, marks=HEAVY)
+        for each in BACKENDS
+    ],
+)
 def test_a_timeout_ends_one_attempt(backend: str) -> None:
     # On a busy machine, an attempt may end before the server sees it, or before its answer comes.
     with FakeServer([Answer(behaviour="never"), *[DONE] * 9]) as server:
