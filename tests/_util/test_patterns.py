@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -176,6 +177,29 @@ def test_a_filter_knows_all_cases_of_a_letter(pattern: str) -> None:
         assert len(passed) <= len(lines)
     else:
         assert lines_that_pass(given, lines, ignore_case=True) == lines
+
+
+@needs_re2
+@given(
+    text=st.binary(max_size=30).map(lambda part: part * 40)
+    | st.text("ab-", max_size=200).map(str.encode),
+    literal=st.binary(min_size=1, max_size=4)
+    | st.text("ab-", min_size=1, max_size=4).map(str.encode),
+    start=st.integers(0, 50),
+)
+def test_a_literal_is_found_where_bytes_find_it(text: bytes, literal: bytes, start: int) -> None:
+    passes = patterns.compile_literal(literal)
+    for at in (0, min(start, len(text)), 0):  # It may have learnt that no byte is rare.
+        assert passes(text, at) == text.find(literal, at)
+
+
+@needs_re2
+def test_a_byte_that_turns_out_to_be_frequent_is_left_to_re2() -> None:
+    passes: Any = patterns.compile_literal(b"aab")
+    text = b"." * 70_000 + b"ab" * 2_500 + b"aab"
+    assert passes(text, 0) == text.find(b"aab")
+    assert not passes._is_rare
+    assert passes(text, len(text) - 2) == -1
 
 
 @needs_re2

@@ -86,12 +86,48 @@ def compile_filter(
 
 
 def compile_literal(literal: bytes) -> LineFilter:
-    """Return a filter for lines that hold these bytes: RE2 finds them faster than Python does."""
-    if find_spec("re2") is not None:
-        compiled = _linear(b"".join(b"\\x%02x" % code for code in literal))
-        if compiled is not None:
-            return _places(compiled)
-    return lambda text, start: text.find(literal, start)
+    """Return a filter for lines that hold these bytes."""
+    if find_spec("re2") is None:
+        return lambda text, start: text.find(literal, start)
+    compiled = _linear(b"".join(b"\\x%02x" % code for code in literal))
+    assert compiled is not None
+    return _LiteralFilter(literal, _places(compiled))
+
+
+class _LiteralFilter:
+    """Looks for the byte of a literal that is rarest in the text, as long as it is rare.
+
+    Finding one byte is many times faster than finding several; but what follows each hit is
+    Python, so that a frequent byte is worse than leaving it all to RE2.
+    """
+
+    def __init__(self, literal: bytes, otherwise: LineFilter) -> None:
+        self._literal = literal
+        self._otherwise = otherwise
+        self._rarest: int | None = None
+        self._is_rare = True
+
+    def __call__(self, text: bytes, start: int) -> int:
+        if self._rarest is None:
+            sample = text[: 1 << 16]
+            self._rarest = min(set(self._literal), key=sample.count)
+        if not self._is_rare:
+            return self._otherwise(text, start)
+        offset = self._literal.index(self._rarest)
+        at, hits = start + offset, 0
+        while (found := text.find(self._rarest, at)) >= 0:
+            if text.startswith(self._literal, found - offset):
+                return found - offset
+            at, hits = found + 1, hits + 1
+            if hits >= _FEW_HITS:
+                self._is_rare = at - start > hits * _RARE_BYTES
+                if not self._is_rare:
+                    return self._otherwise(text, at - offset)
+        return -1
+
+
+_FEW_HITS, _RARE_BYTES = 20, 1_000
+"""After some hits, those of a rare byte are this far apart."""
 
 
 def _places(compiled: Any) -> LineFilter:
