@@ -313,7 +313,7 @@ def measure(folder: Path, source: Path, gigabytes: float, peers: bool) -> dict[s
         report["grep"] = greps(opened, source, plain=peers, rounds=3 if gigabytes < 5 else 1)
         report["anonymous_mb"] = anonymous_bytes(os.getpid()) / MEGA
     if peers:
-        report["fts5"] = fts5(source, folder, asked[:50])
+        report["fts5"] = fts5(source, folder, asked[:20])
         report["tantivy"] = tantivy_alone(source, folder)
     return report
 
