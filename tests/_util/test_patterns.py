@@ -134,7 +134,7 @@ def as_json(draw: st.DrawFn) -> tuple[str, str]:
             units = "".join(
                 f"\\u{unit:04x}" for unit in struct.unpack("<H", character.encode("utf-16-le"))
             )
-        ways = [units, units.replace("\\u", "\0").upper().replace("\0", "\\u")]
+        ways = [units, re.sub(r"(?<=\\u)....", lambda found: found[0].upper(), units)]
         ways += ["\\/"] if character == "/" else []
         ways += [character] if character.isprintable() and character not in '"\\' else []
         written.append(draw(st.sampled_from(ways)))

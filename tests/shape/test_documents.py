@@ -39,7 +39,7 @@ MARKDOWN = [path for path in repository_files() if path.suffix == ".md"]
 DOCUMENTS = [
     path for path in MARKDOWN if path == ROOT / "README.md" or ROOT / "docs" in path.parents
 ]
-GUIDES_HEAVY = [
+DOCUMENTS_TO_RUN = [
     pytest.param(path, marks=pytest.mark.heavy) if path.parent.name == "guides" else path
     for path in DOCUMENTS
 ]
@@ -93,7 +93,7 @@ def _name(path: Path) -> str:
 # -- python blocks --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", GUIDES_HEAVY, ids=_name)
+@pytest.mark.parametrize("path", DOCUMENTS_TO_RUN, ids=_name)
 def test_python_blocks_run(path: Path, tmp_path: Path) -> None:
     if job := job_of(path, blocks_of(path.read_text("utf-8"))):
         run_with_replies(job, path, tmp_path)
@@ -176,7 +176,7 @@ def run_commands(block: Block, folder: Path) -> str | None:
     return None
 
 
-@pytest.mark.parametrize("path", GUIDES_HEAVY, ids=_name)
+@pytest.mark.parametrize("path", DOCUMENTS_TO_RUN, ids=_name)
 def test_marked_shell_blocks_run(path: Path, tmp_path: Path) -> None:
     for block in blocks_of(path.read_text("utf-8")):
         if block.language in SHELL and block.comment == "run":

@@ -233,6 +233,27 @@ async def test_a_log_and_a_viewer_that_only_looks_change_nothing(tmp_path: Path,
 # -- exports --------------------------------------------------------------------------------------
 
 
+async def test_a_copied_journal_is_neither_resumed_nor_forked(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    client_ = ScriptedClient([cell(["print", "1"])] * 9)
+    async with RLM(
+        client_, environment=PlanEnvironment(), journal=state, limits={"max_steps": 1}
+    ) as rlm:
+        result = await rlm.aask("Why?", "text")
+    kept = archive(state)
+    copy = kept.places.journal_of("copy")
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    copy.write_bytes(kept.places.journal_of(result.run_id).read_bytes())
+    async with serving(journal_shelf(kept), tmp_path, engines=LocalEngines(kept)) as client:
+        before = set(state.rglob("*.sqlite"))
+        for answer in (
+            await change(client, "copy", "resume"),
+            await client.fork({"run_id": "copy", "step": 1}),
+        ):
+            assert (answer.status, "that of another run" in answer.text) == (400, True), answer
+        assert set(state.rglob("*.sqlite")) == before
+
+
 async def test_every_format_is_an_attachment_that_no_browser_shows(tmp_path: Path) -> None:
     log = written(tmp_path / "a.jsonl", one_run("r", query="<script>alert(1)</script>"))
     async with serving(log_shelf(log), tmp_path) as client:

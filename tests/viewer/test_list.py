@@ -129,6 +129,8 @@ async def test_damaged_judgments_are_reported_and_hide_nothing(tmp_path: Path) -
         assert len(answer["runs"]) == 1
         assert "judgments.sqlite can't be used" in str(answer["skipped"]["reasons"])
         assert str(tmp_path) not in str(answer)
+        exported = await client.ask("/api/runs/r/export/html")
+        assert (exported.status, "query of r" in exported.text) == (200, True)
     assert judgments.path.read_bytes() == b"x" * 1_000
 
 

@@ -87,18 +87,19 @@ def compile_filter(
 
 def compile_literal(literal: bytes) -> LineFilter:
     """Return a filter for lines that hold these bytes."""
-    if find_spec("re2") is None:
+    compiled = None
+    if find_spec("re2") is not None:
+        compiled = _linear(b"".join(b"\\x%02x" % code for code in literal))
+    if compiled is None:
         return lambda text, start: text.find(literal, start)
-    compiled = _linear(b"".join(b"\\x%02x" % code for code in literal))
-    assert compiled is not None
     return _LiteralFilter(literal, _places(compiled))
 
 
 class _LiteralFilter:
     """Looks for the byte of a literal that is rarest in the text, as long as it is rare.
 
-    Finding one byte is many times faster than finding several; but what follows each hit is
-    Python, so that a frequent byte is worse than leaving it all to RE2.
+    Finding one byte is many times faster than finding several. But Python checks each hit, so for
+    a frequent byte RE2 is faster.
     """
 
     def __init__(self, literal: bytes, otherwise: LineFilter) -> None:

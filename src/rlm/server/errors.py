@@ -148,6 +148,8 @@ def error_of(error: BaseException) -> ApiError:
         return Closing()  # A client that left gets no answer, so the server cancelled it.
     if isinstance(error, HTTPException):
         message = STATUS_MESSAGES.get(error.status_code, error.detail)
+        if error.status_code == 404:
+            message = f"{message}; /openapi.json lists the addresses"
         return ApiError(error.status_code, message, headers=error.headers or {})
     if isinstance(error, RLMError):
         shown = api_error(error)

@@ -133,8 +133,6 @@ def error_response(error: Exception) -> Response:
     """Answer an exception with its status and one sentence."""
     if isinstance(error, HTTPException):
         message = STATUS_MESSAGES.get(error.status_code, error.detail)
-        if error.status_code == 404:
-            message = "there is nothing at this address"
         return _error(message, error.status_code)
     if isinstance(error, ConfigError):
         return _error(str(error), _status_of(error))

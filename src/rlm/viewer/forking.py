@@ -17,7 +17,8 @@ MAX_RUNNING = 4
 MAX_EDIT_CHARS = 2_000_000
 IN_PROGRESS = "this run is in progress"
 ONLY_HERE = (
-    "only journaled runs can be {}, by `rlm view` where they were made, without a file or with RUN"
+    "only journaled runs can be {}: on the machine that made them, start `rlm view` without a "
+    "file, or with RUN"
 )
 _log = logging.getLogger("rlm")
 

@@ -11,7 +11,7 @@ from starlette.responses import Response
 __all__ = ["STATUS_MESSAGES", "json_bytes", "json_response", "without_paths"]
 
 STATUS_MESSAGES = {
-    404: "there is nothing at this address; /openapi.json lists the addresses",
+    404: "there is nothing at this address",
     405: "this address does not support that method",
     413: "the request is too large",
 }

@@ -121,11 +121,9 @@ class _Filters(NamedTuple):
             first = compile_filter(re.escape(literal), ignore_case=True)
         else:
             first = compile_literal(literal.encode("utf-8", "surrogatepass"))
-        return (
-            None
-            if first is None
-            else cls((first, *map(compile_literal, others)), needs_utf8=ignores_case)
-        )
+        if first is None:
+            return None
+        return cls((first, *map(compile_literal, others)), needs_utf8=ignores_case)
 
     def suit(self, block: bytes) -> bool:
         return not self.needs_utf8 or _is_utf8(block)

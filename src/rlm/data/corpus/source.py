@@ -30,7 +30,7 @@ _SHOWN_NAME_CHARS = 100
 
 
 class Manifest(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a sandbox is told about a corpus. The corpus may have grown since."""
+    """The description of a corpus for a sandbox. The corpus may have grown since it was made."""
 
     id: str
     documents: int
