@@ -204,9 +204,9 @@ class _SandboxREPL(BaseEnv):
         self.custom_tools = custom_tools or {}
         self.custom_sub_tools = self.custom_tools if custom_sub_tools is None else custom_sub_tools
         self.compaction = compaction
-        self.temp_dir = tempfile.mkdtemp(prefix="rlm-repl-")
         made = registry.make_environment(_meant(self.environment), kwargs)
         self._environment = with_defaults(made)
+        self.temp_dir = tempfile.mkdtemp(prefix="rlm-repl-")
         self._session: BaseSession | None = None
         self._finalizer = weakref.finalize(self, shutil.rmtree, self.temp_dir, True)
         self._begin()
