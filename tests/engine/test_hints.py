@@ -39,6 +39,13 @@ async def asked(query: str, context: Any = LARGE, kind: Any = "summary", **more:
     return client, result
 
 
+async def test_weak_models_leave_every_item_to_classify() -> None:
+    strong, _ = await asked("Which label is the most common one?")
+    weak, _ = await asked("Which label is the most common one?", profile="small", strategy="rlm")
+    assert "label in code what plain words settle" in first(strong)
+    assert "Hint: `classify` all items once" in str(weak.requests[0].messages)
+
+
 # -- by words -------------------------------------------------------------------------------------
 
 

@@ -26,7 +26,7 @@ from tests.environments.remote_sandbox import (
 
 KINDS = [RemoteBytes, RemoteLines, RemoteCommands]
 GROUPS = list(dict.fromkeys(each.group for each in CHECKS))
-QUICK = {"names", "calls"}
+QUICK = {"calls"}
 NOT_OFFERED = {
     "a full disk is an OSError, and the session goes on",
     "too many processes are an OSError, and the session goes on",

@@ -19,7 +19,7 @@ from tests.cli.running import one_clear_line, rlm
 from tests.gateway.serving import TEXT, Served, answer, http_client, make_tree, over_http, refusal
 
 ANNE, BERT = "anne-0123456789abcdef", "bert-0123456789abcdef"
-MODES = ["legacy", "auto"]
+MODES = ["auto", pytest.param("legacy", marks=pytest.mark.heavy)]
 
 
 @pytest.fixture(scope="module")

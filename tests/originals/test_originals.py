@@ -14,7 +14,7 @@ WITHOUT = "make build/venv-bench-rlms installs the reference engine"
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=() if number % 4 == 0 else pytest.mark.heavy)
+        pytest.param(name, marks=() if number % 8 == 0 else pytest.mark.heavy)
         for number, name in enumerate(PROGRAMS)
     ],
 )

@@ -39,11 +39,12 @@ MARKDOWN = [path for path in repository_files() if path.suffix == ".md"]
 DOCUMENTS = [
     path for path in MARKDOWN if path == ROOT / "README.md" or ROOT / "docs" in path.parents
 ]
+READ_FIRST = (ROOT, ROOT / "docs", ROOT / "docs" / "start")
 DOCUMENTS_TO_RUN = [
-    pytest.param(path, marks=pytest.mark.heavy) if path.parent.name == "guides" else path
+    path if path.parent in READ_FIRST else pytest.param(path, marks=pytest.mark.heavy)
     for path in DOCUMENTS
 ]
-"""What a newcomer reads first runs in `make test`, and the guides in `make test-heavy`."""
+"""What a newcomer reads first runs in `make test`, and everything else in `make test-heavy`."""
 NOTEBOOKS = sorted((ROOT / "docs" / "cookbook").glob("*.ipynb"))
 EXAMPLES = sorted((ROOT / "examples").glob("[0-9][0-9]_*.py"))
 PYTHON = {"python", "py"}

@@ -3,7 +3,7 @@
 from rlm import prompts
 from rlm.calls.calls import Calls
 from rlm.calls.scope import Scope
-from rlm.config import RunConfig
+from rlm.config import WEAK, RunConfig
 from rlm.engine.kinds import kind_in, surely
 from rlm.engine.mapreduce.asking import Asker
 from rlm.engine.task import Task
@@ -33,7 +33,8 @@ async def hint_for(calls: Calls, task: Task, scope: Scope, config: RunConfig) ->
     kind = surely(task.query)
     if kind is None and _is_worth_asking(task, scope, config):
         kind = await _asked(Asker(calls, task, scope, config))
-    return hint(kind)
+    profile = config.profile or calls.info(config.model).profile
+    return hint(kind, weak=profile in WEAK)
 
 
 def _is_worth_asking(task: Task, scope: Scope, config: RunConfig) -> bool:

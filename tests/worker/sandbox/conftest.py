@@ -14,12 +14,12 @@ ALL: tuple[object, ...] = ((), [], "all layers")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Try strangers with all layers and root with the fewest; the other pairs are heavy.
 
-    So most people run it, and so containers do.
+    So most people run it, and so containers do, where layers are missing.
     """
     for item in items:
         given: dict[str, Any] = getattr(getattr(item, "callspec", None), "params", {})
-        for name in LAYERS:
-            if name in given and "user" in given:
-                usual = "stranger" if given[name] in ALL else "root"
-                if given["user"] != usual:
-                    item.add_marker(pytest.mark.heavy)
+        if "user" in given:
+            layers = next((given[name] for name in LAYERS if name in given), ())
+            few = layers not in ALL or item.path.stem == "test_fallbacks"
+            if given["user"] != ("root" if few else "stranger"):
+                item.add_marker(pytest.mark.heavy)
