@@ -1,9 +1,12 @@
 """Patterns searched through literals and across lines find what a search line by line finds."""
 
 import json
+import os
 import re
 from itertools import accumulate
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import example, given, settings
@@ -11,6 +14,7 @@ from hypothesis import strategies as st
 
 from rlm.data.corpus import grep_worker
 from rlm.data.corpus.literals import facts_of
+from rlm.data.corpus.reading import open_source
 
 ATOMS = [
     "a",
@@ -97,21 +101,45 @@ def expected(data: bytes, pattern: str, *, ignore_case: bool) -> list[int]:
     return places
 
 
-@given(patterns, texts, st.booleans(), st.integers(1, 50))
-@example("^(?:a)*$", "1\n", False, 50)
-@example("(?i)FOO", "foo 42\n", False, 50)
-@example(r"(?i)foo \d+", "Foo 42\n", False, 50)
-@example("(?i:FOO)b", "foob\n", False, 50)
-@example("(?x) f o o", "foo\n", False, 50)
+@given(patterns, texts, st.booleans(), st.integers(1, 50), st.integers(1, 50), st.integers(1, 9))
+@example("^(?:a)*$", "1\n", False, 50, 50, 9)
+@example("(?i)FOO", "foo 42\n", False, 50, 50, 9)
+@example(r"(?i)foo \d+", "Foo 42\n", False, 50, 50, 9)
+@example("(?i:FOO)b", "foob\n", False, 50, 50, 9)
+@example("(?x) f o o", "foo\n", False, 50, 50, 9)
 @settings(deadline=None)
 def test_every_way_of_searching_finds_the_same_lines(
-    tmp_path_factory: pytest.TempPathFactory, pattern: str, text: str, ignore: bool, span: int
+    tmp_path_factory: pytest.TempPathFactory,
+    pattern: str,
+    text: str,
+    ignore: bool,
+    span: int,
+    block: int,
+    step: int,
 ) -> None:
     data = text.encode()
     tmp = tmp_path_factory.mktemp("grep")
-    assert found(tmp, data, pattern, ignore_case=ignore, span=span) == expected(
-        data, pattern, ignore_case=ignore
-    )
+    with patch.multiple(grep_worker, BLOCK_BYTES=block, _STEP_BYTES=step):
+        places = found(tmp, data, pattern, ignore_case=ignore, span=span)
+    assert places == expected(data, pattern, ignore_case=ignore)
+
+
+def test_a_file_that_shrinks_while_it_is_read_counts_as_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = (tmp_path / "text").resolve()
+    path.write_bytes(b"one needle\n" * 200_000)
+    status = path.stat()
+
+    def opened_and_cut(*given: Any) -> Any:
+        file = open_source(*given)
+        os.truncate(path, 1 << 20)
+        return file
+
+    monkeypatch.setattr(grep_worker, "open_source", opened_and_cut)
+    span = [bytes(path).hex(), status.st_size, status.st_mtime_ns, 0, status.st_size, False]
+    answer = grep_worker.search_spans([span], "needle", False, 1_000_000, [None, None])
+    assert answer["changed"] == [0]
 
 
 @given(patterns, st.lists(texts, max_size=6), st.booleans(), st.integers(20, 200))

@@ -1,9 +1,9 @@
 """Search parts of files for a pattern, in a process with limits: see `rlm._util.limited`.
 
-A file that shrinks while it is mapped kills this process; its caller takes it for a changed file.
+Files are read in blocks. Mapping them would take longer: every process has a map of its own to
+fill, and a file that shrinks meanwhile would kill it.
 """
 
-import mmap
 import os
 import re
 from bisect import bisect_right
@@ -28,31 +28,33 @@ from rlm.filesystem.opening import Stamp
 
 __all__ = ["preload", "search_spans"]
 
-BLOCK_BYTES = 1 << 22
+BLOCK_BYTES = 1 << 20
 GROUP_CHARS = 1 << 18
 """Of records, whose texts are searched together."""
 MAX_LINE_BYTES = 1 << 20
 """Of a longer line, the part around a possible match is searched."""
 SHOWN_CHARS = 300
-_MAPPED_BYTES = 1 << 20
-"""A smaller file is read instead of mapped."""
+_STEP_BYTES = 1 << 16
+"""Read at once to find the end of a line."""
 
 _UNESCAPED = re.compile(r"[A-Za-z0-9 ,.;:_\-]+")
 """Characters that writers of JSON leave as they are, or write as `\\u00…`."""
 _ESCAPE, _ANY_ESCAPE = b"\\u00", b"\\u"
 """A letter in another case may be any character: to `re`, `İ` is an i."""
 
-Buffer = bytes | mmap.mmap
-preload = prepare
-
 
 class _Window(NamedTuple):
-    """A part of a file in memory, whose first byte is at `offset`, and its lines to search."""
+    """Whole lines of an open file, from one place to another."""
 
-    buffer: Buffer
-    offset: int
+    fd: int
     first: int
     last: int
+
+
+def preload() -> None:
+    """Do what every search does at first, so that the processes share it."""
+    prepare()
+    _Search(r"any\d", False, Fields())
 
 
 def search_spans(
@@ -83,23 +85,39 @@ def search_spans(
 def _window(fd: int, size: int, start: int, end: int, is_lines: bool) -> _Window:
     """Return the lines that begin between two places of a file."""
     longest = pieces.MAX_LINE_BYTES if is_lines else MAX_LINE_BYTES
-    offset = max(0, start - 1) // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
-    length = min(size, end + longest) - offset
-    if length < _MAPPED_BYTES:
-        os.lseek(fd, offset, os.SEEK_SET)
-        buffer: Buffer = os.read(fd, length)
-        length = len(buffer)
-    else:
-        buffer = mmap.mmap(fd, length, access=mmap.ACCESS_READ, offset=offset)
-    first = 0
-    if start > 0:
-        newline = buffer.find(b"\n", start - 1 - offset, length)
-        first = length if newline < 0 else newline + 1
-    last = length
-    if end < size:
-        newline = buffer.find(b"\n", max(0, end - 1 - offset), length)
-        last = length if newline < 0 else newline + 1
-    return _Window(buffer, offset, min(first, last), last)
+    limit = min(size, end + longest)
+    first = 0 if start == 0 else _line_after(fd, start - 1, limit)
+    last = limit if end >= size else _line_after(fd, max(0, end - 1), limit)
+    return _Window(fd, min(first, last), last)
+
+
+def _line_after(fd: int, place: int, limit: int) -> int:
+    """Return where the line after a place begins, or `limit` if none begins before it."""
+    while place < limit:
+        step = _read(fd, place, min(place + _STEP_BYTES, limit))
+        newline = step.find(b"\n")
+        if newline >= 0:
+            return place + newline + 1
+        place += len(step)
+    return limit
+
+
+def _last_line(fd: int, start: int, end: int) -> int:
+    """Return where the last line between two places begins, or `start` if none does."""
+    while end > start:
+        before = max(start, end - _STEP_BYTES)
+        newline = _read(fd, before, end).rfind(b"\n")
+        if newline >= 0:
+            return before + newline + 1
+        end = before
+    return start
+
+
+def _read(fd: int, start: int, end: int) -> bytes:
+    read = os.pread(fd, end - start, start)
+    if len(read) < end - start:
+        raise SourceChanged("it has shrunk")
+    return read
 
 
 class _Filters(NamedTuple):
@@ -166,11 +184,10 @@ class _Search:
 
     def lines(self, window: _Window) -> Iterator[tuple[int, int, str]]:
         """Yield the matching lines of a text: place, 0, and the text around the match."""
-        for first, last in _blocks(window):
-            block = window.buffer[first:last]
+        for start, block in _blocks(window):
             for place, line in self._candidates(block):
                 if (shown := self._match(sendable(line))) is not None:
-                    yield window.offset + first + place, 0, shown
+                    yield start + place, 0, shown
 
     def _candidates(self, block: bytes) -> Iterator[tuple[int, str]]:
         """Yield the lines that may match, each with its place."""
@@ -212,7 +229,7 @@ class _Search:
                 before += text.count("\n", counted, place)
                 counted = place
                 if (shown := self._match(line)) is not None:
-                    yield window.offset + start, before + 1, shown
+                    yield start, before + 1, shown
 
     def _texts(self, window: _Window) -> Iterator[tuple[int, str]]:
         """Yield the texts of the records that may match, each with the place of its record."""
@@ -221,16 +238,15 @@ class _Search:
                 yield start, text
 
     def _records_that_may_match(self, window: _Window) -> Iterator[tuple[int, bytes]]:
-        for first, last in _blocks(window):
-            block = window.buffer[first:last]
+        for start, block in _blocks(window):
             if self._in_records is not None and self._in_records.suit(block):
-                for start, line in self._in_records.passing(block, 2 * len(block)):
-                    yield first + start, line
+                for place, line in self._in_records.passing(block, 2 * len(block)):
+                    yield start + place, line
             else:
-                start = first
+                place = start
                 for line in block.split(b"\n"):
-                    yield start, line
-                    start += len(line) + 1
+                    yield place, line
+                    place += len(line) + 1
 
     def _match(self, line: str) -> str | None:
         """Return the part of a line around its match."""
@@ -263,16 +279,15 @@ def _group(texts: Iterator[tuple[int, str]]) -> list[tuple[int, str]]:
     return group
 
 
-def _blocks(window: _Window) -> Iterator[tuple[int, int]]:
-    """Yield parts of some megabytes, or of one line that is longer."""
+def _blocks(window: _Window) -> Iterator[tuple[int, bytes]]:
+    """Yield parts of some megabytes, or of one line that is longer, each with its place."""
     start = window.first
     while start < window.last:
         end = min(start + BLOCK_BYTES, window.last)
         if end < window.last:
-            newline = window.buffer.rfind(b"\n", start, end)
-            newline = newline if newline >= 0 else window.buffer.find(b"\n", end, window.last)
-            end = newline + 1 or window.last
-        yield start, end
+            line = _last_line(window.fd, start, end)
+            end = line if line > start else _line_after(window.fd, end, window.last)
+        yield start, _read(window.fd, start, end)
         start = end
 
 

@@ -13,17 +13,18 @@ from rlm._util.limited import JobLimits, Jobs, JobStopped
 from rlm.data.corpus.catalog import Catalog, Source
 from rlm.data.corpus.fulltext import SearchRefused
 from rlm.data.corpus.indexing import LINES_SUFFIXES
-from rlm.data.corpus.literals import facts_of
+from rlm.data.corpus.literals import PatternFacts, facts_of
 from rlm.data.corpus.records import Fields
 
 __all__ = ["Found", "Grepped", "grep_sources"]
 
 SPAN_BYTES = 64 << 20
+"""The work of one process; its start takes as long as searching some ten megabytes."""
+MOST_SPAN_BYTES = 256 << 20
+"""In a large corpus, for a pattern with a literal: files are searched for that much faster."""
 SPANS_AT_ONCE = 500
 MAX_PATTERN_CHARS = 2_000
 _PAGE = 1_000
-_SHRANK = "status -7"
-"""The end of a process that has mapped more than there is: SIGBUS."""
 _AT_ONCE = max(1, min(os.cpu_count() or 1, 8))
 _LIMITS = JobLimits(seconds=30.0, memory_bytes=512 << 20, output_bytes=16 << 20)
 _JOBS = Jobs("rlm.data.corpus.grep_worker", _LIMITS, at_once=_AT_ONCE, ready=_AT_ONCE)
@@ -66,11 +67,12 @@ def grep_sources(
     seconds: float | None,
 ) -> Grepped:
     """Return the first matching lines; SearchRefused for a pattern that can't be used. Blocks."""
-    _check(pattern, ignore_case)
+    literal = _checked(pattern, ignore_case).literal
     deadline = None if seconds is None else time.monotonic() + seconds
     found: list[Found] = []
     changed: dict[int, Source] = {}
-    units, waiting = _units(catalog), deque[tuple[_Unit, Future[dict[str, Any]]]]()
+    units = _units(catalog, _unit_bytes(catalog, literal))
+    waiting: deque[tuple[_Unit, Future[dict[str, Any]]]] = deque()
 
     def search(unit: _Unit, context: Context) -> dict[str, Any]:
         limits = _LIMITS if deadline is None else _within(deadline - time.monotonic())
@@ -93,7 +95,7 @@ def grep_sources(
             except JobStopped as error:
                 if deadline is not None and time.monotonic() >= deadline:
                     return Grepped(found, list(changed.values()), False)
-                answer = _alone(error, unit)
+                raise _refusal(error) from None
             for number, place, line, text in answer["matches"]:
                 found.append(Found(unit.sources[number], place, line, text))
             changed.update((each.id, each) for each in _sources(unit, answer["changed"]))
@@ -104,11 +106,11 @@ def grep_sources(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _check(pattern: str, ignore_case: bool) -> None:
+def _checked(pattern: str, ignore_case: bool) -> PatternFacts:
     if len(pattern) > MAX_PATTERN_CHARS:
         raise SearchRefused(f"a pattern has at most {MAX_PATTERN_CHARS:,} characters")
     try:
-        facts_of(pattern, ignore_case=ignore_case)
+        return facts_of(pattern, ignore_case=ignore_case)
     except (re.error, OverflowError, RecursionError) as error:
         raise SearchRefused(f"the pattern is not a regular expression: {error}") from None
 
@@ -119,30 +121,33 @@ def _within(seconds: float) -> JobLimits:
     )
 
 
-def _alone(error: JobStopped, unit: _Unit) -> dict[str, Any]:
-    """Return what a process that was stopped means: a slow pattern, or a file that shrank."""
-    if str(error).endswith(_SHRANK):
-        return {"matches": [], "changed": range(len(unit.sources))}
+def _refusal(error: JobStopped) -> SearchRefused:
     if error.reason == "time":
-        raise SearchRefused(
+        return SearchRefused(
             f"the pattern takes more than {_LIMITS.seconds:g} s for a part of the corpus: avoid "
             "repetitions inside repetitions, such as (a+)+"
         )
-    raise SearchRefused(f"the search failed ({error}); write a simpler pattern")
+    return SearchRefused(f"the search failed ({error}); write a simpler pattern")
 
 
 def _sources(unit: _Unit, numbers: Any) -> list[Source]:
     return [unit.sources[number] for number in numbers]
 
 
-def _units(catalog: Catalog) -> Iterator[_Unit]:
+def _unit_bytes(catalog: Catalog, literal: str) -> int:
+    """Return how much one process searches: a fair share, within bounds."""
+    most = MOST_SPAN_BYTES if literal else SPAN_BYTES
+    return max(SPAN_BYTES, min(catalog.totals().bytes // (4 * _AT_ONCE), most))
+
+
+def _units(catalog: Catalog, unit_bytes: int) -> Iterator[_Unit]:
     """Yield all files as work of similar size, in the order of their documents."""
     unit, size = _Unit([], []), 0
     for source in _all_sources(catalog):
         path = os.fsencode(catalog.path_of(source.root, source.name)).hex()
-        for start in range(0, source.stamp.size, SPAN_BYTES):
-            end = min(start + SPAN_BYTES, source.stamp.size)
-            if unit.spans and (size + end - start > SPAN_BYTES or len(unit.spans) == SPANS_AT_ONCE):
+        for start in range(0, source.stamp.size, unit_bytes):
+            end = min(start + unit_bytes, source.stamp.size)
+            if unit.spans and (size + end - start > unit_bytes or len(unit.spans) == SPANS_AT_ONCE):
                 yield unit
                 unit, size = _Unit([], []), 0
             unit.sources.append(source)
