@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -156,3 +158,43 @@ async def test_postgresql_withstands(
     source = PostgresSource(database(server[who]), LIMITS)
     await attack(source, each, tmp_path)
     source.close()
+
+
+MODEL = """
+import sys
+from pathlib import Path
+asked = sys.stdin.read()
+if "count(*)" not in asked:
+    print("```repl\\nprint(ctx.sql('select count(*) as n from t'))\\n```")
+elif Path(__file__).with_name("away").exists():
+    sys.exit("away for a moment")
+else:
+    print("```repl\\nFINAL(str(ctx.sql('select max(id) as n from t')))\\n```")
+"""
+
+
+def test_a_run_is_resumed_with_the_url_that_no_journal_keeps(
+    server: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    program = tmp_path / "model.py"
+    program.write_text(MODEL)
+    (tmp_path / "away").touch()
+
+    def rlm(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "rlm", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+
+    model = f"command/{sys.executable} {program}"
+    assert rlm("ask", "How many?", "--db", server[0], "--model", model).returncode == 1
+    done = rlm("resume")
+    assert done.returncode == 1
+    assert done.stderr.strip().endswith("give the same again with --db URL")
+    assert PASSWORD not in done.stderr
+    done = rlm("resume", "--db", f"sqlite:///{tmp_path}/other.db")
+    assert done.returncode == 1
+    (tmp_path / "away").unlink()
+    done = rlm("resume", "--db", server[0])
+    assert (done.returncode, done.stdout.split()[-1]) == (0, "3"), done.stderr
+    kept = b"".join(each.read_bytes() for each in tmp_path.rglob("*") if each.is_file())
+    assert b"s3cret" not in kept

@@ -242,6 +242,19 @@ max_fetch_option = click.option(
     metavar="MB",
     help="Fetch at most this much from an address.",
 )
+db_option = click.option(
+    "--db",
+    metavar="URL",
+    help="A database to query, read-only: postgresql://…, sqlite:///path, or '$NAME' of a variable "
+    "that holds the URL.",
+)
+db_schema_option = click.option(
+    "--db-schema",
+    "db_schemas",
+    multiple=True,
+    metavar="NAME",
+    help="A schema of PostgreSQL that can be read; may be repeated. Default: public.",
+)
 verbose_option = click.option(
     "--verbose",
     is_flag=True,
@@ -267,6 +280,8 @@ _GOING_ON = (
         type=SOURCE,
         help="The context, if it is no longer stored; it must be the same.",
     ),
+    db_option,
+    db_schema_option,
     click.option(
         "--max-steps",
         type=click.IntRange(min=1),

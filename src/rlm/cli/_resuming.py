@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from rlm.api import RLM
 from rlm.citations import CITE_LINE
 from rlm.cli import dotenv
-from rlm.cli._context import context_of, shown_source
+from rlm.cli._context import context_of, data_of, shown_source
 from rlm.cli._errors import ANSWERED, say, unknown_price
 from rlm.cli._operator_results import with_results
 from rlm.cli._progress import Manner, RunDisplay
@@ -32,7 +32,6 @@ from rlm.wiring.registry import PROVIDERS, split_model
 __all__ = [
     "Recipe",
     "ResumeOptions",
-    "context_for",
     "fork_run",
     "keywords_of",
     "recipe_of",
@@ -124,6 +123,8 @@ class ResumeOptions(Struct, frozen=True, kw_only=True):
     """The options of a command that continues a run."""
 
     files: tuple[str, ...]
+    db: str | None
+    db_schemas: tuple[str, ...]
     max_steps: int | None
     max_depth: int | None
     budget_usd: float | None
@@ -176,16 +177,16 @@ def resume_run(kept: Archive, run: RunFile, options: ResumeOptions) -> int:
         result = _run(kept, facts, recipe, options, display)
     is_typed = recipe.answer_schema is not None
     if recipe.operator is not None:
-        items = _items_of(kept, facts, options.files)
+        items = _items_of(kept, facts, options)
         result = with_results(result, recipe.operator, items, quiet=options.quiet)
         is_typed = not isinstance(result.answer, str)  # One merged text is printed as it is.
     return display.show(result, recipe.config.model, typed=is_typed)
 
 
-def _items_of(kept: Archive, facts: RunFacts, files: tuple[str, ...]) -> bytes | None:
+def _items_of(kept: Archive, facts: RunFacts, options: ResumeOptions) -> bytes | None:
     """Return the items of an operator as they are recorded, if they still are."""
     try:
-        return context_for(kept, facts, files).data
+        return _context_for(kept, facts, options).data
     except ConfigError:
         return None
 
@@ -194,7 +195,7 @@ def _run(
     kept: Archive, facts: RunFacts, recipe: Recipe, options: ResumeOptions, display: RunDisplay
 ) -> RunResult:
     with _engine(kept, recipe, options, display.recorders) as engine:
-        context: Any = context_for(kept, facts, options.files)
+        context: Any = _context_for(kept, facts, options)
         try:
             return display.run(engine, lambda: _answer(engine, facts, recipe, context))
         except UnknownPriceError as error:
@@ -225,20 +226,22 @@ def _answer(engine: RLM, facts: RunFacts, recipe: Recipe, context: Any) -> RunRe
     return portal().call(lambda: engine.runner.resume_operator(query, context, operator, run_id))
 
 
-def context_for(kept: Archive, facts: RunFacts, files: tuple[str, ...]) -> StoredContext:
+def _context_for(kept: Archive, facts: RunFacts, options: ResumeOptions) -> StoredContext:
     """Return the context of a run: as stored, or as given again."""
-    if not files:
+    files, wanted = options.files, facts.context
+    if options.db is None and not files:
         try:
             return kept.context_of(facts)
         except ConfigError as error:
-            raise ConfigError(f"{error} with -f FILE") from error
-    found = store_context(context_of(files))
-    wanted = facts.context
-    given = replace(wanted, kind=found.kind, sha256=found.sha256, size_bytes=found.size_bytes)
-    if not wanted.is_same(given):
+            raise ConfigError(f"{error}{_option_for(facts)}") from error
+    given = data_of((), options.db, options.db_schemas) or context_of(files)
+    found = store_context(given)
+    if not wanted.is_same(
+        replace(wanted, kind=found.kind, sha256=found.sha256, size_bytes=found.size_bytes)
+    ):
+        name = ", ".join(map(shown_source, files)) or "the database of --db"
         raise ConfigError(
-            f"{', '.join(map(shown_source, files))} is not the context of run {facts.run_id}: that "
-            f"was {wanted.kind} "
+            f"{name} is not the context of run {facts.run_id}: that was {wanted.kind} "
             f"of {wanted.size_bytes:,} bytes with SHA-256 {wanted.sha256[:12]}…, this is "
             f"{found.kind} of {found.size_bytes:,} bytes with {found.sha256[:12]}…"
         )
@@ -246,6 +249,15 @@ def context_for(kept: Archive, facts: RunFacts, files: tuple[str, ...]) -> Store
     found.description, found.documents = wanted.description, wanted.documents
     found.name = wanted.name
     return found
+
+
+def _option_for(facts: RunFacts) -> str:
+    """Return the option that gives the context again; tables and corpora have to stay in place."""
+    if facts.context.kind != "source":
+        return " with -f FILE"
+    source = facts.context.source
+    is_database = source is None or source["source"] == "database"
+    return " with --db URL" if is_database else ""
 
 
 def _value(text: str) -> Any:

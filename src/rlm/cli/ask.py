@@ -11,6 +11,8 @@ from rlm.cli._options import (
     SOURCE,
     SOURCE_TABLE,
     above_zero,
+    db_option,
+    db_schema_option,
     environment_option,
     environment_settings_option,
     exclusive,
@@ -64,19 +66,8 @@ Exit codes: 0 an answer, 1 an error, 2 wrong usage, 3 a limit, 4 only passages
     help="A table for SQL: Parquet, CSV, TSV, SQLite or DuckDB, here or at an address, or a folder "
     "or glob pattern of Parquet files; may be repeated.",
 )
-@click.option(
-    "--db",
-    metavar="URL",
-    help="A database to query, read-only: postgresql://…, sqlite:///path, or '$NAME' of a variable "
-    "that holds the URL.",
-)
-@click.option(
-    "--db-schema",
-    "db_schemas",
-    multiple=True,
-    metavar="NAME",
-    help="A schema of PostgreSQL that can be read; may be repeated. Default: public.",
-)
+@db_option
+@db_schema_option
 @max_fetch_option
 @model_option
 @sub_model_option

@@ -43,6 +43,7 @@ def resume(ctx: click.Context, /, run: str, **given: Any) -> None:
     from rlm.cli._resuming import ResumeOptions, resume_run
 
     exclusive(ctx, quiet=given["quiet"], verbose=given["verbose"])
+    exclusive(ctx, file=bool(given["files"]), db=bool(given["db"]))
     kept = archive()
     ctx.exit(resume_run(kept, find_run(kept, run), ResumeOptions(**given)))
 
@@ -90,6 +91,7 @@ def fork(
     from rlm.cli._resuming import ResumeOptions, fork_run
 
     exclusive(ctx, quiet=given["quiet"], verbose=given["verbose"])
+    exclusive(ctx, file=bool(given["files"]), db=bool(given["db"]))
     if edit == "-" and "-" in given["files"]:
         raise click.UsageError("--edit and -f can't both read stdin", ctx)
     ctx.exit(fork_run(run, step, edit, ResumeOptions(**given), only_make=no_run))

@@ -42,7 +42,7 @@ def reopen_data(spec: dict[str, Any] | None) -> DataSource:
     if spec is None:
         raise ConfigError(
             "the run was about frames, or a database whose URL has a password, and no journal "
-            "keeps those: pass the same again (a database as '$NAME' of an environment variable)"
+            "keeps those (only '$NAME', a variable that holds the URL): give the same again"
         )
     if spec["source"] == "corpus":
         from rlm.data.corpus.source import CorpusSource
