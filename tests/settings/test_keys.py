@@ -154,8 +154,8 @@ def test_a_provider_stands_for_its_variable(given: str, name: str) -> None:
 def test_a_mistyped_provider_is_guessed() -> None:
     with pytest.raises(ConfigError, match="Did you mean 'openai'"):
         key_name("opnai")
-    with pytest.raises(ConfigError, match="no provider has a key 'ollama'"):
-        key_name("ollama")
+    with pytest.raises(ConfigError, match="no provider has a key 'lmstudio'"):
+        key_name("lmstudio")
 
 
 def test_folders_above_are_closed_too(tmp_path: Path) -> None:

@@ -53,6 +53,12 @@ def test_a_local_server_gets_no_key_of_another_provider() -> None:
         assert "Authorization" not in made._endpoint._headers
 
 
+def test_a_local_server_gets_the_key_that_was_set_for_it() -> None:
+    for model, variable in (("ollama/llama3", "OLLAMA_API_KEY"), ("vllm/m", "VLLM_API_KEY")):
+        made = client(model, **{variable: KEY})
+        assert made._endpoint._headers["Authorization"] == f"Bearer {KEY}"
+
+
 def test_an_empty_model_name_is_refused() -> None:
     with pytest.raises(ConfigError):
         make_client("openai/", {"OPENAI_API_KEY": KEY})
