@@ -1,5 +1,6 @@
 """Benchmarks that are interrupted, fail, run out of money, or are asked for twice."""
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from rlm.bench.results import Outcome, Results, read_outcomes
 from rlm.bench.running import FAILURES_IN_A_ROW
 from rlm.bench.task import Sample, Task
 from rlm.errors import ConfigError, ModelError, UnknownPriceError
-from rlm.messages import Price
+from rlm.messages import Price, Reply, Request
 from rlm.testing.scripted import ScriptedClient
 from tests.bench.benches import ALL, answers_to, benched, knowing, settings_of, size_of
 
@@ -247,10 +248,28 @@ async def test_money_without_a_price_is_refused_before_anything_is_sent(tmp_path
     assert client.requests == []
 
 
-async def test_the_number_of_concurrent_samples_is_limited(tmp_path: Path) -> None:
-    client = knowing(answers_to(NEEDLE, range(9)), delay_seconds=0.02)
-    await benched(client, NEEDLE, tmp_path, seeds=range(9), methods=("plain",), concurrency=3)
-    assert client.max_in_flight == 3
+async def test_the_number_of_concurrent_samples_is_limited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = knowing(answers_to(NEEDLE, range(9)))
+    complete, three = client.complete, asyncio.Barrier(3)
+    in_flight: list[int] = []
+    most = 0
+
+    async def together(request: Request, *, timeout_seconds: float) -> Reply:
+        """Answer as soon as two others wait, too."""
+        nonlocal most
+        in_flight.append(1)
+        most = max(most, len(in_flight))
+        await three.wait()
+        reply = await complete(request, timeout_seconds=timeout_seconds)
+        in_flight.pop()
+        return reply
+
+    monkeypatch.setattr(client, "complete", together)
+    async with asyncio.timeout(120):
+        await benched(client, NEEDLE, tmp_path, seeds=range(9), methods=("plain",), concurrency=3)
+    assert most == 3
 
 
 def test_all_tasks_and_sizes_grow_evenly() -> None:
