@@ -22,7 +22,7 @@ TUNED = (
         (
             ("concepts/journal.md", "those of the last 30 days"),
             ("guides/journal.md", "removed automatically: after 30 days"),
-            ("reference/cli.md", "those of more than 30 days"),
+            ("reference/cli.md", "those older than 30 days"),
         ),
     ),
     Graded(

@@ -24,7 +24,7 @@ ADVICE = ". Use environment='auto'"
 def doctor(ctx: click.Context, as_json: bool) -> None:
     """Check this installation: models, keys, servers, and where code runs.
 
-    Nothing leaves this machine, and no key is shown. Exit code 1 means that `rlm ask` would fail.
+    No provider is contacted, and no key is shown. Exit code 1 means that `rlm ask` would fail.
     """
     from rlm.cli import dotenv
 

@@ -50,7 +50,8 @@ def models(ctx: click.Context, pattern: str | None, as_json: bool) -> None:
     """List the models that can be used here, and which one is used now.
 
     With PATTERN, search the table of known models instead: part of provider/model, or a pattern
-    with *. Keys are never shown; only servers on this machine are contacted.
+    with *. Keys are never shown. Only servers on this machine are contacted, and those whose
+    addresses variables name.
     """
     from rlm.cli import dotenv
 
