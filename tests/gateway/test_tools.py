@@ -223,7 +223,7 @@ def test_the_page_about_the_gateway_tells_the_limits_that_hold() -> None:
         f"one principal, without delaying others | 2, {MAX_THREADS_EACH}, {MAX_AT_ONCE_EACH} |",
         f"| one principal, all | {MAX_SESSIONS_EACH}, {MAX_SESSIONS:,} |",
         f"| one file | {MAX_SCANNED_BYTES >> 30} GiB |",
-        f"At most {MAX_INTERPRETERS} are open",
+        f"At most {MAX_INTERPRETERS} interpreters are open",
     ):
         assert row in page, row
 
