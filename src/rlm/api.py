@@ -1,4 +1,4 @@
-"""`class RLM`, which most programs use. It only connects parts; the loop is in engine/loop.py."""
+"""The `RLM` class, for most programs. It only connects parts; the loop is in engine/loop.py."""
 
 import os
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping, Sequence
@@ -41,7 +41,7 @@ if TYPE_CHECKING:  # Imported where they are used, because many programs never u
 __all__ = ["RLM", "acompletion", "completion"]
 
 with_context = public_call(ConfigError, before=warn_of_path, inside=IN_LIMITS)
-"""Marks a public call with a context, which must not be the name of a file."""
+"""Mark a public call that takes a context; warn if the context is the name of a file."""
 with_prompt = public_call(ConfigError, before=warn_of_path, argument="prompt")
 
 RUN_OPTIONS = RunConfig.__struct_fields__
@@ -56,12 +56,12 @@ RESOURCE_OPTIONS = (
 
 
 class RLM(compat.ReferenceAttributes):
-    """Answers queries about contexts far larger than the model's window.
+    """An engine that answers queries about contexts far larger than the model's window.
 
-    `RLM("provider/model").ask(query, context)`; without a name, RLM_MODEL, the model that
-    `rlm setup` stored or the first provider with a key answers. `clients={"mine": client}` adds a
-    provider of your own, used as "mine/model"; in place of a model's name you may pass a Client, or
-    a function that takes a prompt. The keywords of the reference engine are accepted too; see
+    `RLM("provider/model").ask(query, context)`; without a model, it uses RLM_MODEL, the model that
+    `rlm setup` stored, or the first provider with a key. `clients={"mine": client}` adds your own
+    provider, used as "mine/model"; instead of a model's name you may pass a Client, or a function
+    that takes a prompt. The keywords of the reference engine are accepted too; see
     docs/guides/migrating.md.
     """
 
@@ -160,7 +160,7 @@ class RLM(compat.ReferenceAttributes):
 
             result = await rlm.aask("Which deadlines are named?", Path("contract.txt"))
 
-        It takes query, context and the rest as `ask` does, and two more arguments.
+        It takes the arguments of `ask` (query, context and the rest) and two more:
         recorders: objects that receive every event of this run.
         budget: a `Budget.shared` that this run draws on together with others.
 
@@ -204,18 +204,18 @@ class RLM(compat.ReferenceAttributes):
         context: a str (the text itself, never a path), a `Path` of a file or folder, `files(…)`,
             bytes, an open file, an iterator, or lists and dicts that JSON can hold.
         response_model: the type of the answer: a pydantic model, a dataclass, a JSON schema …
-            The answer is a value of it, or None if no valid one was found.
-        run_id: with `journal=`, names the run: an interrupted one is resumed, a finished one
+            The answer is a value of this type, or None if no valid one was found.
+        run_id: with `journal=`, names the run: an interrupted run is resumed, a finished one
             returns its answer again.
         limits: replace those of this object for this run; a dict replaces only what it names.
         sampling, sub_sampling: added to those of this object, such as `{"temperature": 0}`.
         strict: whether a run without an answer raises NoAnswerError.
         cite: ask for citations; see `result.citations`.
-        samples: at most how many independent runs vote on the answer, on the limits of one run.
+        samples: the most independent runs that vote on the answer, within the limits of one.
 
         Returns a `RunResult`: `answer`, `stop_reason`, `citations`, `cost_usd`, `usage`, `events`.
         Unless `preview_chars` or `strategy` was given, the model is shown both ends of the context,
-        and a weak model reads it in place of writing code.
+        and a weak model reads it instead of writing code.
         """
         named: dict[str, Any] = {"response_model": response_model, "run_id": run_id}
         named |= {"sampling": sampling, "sub_sampling": sub_sampling, "cite": cite}
@@ -243,7 +243,7 @@ class RLM(compat.ReferenceAttributes):
 
         The arguments (query, context and the rest) are those of `ask`; `iter` is the blocking form.
         An answer written as prose comes piece by piece, as `OutputStreamed`. A reader that falls
-        far behind pauses the run before its next request. What the run raises is raised at the end.
+        far behind pauses the run before its next request. An error in the run is raised at the end.
         """
 
         def start(recorder: Recorder) -> Coroutine[Any, Any, RunResult]:
@@ -280,8 +280,8 @@ class RLM(compat.ReferenceAttributes):
                 if isinstance(event, RunEnded):
                     print(event.answer)
 
-        The arguments (query, context and the rest) are those of `ask`. Nothing starts before the
-        first event is asked for. Leaving the loop, or dropping the iterator, cancels the run.
+        The arguments (query, context and the rest) are those of `ask`. Nothing starts until
+        you ask for the first event. Leaving the loop, or dropping the iterator, cancels the run.
         """
         named: dict[str, Any] = {"response_model": response_model, "run_id": run_id}
         named |= {"limits": limits, "sampling": sampling, "sub_sampling": sub_sampling}
@@ -355,7 +355,7 @@ class RLM(compat.ReferenceAttributes):
         return self._conversation
 
     def grant_tools(self, tools: Any, sub_tools: Any = None) -> None:
-        """Change the tools of cells from the next run or turn on; see `tools=` and `sub_tools=`."""
+        """Change the tools from the next run or turn on; see `tools=` and `sub_tools=`."""
         self.runner.resources.grant(tools, sub_tools)
 
     # -- the reference's spelling ------------------------------------------------------------
@@ -371,8 +371,8 @@ class RLM(compat.ReferenceAttributes):
     ) -> Completion:
         """The async form of `completion`.
 
-        With `persistent=True` it is a turn of the conversation, except from a tool of that turn;
-        after `close`, it is the first of another one. Its context is the prompt.
+        With `persistent=True`, each call is a turn of the conversation, unless a tool of that
+        turn makes it; a call after `close` begins a new one. The prompt is the context.
         `sampling` and `sub_sampling` are those of `ask`.
         """
         if self._conversation is not None and self._conversation.is_closed:
@@ -404,13 +404,13 @@ class RLM(compat.ReferenceAttributes):
             completion = rlm.completion(text, root_prompt="Which deadlines are named?")
             print(completion.response)
 
-        prompt: what `ask` takes as context; without a `root_prompt`, the task is in it.
+        prompt: what `ask` takes as context; without a `root_prompt`, it contains the task.
         root_prompt: the query, which the model is shown.
         sampling, sub_sampling: those of `ask`.
 
         Returns a `Completion`: `response`, `usage_summary`, `execution_time`, and the `RunResult`
-        as `result`. Raises the named errors of the reference, with `.partial_answer`, if a limit
-        ended the run; Ctrl-C ends it with CancellationError.
+        as `result`. If a limit ended the run, raises the error that the reference has for it, with
+        `.partial_answer`; Ctrl-C raises CancellationError.
         """
         given: dict[str, Any] = {"sampling": sampling, "sub_sampling": sub_sampling}
         return portal().call(lambda: self.acompletion(prompt, root_prompt, **given), self.stop)
@@ -472,7 +472,7 @@ async def _completed_once(one: RLM, prompt: ContextValue, root_prompt: str | Non
 
 
 def _resources(given: dict[str, Any]) -> Resources:
-    """Return what the object keeps, of the arguments of its constructor."""
+    """Return the resources that the object keeps, made from the constructor's arguments."""
     variables = with_stored_keys(os.environ) if given["variables"] is None else given["variables"]
     concurrent = (given["limits"] or Limits()).max_concurrent_calls
     given |= named_models(given, variables) | {"journal": journal_for(given)}

@@ -1,4 +1,4 @@
-"""What a notebook shows of a run, told from its events: while it runs, and when it has ended."""
+"""What a notebook shows of a run, made from its events, while it runs and when it has ended."""
 
 import re
 from collections import deque
@@ -31,16 +31,16 @@ WORDS_CHARS = 1_000
 ERROR_CHARS = 300
 PROBLEM_CHARS = 2_000
 MOST_BARS = 4_000
-"""Of each kind: more are joined where they are too close to be told apart."""
+"""The most bars of each kind; if there are more, bars that are very close are joined."""
 COLUMNS = 1_000
 
 _FENCED = re.compile(r"^[ \t]*(```+|~~~+).*?(?:^[ \t]*\1[`~]*[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
 
 
 def words_of(reply: str, codes: Iterable[str] = (), limit: int = WORDS_CHARS) -> str:
-    """Return what a reply says besides its blocks of code, cut.
+    """Return the prose of a reply, without its blocks of code, cut to `limit`.
 
-    `codes` are what ran of it: a block may hold fences of its own.
+    `codes` are the cells that ran: a block may itself contain fences.
     """
     for code in codes:
         reply = reply.replace(code.strip("\n"), "", 1)
@@ -49,7 +49,7 @@ def words_of(reply: str, codes: Iterable[str] = (), limit: int = WORDS_CHARS) ->
 
 
 def last_line(ended: CellEnded) -> str:
-    """Return the line of a failed cell that says what went wrong; empty if it did not fail."""
+    """Return a line that says what went wrong in a cell; empty if it did not fail."""
     if ended.error_type is None:
         return "interrupted" if ended.interrupted else ""
     line = f"{ended.error_type}: {ended.error_message or ''}".rstrip(": ")
@@ -103,7 +103,7 @@ class Outline:
         return [bar for bars in self._bars.values() for bar in bars]
 
     def add(self, event: Event) -> None:
-        """Take note of an event; those of child runs only count as time."""
+        """Take note of an event; those of child runs count only as time."""
         self._began = event.wall_time if self._began is None else self._began
         if isinstance(event, ModelReplied):
             self._took("model", event, event.seconds)
@@ -139,7 +139,7 @@ class Outline:
 
 
 def _joined(bars: list[Bar], gap: float) -> list[Bar]:
-    """Return the bars with those joined that are closer than a gap."""
+    """Return the bars, joining those that are closer than `gap`."""
     joined: list[Bar] = []
     for bar in sorted(bars, key=lambda each: each.start):
         if joined and bar.start - joined[-1].end <= gap:
@@ -150,7 +150,7 @@ def _joined(bars: list[Bar], gap: float) -> list[Bar]:
 
 
 def figures(steps: int, usage: Usage, seconds: float) -> list[str]:
-    """Return what a run took: steps, tokens, cost and time."""
+    """Return the figures of a run: steps, tokens, cost and time."""
     return [
         *([counted(steps, "step")] if steps else []),
         counted(usage.total_tokens, "token"),
@@ -166,7 +166,7 @@ def _money(cost_usd: float) -> str:
 
 
 def problem_of(ended: RunEnded | Any, answer: object) -> str:
-    """Return why a run, or its result, has no answer, or one that is not to be relied on."""
+    """Return why a run or its result has no answer, or an unreliable one."""
     if ended.stop_reason == "answer":
         return warning_of(ended.unsupported_quotes) if ended.unsupported_quotes else ""
     why = (ended.detail or ended.limit or ended.stop_reason).rstrip(".")

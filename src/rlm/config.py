@@ -1,4 +1,4 @@
-"""The configuration of a run: a frozen value; that of a child is `replace(parent, …)`."""
+"""The configuration of a run: a frozen value. A child's is `replace(parent, …)`."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -23,9 +23,9 @@ Profile = Literal["frontier", "standard", "small", "tiny"]
 class Guards(Struct, metaclass=SuggestsNames, frozen=True):
     """When an answer may end the run, and what to do with a model that is stuck.
 
-    `confirm_final`: a final beside code, whose text no cell printed, is asked about once.
-    `check_values`: so is a short value of a weak model that is neither printed nor in the context;
-    if it submits a number or code again that is in neither, map/reduce looks for the answer.
+    `confirm_final`: the model must confirm once a final beside code whose text no cell printed.
+    `check_values`: so must a weak model for a short value that is neither printed nor in the
+    context; if it submits such a number or code again, map/reduce looks for the answer.
     """
 
     require_repl_before_final: bool = False
@@ -45,9 +45,9 @@ class CallRules(Struct, metaclass=SuggestsNames, frozen=True):
 
     `failed_replies`: the text that stands for a failed call, with `{reason}` in it, by kind: "llm",
     "llm_batched", "rlm", "rlm_batched". Without one, a call raises CallFailed, and an item of a
-    batch is a FailedReply. `child_model`: the model of child runs if a cell names none, in place of
-    `sub_model`. `requires_prices`: whether `max_cost_usd` refuses a model of unknown price, or
-    counts only what its provider states.
+    batch is a FailedReply. `child_model`: the model of child runs if a cell names none, instead of
+    `sub_model`. `requires_prices`: whether `max_cost_usd` refuses a model of unknown price; if
+    not, only the cost that its provider states is counted.
     """
 
     failed_replies: dict[str, str] = field(default_factory=dict)
@@ -76,7 +76,7 @@ KINDS: dict[str, tuple[Any, str]] = {
     "compaction_fraction": ((int, float), "a number"),
     "seed": (int, "a whole number"),
 }
-"""What callers may pass that nothing else checks before a run begins."""
+"""The types of options that nothing else checks before a run begins."""
 
 
 class RunConfig(Struct, frozen=True, kw_only=True):
@@ -104,7 +104,7 @@ class RunConfig(Struct, frozen=True, kw_only=True):
 
     @property
     def allowed_models(self) -> tuple[str, ...]:
-        """The models that code may use: only those that the caller listed."""
+        """The models that cells may use: only those that the caller listed."""
         return tuple(dict.fromkeys((self.model, self.sub_model, *self.models)))
 
     def __post_init__(self) -> None:
@@ -114,7 +114,7 @@ class RunConfig(Struct, frozen=True, kw_only=True):
                 raise ConfigError(no_such(name, value, choices))
         for name, (kind, told) in KINDS.items():
             value = getattr(self, name)
-            is_wrong = isinstance(value, bool) and kind is not bool  # True would pass for 1
+            is_wrong = isinstance(value, bool) and kind is not bool  # True would count as 1
             if is_wrong or not isinstance(value, kind):
                 raise ConfigError(f"{name} must be {told}, not {type(value).__name__}")
         if self.preview_chars < 0:
@@ -143,13 +143,13 @@ WEAK: tuple[Profile, ...] = ("small", "tiny")
 """Models that read better than they write code; docs/decisions/0014-default-strategy.md."""
 
 FIRST_LOOK_CHARS = 400
-"""Three quarters of it from the beginning of the context, one from its end."""
+"""Three quarters come from the beginning of the context, one from its end."""
 
 
 def as_asked(config: RunConfig, profile: Profile, left_open: Collection[str]) -> RunConfig:
-    """Return the configuration of `ask`: what the caller left open is chosen to answer well.
+    """Return the configuration for `ask`, which chooses what the caller left open to answer well.
 
-    Elsewhere the defaults isolate: no content in the first message, and always the loop.
+    Elsewhere, the defaults isolate: no content in the first message, and always the loop.
     """
     usual = {
         "strategy": "auto" if profile in WEAK else "rlm",
@@ -159,10 +159,10 @@ def as_asked(config: RunConfig, profile: Profile, left_open: Collection[str]) ->
 
 
 class RunChanges(Struct, frozen=True, kw_only=True):
-    """What one run changes of its configuration; what is None stays.
+    """The changes of one run to the configuration; None changes nothing.
 
-    Sampling options are added to the configured ones and override them. The value None leaves an
-    option out. `cite` asks the model for citations.
+    Sampling options are added to the configured ones and override them. The value None removes
+    an option. `cite` asks the model for citations.
     """
 
     limits: Limits | Mapping[str, Any] | None = None

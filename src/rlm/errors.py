@@ -25,7 +25,7 @@ RLMError
         ├── MaxRecursionExceeded
         └── MaxTokensExceeded
 
-What the model can repair (its code raised, its call was refused) reaches it as a result;
+What the model can repair (its code raised, its call was refused) is returned to it as a result;
 what it can't (the worker died, the provider is unreachable) is an exception.
 """
 
@@ -67,7 +67,7 @@ class RLMError(Exception):
 
 
 class ConfigError(RLMError, ValueError):
-    """Something the caller can fix before anything is sent; the message says how."""
+    """An error that the caller can fix, found before anything is sent; the message says how."""
 
 
 class UnknownPriceError(ConfigError):
@@ -82,7 +82,7 @@ class ModelError(RLMError):
     """A model did not answer.
 
     `retryable`: the same request may succeed later. `ambiguous`: the provider may have billed it.
-    `timed_out`: the time was up before an answer arrived.
+    `timed_out`: no answer arrived in time.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class ModelError(RLMError):
 
     @property
     def overloaded(self) -> bool:
-        """Whether the server is overloaded: then fewer concurrent requests may help."""
+        """Whether the server is overloaded, so that fewer concurrent requests may help."""
         return self.timed_out or self.status in OVERLOADED_STATUSES
 
 
@@ -238,7 +238,7 @@ class CancellationError(LimitExceededError):
 
 
 class PolicyError(LimitExceededError, RuntimeError):
-    """A run of `rlm_runtime` ended at a limit; `trace` is what it did until then."""
+    """A run of `rlm_runtime` ended at a limit; `trace` records what it did until then."""
 
     limit = ""
 

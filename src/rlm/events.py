@@ -1,8 +1,8 @@
-"""The events of a run: typed, versioned facts that everything which shows or stores a run reads.
+"""The events of a run: typed, versioned facts, from which every record and view of a run is made.
 
-No event holds context text, except for what an answer cites: `RunStarted` has its size and
-description, and its hash if that is known. `ModelAsked` has only the messages added since the last
-request of the run, so a log grows linearly.
+No event holds text of the context, except what an answer cites: `RunStarted` has its size and
+description, and its hash if known. `ModelAsked` has only the messages added since the last request
+of the run, so a log grows linearly.
 """
 
 import time
@@ -45,18 +45,18 @@ __all__ = [
 
 SCHEMA_VERSION = 1
 MAX_RESULT_CHARS = 100_000
-"""How much of a tool's result an event holds: of a longer one, both ends.
+"""How much of a tool's result an event holds; a longer result is cut to both ends.
 
-All of it is in the cell that asked for it, and in the journal.
+The cell that called the tool gets all of it, and the journal stores it.
 """
 MAX_PROMPT_CHARS = 1_000_000
-"""How much of the prompt of a call an event holds: of a longer one, both ends."""
+"""How much of the prompt of a call an event holds; a longer prompt is cut to both ends."""
 CUT = "…"
 """The only key of a tool's arguments that were too long for an event; its value is both ends of
 their JSON.
 """
 DATA = "ctx."
-"""How the names of `ToolCalled` begin that are requests for data, such as `ctx.sql`."""
+"""The prefix of `ToolCalled` names that are requests for data, such as `ctx.sql`."""
 
 
 class _Fact(Struct, frozen=True, kw_only=True, tag_field="type"):
@@ -72,11 +72,11 @@ class _Fact(Struct, frozen=True, kw_only=True, tag_field="type"):
 
 
 class RunStarted(_Fact, frozen=True, kw_only=True, tag="run_started"):
-    """A run starts, or is resumed after it was killed: then its events are sent again.
+    """A run starts, or resumes after it was killed; its earlier events are then sent again.
 
-    `path` names the run within its tree the same way on every execution. `settings`, of root runs
-    only, are needed to run it again. `context_sha256` is empty for a large context whose hash is
-    not known yet: a run that is logged or journaled reports it in `ContextHashed`.
+    `path` names the run within its tree the same way on every execution. `settings`, in root
+    runs only, are needed to run it again. `context_sha256` is empty if the hash of a large context
+    is not known yet; a run that is logged or journaled reports it in `ContextHashed`.
     """
 
     query: str
@@ -102,8 +102,8 @@ class ContextHashed(_Fact, frozen=True, kw_only=True, tag="context_hashed"):
 class Planned(_Fact, frozen=True, kw_only=True, tag="planned"):
     """How the run proceeds, and why: the strategy that `auto` chose, or the plan of a map/reduce.
 
-    `kind` is that of the answer. Of `pieces` of at most `piece_chars` characters, `unread` are left
-    out, because they have none of the relevant words of the query.
+    `kind` is the kind of answer. Of `pieces` with at most `piece_chars` characters, `unread` are
+    left out because they contain no relevant words of the query.
     """
 
     strategy: str
@@ -130,10 +130,10 @@ class ModelAsked(_Fact, frozen=True, kw_only=True, tag="model_asked"):
 
 
 class ModelReplied(_Fact, frozen=True, kw_only=True, tag="model_replied"):
-    """The outcome of a request; `limit` names the limit that an error stands for.
+    """The outcome of a request; `limit` names the limit that caused an error.
 
-    `stored`: it was not sent now, but came from the journal or the cache, or was the reply to a
-    cell whose session was lost.
+    `stored`: the reply was not requested now, but came from the journal or the cache, or was given
+    to a cell whose session was lost.
     """
 
     purpose: str
@@ -184,8 +184,8 @@ class CellEnded(_Fact, frozen=True, kw_only=True, tag="cell_ended"):
 class CallStarted(_Fact, frozen=True, kw_only=True, tag="call_started"):
     """A call from a cell or from map/reduce.
 
-    `call_id` is made of the id of the run, the hash of the request, and its number among equals.
-    `operator_id` names the operator that asks, if it is one.
+    `call_id` is made from the id of the run, the hash of the request, and its number among equal
+    requests. `operator_id` names the operator that makes the call, if any.
     """
 
     call_id: str
@@ -196,7 +196,7 @@ class CallStarted(_Fact, frozen=True, kw_only=True, tag="call_started"):
 
 
 class CallEnded(_Fact, frozen=True, kw_only=True, tag="call_ended"):
-    """The outcome of a call. `limit` names the limit that an error stands for."""
+    """The outcome of a call; `limit` names the limit that caused an error."""
 
     call_id: str
     kind: Literal["llm", "rlm"]
@@ -212,7 +212,7 @@ class CallEnded(_Fact, frozen=True, kw_only=True, tag="call_ended"):
 
 
 class CallRetried(_Fact, frozen=True, kw_only=True, tag="call_retried"):
-    """An attempt failed, and the same request is sent again after a pause.
+    """An attempt failed, and the same request will be sent again after a pause.
 
     `attempt` counts the failed attempts. `call_id` is None for requests of the run itself.
     """
@@ -235,10 +235,10 @@ class OperatorStarted(_Fact, frozen=True, kw_only=True, tag="operator_started"):
 
 
 class OperatorEnded(_Fact, frozen=True, kw_only=True, tag="operator_ended"):
-    """An operator has ended. `summary` says in one line what it did.
+    """An operator has ended; `summary` says in one line what it did.
 
-    Items without a usable reply were `asked_again`; those in doubt were `looked_again` at, and
-    `changed` got another label. `missing` items have no result.
+    Of its items, `asked_again` had no usable reply at first, `looked_again` were in doubt,
+    `changed` got another label, and `missing` have no result.
     """
 
     operator_id: str
@@ -266,7 +266,7 @@ class ToolCalled(_Fact, frozen=True, kw_only=True, tag="tool_called"):
 
 
 class DataRequest(Struct, frozen=True, kw_only=True):
-    """Equal requests for data: a statement, a search or a pattern, cut, and what it returned."""
+    """Equal requests for data: `text` is a shortened statement, search or pattern."""
 
     text: str
     count: int = 1
@@ -275,10 +275,10 @@ class DataRequest(Struct, frozen=True, kw_only=True):
 
 
 class DocumentRead(Struct, frozen=True, kw_only=True):
-    """How requests touched a document of a corpus, which has `bytes` in all (0 if not known).
+    """What requests found and read of a document of a corpus, of `bytes` bytes (0 if unknown).
 
-    `found` counts searches that returned it, `matched` its lines that matched a grep, and `read`
-    the requests that read it: the bytes of `ranges`, each with its start and its end.
+    `found` counts the searches that returned it, `matched` its lines that matched a grep, and
+    `read` the requests that read it. `ranges` are the bytes that were read, as (start, end).
     """
 
     id: int
@@ -291,13 +291,13 @@ class DocumentRead(Struct, frozen=True, kw_only=True):
 
 
 class DataRead(_Fact, frozen=True, kw_only=True, tag="data_read"):
-    """What a cell was given of data that stays on the host: one event for each method it called.
+    """What a cell received of data that stays on the host, in one event for each method it called.
 
-    Sent when the cell ends, and before if the event would grow too long; then all of them together
-    say what one would have said. Of `count` requests, `failed` ones have an `error`, the last of
-    which is here, and `from_journal` ones were answered in an earlier execution. `returned` counts
-    rows, hits, matching lines, parts or documents, `bytes` their JSON. The corpus that
-    `documents` belong to has `source_documents` of `source_bytes`.
+    Sent when the cell ends, or earlier if the event would grow too long; several events then share
+    the counts. Of `count` requests, `failed` failed (`error` is the last error) and `from_journal`
+    were answered in an earlier execution. `returned` counts rows, hits, matching lines, parts or
+    documents, and `bytes` is the size of their JSON. The corpus that `documents` belong to has
+    `source_documents` documents of `source_bytes` bytes in all.
     """
 
     cell: int
@@ -320,8 +320,8 @@ class DataRead(_Fact, frozen=True, kw_only=True, tag="data_read"):
 class OutputStreamed(_Fact, frozen=True, kw_only=True, tag="output_streamed"):
     """A piece of the answer, shown while the run is still in progress.
 
-    A cell showed it (`environment="agent"`), or it was written as prose. The latter is sent only to
-    recorders with a true attribute `wants_pieces`, and is kept in no log.
+    Either a cell showed it (`environment="agent"`), or the model wrote it as prose. Prose is sent
+    only to recorders with a true attribute `wants_pieces`, and no log keeps it.
     """
 
     text: str
@@ -351,7 +351,7 @@ class SessionLost(_Fact, frozen=True, kw_only=True, tag="session_lost"):
 
 
 class Compacted(_Fact, frozen=True, kw_only=True, tag="compacted"):
-    """The history came near the window, and notes of the model replaced most of it."""
+    """The history came close to the window, and notes of the model replaced most of it."""
 
     messages_before: int
     messages_after: int
@@ -360,7 +360,7 @@ class Compacted(_Fact, frozen=True, kw_only=True, tag="compacted"):
 
 
 class Diverged(_Fact, frozen=True, kw_only=True, tag="diverged"):
-    """Cells that ran again on resuming printed something else; the model is shown the old text.
+    """Cells that ran again in a resumed run gave other output; the model is shown the old text.
 
     Both texts are observations of that step, cut to a few thousand characters.
     """
@@ -379,10 +379,10 @@ class BudgetChanged(_Fact, frozen=True, kw_only=True, tag="budget_changed"):
 
 
 class RunEnded(_Fact, frozen=True, kw_only=True, tag="run_ended"):
-    """A run has ended; `usage` includes that of its children. `error` is set if it was raised.
+    """A run has ended; `usage` includes its children. `error` is set if the run raised one.
 
     `rejected_answer` is an answer that had the wrong shape, if the run ended without another.
-    `citations` were checked; quotes that the context does not hold are only counted.
+    `citations` were checked; quotes that the context does not contain are only counted.
     """
 
     stop_reason: str

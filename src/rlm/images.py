@@ -61,7 +61,7 @@ class Picture(Struct, frozen=True):
 
 
 def picture_of(data: bytes, read: Callable[[], bytes] | None = None) -> Picture | None:
-    """Return the media type of bytes; None if they are no picture that models take."""
+    """Return the bytes as a picture; None if models do not accept them as one."""
     media_type, size = media_type_of(data), size_of(data)
     if media_type is None or size is None or len(data) > MAX_IMAGE_BYTES:
         return None
@@ -109,7 +109,7 @@ def _webp(data: bytes) -> tuple[int, int] | None:
 
 
 def _jpeg(data: bytes) -> tuple[int, int] | None:
-    """Skip segments until one starts a frame; what comes before may be long."""
+    """Skip segments until one starts a frame; those before it may be long."""
     at = 2
     for _ in range(_MAX_SEGMENTS):
         if at + 9 > len(data) or data[at] != 0xFF:
@@ -139,7 +139,7 @@ def image_tokens(width: int, height: int) -> int:
 
 
 def _billed_tiles(width: int, height: int) -> int:
-    """Tokens of OpenAI's tiles of 512 pixels, at the rate of gpt-4o-mini, the highest there is."""
+    """Tokens of OpenAI's tiles of 512 pixels, at the highest known rate, that of gpt-4o-mini."""
     scale = min(1.0, 2048 / max(width, height))
     scale = min(scale, 768 / min(width, height))
     across, down = (max(1, math.ceil(edge * scale / 512)) for edge in (width, height))

@@ -1,8 +1,8 @@
 """What a run may use (`Limits`, a frozen value) and what its tree has used (`Budget`).
 
-A request is sent only after its whole possible cost was reserved: the most tokens its input can
-have (calls/billing.py), plus the output cap that is always sent. Settling replaces the bound by
-what was really used. The budget of a child draws on that of its parent, so a limit applies to the
+A request is sent only after its whole possible cost has been reserved: the most tokens its input
+can have (calls/billing.py), plus the output cap that is always sent. Settling replaces this bound
+with the actual usage. The budget of a child draws on that of its parent, so a limit applies to the
 whole tree.
 """
 
@@ -24,7 +24,7 @@ from rlm.messages import PICODOLLARS, Usage
 __all__ = ["IN_LIMITS", "Amount", "Budget", "Limits", "Reservation", "limits_of"]
 
 FINAL_SECONDS = 30.0
-"""The most of a time limit that is kept for the final-answer call."""
+"""The most of a time limit that is kept back for the final-answer call."""
 
 UNLIMITED = 10**30
 MAX_SIZE = 2**63 - 1
@@ -69,11 +69,11 @@ class Limits(Struct, metaclass=SuggestsNames, frozen=True, kw_only=True):
 
 
 IN_LIMITS = {name: f"limits=Limits({name}=...)" for name in Limits.__struct_fields__}
-"""Names that callers pass beside `limits` instead of inside it, and how to write them."""
+"""Limits that callers pass as keywords by mistake, and how to write them instead."""
 
 
 def limits_of(value: Limits | Mapping[str, Any], base: Limits | None = None) -> Limits:
-    """Return limits as they are, or those of a dict: `{"max_steps": 5}` changes `base`."""
+    """Return limits unchanged, or those of a dict: `{"max_steps": 5}` changes `base`."""
     if isinstance(value, Limits):
         return value
     if not isinstance(value, Mapping):
@@ -130,8 +130,8 @@ class Reservation:
     def settle(self, used: Amount) -> Amount:
         """Replace the upper bound with the actual usage; return the overshoot, normally none.
 
-        A bound of no money at all is that of a model whose price is unknown: then what its provider
-        states is counted, and can't be too much.
+        If no money was reserved, the price of the model is unknown: the cost that its provider
+        states is then counted, and is never an overshoot.
         """
         over = NOTHING
         money = used.picodollars - self.amount.picodollars if self.amount.picodollars else 0
@@ -174,7 +174,7 @@ class Budget:
     ) -> None:
         self.limits = limits
         self.ceiling = _ceiling(limits)
-        self.root: Budget = root or self  # of the run tree: its requests have an order of their own
+        self.root: Budget = root or self  # of the run tree, which queues its own requests
         self.chain: tuple[Budget, ...] = (self, *parent.chain) if parent else (self,)
         self.used = NOTHING
         self.reserved = NOTHING
@@ -189,7 +189,7 @@ class Budget:
         kept_back = min(FINAL_SECONDS, (self.deadline - self.started) / 10)
         self.work_deadline: float = self.deadline - kept_back
         self._turnstile = asyncio.Lock()
-        self._in_line = 0  # before the turnstile, or in it
+        self._in_line = 0  # requests before the turnstile, or in it
         self._settled = asyncio.Event()
 
     @classmethod
@@ -211,7 +211,7 @@ class Budget:
         )
 
     def run(self, limits: Limits) -> "Budget":
-        """Return the budget of a root run that draws on this one, as others do."""
+        """Return the budget of a root run that draws on this shared one."""
         return Budget(limits, parent=self)
 
     def child(self, limits: Limits) -> "Budget":
@@ -223,7 +223,7 @@ class Budget:
     # -- setting aside -----------------------------------------------------------------------
 
     def reserve_at_once(self, amount: Amount) -> Reservation | None:
-        """Reserve `amount` for a request if it fits and no other request waits, which is usual."""
+        """Reserve `amount` for a request if it fits and no other request waits, as is usual."""
         if self.root._in_line or self._refusal(amount) is not None:
             return None
         return self._take(amount, in_flight=True)
@@ -255,7 +255,7 @@ class Budget:
     def exchange(self, held: Reservation, amount: Amount) -> Reservation:
         """Turn what was held back into a reservation for a request that is sent now.
 
-        If it does not fit, what was held back stays.
+        If it does not fit, raise CallRefused and keep what was held back.
         """
         if (refusal := self._refusal(amount, self.deadline, instead_of=held)) is not None:
             raise self._error(refusal)
@@ -263,7 +263,7 @@ class Budget:
         return self._take(amount, in_flight=True)
 
     def refuse(self, message: str, limit: Literal["tokens", "cost_usd"]) -> CallRefused:
-        """Return the error for a request that needs more of this than is left."""
+        """Return the error for a request that needs more of this limit than is left."""
         kind = attrgetter("tokens" if limit == "tokens" else "picodollars")
         tightest = min(self.chain, key=lambda node: kind(node._left()))
         return self._error(_Refusal(tightest, limit, message, False))
@@ -290,7 +290,7 @@ class Budget:
 
     @property
     def seconds_left(self) -> float:
-        """Seconds until work must stop, so that the final request still has time."""
+        """Seconds until work must stop to leave time for the final request."""
         return max(0.0, self.work_deadline - time.monotonic())
 
     def left(self) -> dict[str, float | int | None]:
@@ -402,5 +402,5 @@ def _ceiling(limits: Limits) -> Amount:
 
 
 def picodollars(usd: float) -> int:
-    """Return a limit in whole picodollars, rounded down, so that it never grows."""
+    """Return a limit in whole picodollars, rounded down so that it never grows."""
     return math.floor(Decimal(str(usd)) * PICODOLLARS)

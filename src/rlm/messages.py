@@ -91,7 +91,7 @@ class Message(Struct, frozen=True, omit_defaults=True, dict=True):
 
     @_cached
     def bound_tokens(self) -> int:
-        """At least as many tokens as any byte-level tokenizer can make of it.
+        """An upper bound on the tokens that any byte-level tokenizer makes of the message.
 
         Pictures count by their pixels, as providers bill them, not by the length of their base64.
         """
@@ -118,7 +118,7 @@ class Message(Struct, frozen=True, omit_defaults=True, dict=True):
 
 
 def followed_by(messages: Sequence[Message], text: str) -> tuple[Message, ...]:
-    """Return the messages with a user's text below them.
+    """Return the messages with a user's text after them.
 
     The text is joined to a last user message, because many chat templates require alternating
     roles.
@@ -130,7 +130,7 @@ def followed_by(messages: Sequence[Message], text: str) -> tuple[Message, ...]:
 
 
 class Request(Struct, frozen=True, kw_only=True):
-    """A request to one model, with everything that decides the reply.
+    """A request to one model, with everything that determines the reply.
 
     `grows`: the next request begins with the same messages, so a prompt cache is worth its price.
     """
@@ -150,7 +150,7 @@ class Request(Struct, frozen=True, kw_only=True):
 
 
 class Usage(Struct, frozen=True, omit_defaults=True):
-    """Tokens and money of one reply or of several. An unknown cost is None, never 0.
+    """The tokens and money of one or several replies. An unknown cost is None, never 0.
 
     `input_tokens` includes those read from a prompt cache (`cached_tokens`) and those written to
     one (`cache_write_tokens`); `output_tokens` includes `reasoning_tokens`.
@@ -169,7 +169,7 @@ class Usage(Struct, frozen=True, omit_defaults=True):
         return self.input_tokens + self.output_tokens
 
     def __add__(self, other: "Usage") -> "Usage":
-        """Add two costs: an unknown one makes the sum unknown, unless that part made no request."""
+        """Add two usages; an unknown cost makes the sum unknown unless it is of no requests."""
         costs = [
             part.cost_usd for part in (self, other) if part.requests or part.cost_usd is not None
         ]
@@ -238,7 +238,7 @@ class Price(Struct, metaclass=SuggestsNames, frozen=True, omit_defaults=True):
         given: tuple[Any, ...] = (self.input_per_million, self.output_per_million)
         for each in (*given, cached or 0, written or 0):
             is_number = isinstance(each, int | float) and not isinstance(each, bool)
-            if not is_number or not 0 <= each < math.inf:  # A negative one would feed a budget.
+            if not is_number or not 0 <= each < math.inf:  # A negative price would refill a budget.
                 raise ConfigError(f"a price must be 0 or more US dollars, not {each!r}")
 
     def bound(self, input_tokens: int, output_tokens: int) -> int:
@@ -253,7 +253,7 @@ class Price(Struct, metaclass=SuggestsNames, frozen=True, omit_defaults=True):
         return cost
 
     def cost(self, usage: Usage) -> int:
-        """Return what a usage did cost, in picodollars."""
+        """Return the cost of a usage in picodollars."""
         if self.long is not None and usage.input_tokens > self.long[0]:
             return self.long[1].cost(usage)
         read, written = usage.cached_tokens, usage.cache_write_tokens
@@ -277,9 +277,9 @@ def _per_token(usd_per_million: float) -> int:
 
 
 class ModelInfo(Struct, frozen=True):
-    """What is known about a model; what is unknown is None.
+    """What is known about a model; unknown values are None.
 
-    A run whose model is no language model ends with `passages` in place of `answer`.
+    A run whose model is not a language model ends with `passages` instead of `answer`.
     """
 
     window_tokens: int | None = None

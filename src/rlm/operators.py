@@ -1,12 +1,12 @@
 """Operators over many items for programs: `rlm.operators.classify(lines, ["spam", "ham"])`.
 
-Each operator asks a model about every item and does the bookkeeping: equal items are asked about
-once, prompts are packed, missing replies are asked for again, doubtful ones are checked, budgets
-hold. What a limit leaves out is named in `missing`. Every function has an async form: `aclassify`.
+Each operator asks a model about every item and does the bookkeeping: it asks about equal items
+once, packs prompts, asks again for missing replies, checks doubtful ones, and keeps to budgets.
+Items that a limit leaves out are in `missing`. Every function has an async form: `aclassify`.
 
 `model` is a name such as "openai/gpt-5-mini", a client, or an `RLM`. Other keywords are those of
-`RLM`: `limits=Limits(max_cost_usd=0.5)`. With `journal=True`, a `run_id` names the run: one that
-was interrupted goes on, and pays nothing twice.
+`RLM`: `limits=Limits(max_cost_usd=0.5)`. With `journal=True`, a `run_id` names the run: an
+interrupted run continues and pays for nothing twice.
 """
 
 import json
@@ -52,15 +52,15 @@ Item = TypeVar("Item")
 Value = TypeVar("Value")
 Check = Literal["unsure", "all", "none"]
 WRONG_ARGUMENTS = ("kind", "size")
-"""The limits that stand for arguments that no operator takes."""
+"""The limits of a `CallRefused` that mean wrong arguments."""
 
 
 class Results(list[Value], Generic[Value]):
     """A list of results, in the order of the items.
 
-    `missing` are the places of items without a result, and `unsure` of those whose label is in
-    doubt. `note` is a line of figures, and `run` the run with its usage, cost and events. Where
-    items are chosen, `indexes` are the places of the chosen ones.
+    `missing` are the indexes of items without a result, and `unsure` of those whose label is in
+    doubt. `note` is a line of figures, and `run` the run with its usage, cost and events. If the
+    operator chooses items, `indexes` are their indexes.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Results(list[Value], Generic[Value]):
 
 
 class MergedText(str):
-    """An answer merged from many texts; `missing` are the places of texts that it leaves out."""
+    """An answer merged from many texts; `missing` are the indexes of texts that it leaves out."""
 
     __slots__ = ("missing", "note", "run")
     missing: list[int]
@@ -108,10 +108,10 @@ async def aclassify(
     run_id: str | None = None,
     **options: Any,
 ) -> Results[str | None]:
-    """Return the label that fits each item best; None for one that is None, or without a label.
+    """Return the label that fits each item best; None for an item that is None or got no label.
 
-    `guide` says where one label ends and another begins. Items that the model is not sure about are
-    looked at again; with `check="all"` every item is, with `check="none"` no item.
+    `guide` says where one label ends and another begins. Items that the model is unsure about are
+    checked again; with `check="all"` every item is, with `check="none"` no item.
     """
     asked = {"labels": [each or "" for each in _texts(labels)], "guide": guide, "check": check}
     found = await _run("classify", _texts(items), asked, model, run_id, options)
@@ -127,7 +127,7 @@ async def awhere(
     run_id: str | None = None,
     **options: Any,
 ) -> Results[Item]:
-    """Return the items that meet a condition; `indexes` are their places."""
+    """Return the items that meet a condition; `indexes` are their indexes."""
     kept = list(items)
     asked = {"condition": condition, "check": check}
     found = await _run("where", _texts(kept), asked, model, run_id, options)
@@ -179,10 +179,10 @@ async def apairs(
     run_id: str | None = None,
     **options: Any,
 ) -> Results[tuple[Any, Any]]:
-    """Return the pairs (left item, right item) that meet a condition; `indexes` are their places.
+    """Return the pairs (left item, right item) that meet a condition; `indexes` has their indexes.
 
     With `right=None`, the items of one list are paired with each other, each pair once. If labels
-    of single items decide, no pairs are asked about: both sides are classified.
+    of single items decide it, both sides are classified and no pairs are asked about.
     """
     lefts = list(left)
     rights = lefts if right is None else list(right)
@@ -218,7 +218,7 @@ async def amerge(
     run_id: str | None = None,
     **options: Any,
 ) -> MergedText:
-    """Return one answer to a question from many texts; None among them is left out."""
+    """Return one answer to a question from many texts; those that are None are left out."""
     kept = [text for text in texts if text is not None]
     found = await _run("merge", _texts(kept), {"question": question}, model, run_id, options)
     merged = MergedText(found.value or "")
@@ -289,7 +289,7 @@ async def _answered(engine: RLM, call: OperatorCall, run_id: str | None) -> RunR
 
 
 def _texts(items: Iterable[Any]) -> tuple[str | None, ...]:
-    """Return items as the texts that a model reads; None stays None."""
+    """Return items as texts for a model; None stays None."""
     if isinstance(items, str | bytes | Mapping) or not hasattr(type(items), "__iter__"):
         raise ConfigError(f"expected a list of items, not one {type(items).__name__}")
     return tuple(each if isinstance(each, str) else _text(each) for each in items)
@@ -307,13 +307,13 @@ def _text(item: Any) -> str | None:
 
 
 async def _kind(schema: Any) -> AnswerType | None:
-    """Return the type of answers that a class describes; None for a schema that is data."""
+    """Return the answer type of a class; None for a schema that is data."""
     is_data = isinstance(schema, Mapping | list | tuple | set)
     return None if is_data else await aanswer_type(schema)
 
 
 def _plain(schema: Any) -> Any:
-    """Return a schema with the names of types in place of types such as `int`."""
+    """Return a schema with types such as `int` replaced by their names."""
     if isinstance(schema, type):
         return schema.__name__
     if isinstance(schema, Mapping):

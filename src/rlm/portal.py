@@ -1,6 +1,6 @@
 """Run the engine from blocking code, on an event loop in a background thread.
 
-It also works inside a running loop (a notebook), in threads, in tools of a run, and after a fork.
+It also works inside a running loop (a notebook), in threads, in tools of a run and after a fork.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ LAST_SECONDS = 2.0
 """How long the end of the program waits for connections to close."""
 
 MAX_NESTED_TOOLS = 8
-"""How many tools may wait for one another's blocking calls; each level has threads of its own."""
+"""How many tools may wait for one another's blocking calls; each level has its own threads."""
 
 T = TypeVar("T")
 
@@ -47,7 +47,7 @@ class ToolCall:
         self._is_over = False
 
     def begin(self, future: "concurrent.futures.Future[Any]") -> None:
-        """Note a blocking call; cancel it at once if the call of the tool is over."""
+        """Note a blocking call; cancel it at once if the tool call has ended."""
         with self._lock:
             is_first = not self._waiting
             self._waiting.add(future)
@@ -68,7 +68,7 @@ class ToolCall:
             self._on_wait(False)
 
     def cancel(self) -> None:
-        """Cancel what the tool waits for, and refuse further calls: no caller awaits its result."""
+        """Cancel what the tool waits for and refuse further calls: nobody awaits its result."""
         with self._lock:
             self._is_over = True
             waiting = list(self._waiting)
@@ -140,11 +140,11 @@ class Portal:
     def iterate(self, function: Callable[[], AsyncGenerator[T, None]]) -> Generator[T, None, None]:
         """Yield what an async generator on the portal yields; leaving closes it.
 
-        It waits until the other is closed, except where that is impossible: on the portal's own
-        thread, where the garbage collector may drop a forgotten one, and at the end of the program.
+        Leaving waits until the async generator is closed, where that is possible: not on the
+        portal's own thread, where the garbage collector may run this, and not at exit.
         """
         items, end = function(), object()
-        # If both were garbage at once, the collector might close `items` as well, and first.
+        # If both became garbage together, the collector might close `items` first.
         self._iterated.add(items)
 
         async def one() -> T | object:
@@ -178,7 +178,7 @@ class Portal:
             )
 
     def close_later(self, function: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Close something later that the program did not close; at exit the portal waits for it."""
+        """Close later what the program did not close; at exit the portal waits for it."""
         if self.usable:
             self._closing.append(asyncio.run_coroutine_threadsafe(function(), self.loop))
 

@@ -1,7 +1,7 @@
 """The interfaces of everything that can be replaced.
 
 A client, environment, session or tool needs only what `Client`, `Environment`, `Session` and `Tool`
-ask for. What it may offer besides is declared, with defaults, by `ClientTraits`, `BaseEnvironment`,
+require. What it may also offer is declared, with defaults, by `ClientTraits`, `BaseEnvironment`,
 `BaseSession` and `ReleasableTool`.
 """
 
@@ -40,7 +40,7 @@ __all__ = [
 
 
 MAX_ATTEMPTS = 5
-"""How often a request is sent at most, unless its client says otherwise."""
+"""How often a request is sent, at most, unless its client says otherwise."""
 
 
 class Client(Protocol):
@@ -59,20 +59,20 @@ CALL_KEY: ContextVar[ReplyKey | None] = ContextVar("rlm_call", default=None)
 
 
 def current_call() -> ReplyKey | None:
-    """Return the key of the call that a client is asked to answer; None outside of one.
+    """Return the key of the call that a client is asked to answer; None outside a call.
 
     All attempts of one call have the same key, and no other call of its run tree has it. A client
-    may pass it on where replies are recorded; what it replies must not depend on it.
+    may pass it on to where replies are recorded; its reply must not depend on it.
     """
     return CALL_KEY.get()
 
 
 class ClientTraits(Struct, frozen=True):
-    """Attributes that a client may have, with the values of those that it lacks.
+    """Attributes that a client may have, with defaults for those that it lacks.
 
-    `identity` distinguishes its server, with all its settings, from every other one, in later
-    processes too; None if that is impossible. A request is sent at most `max_attempts` times.
-    `model_name` is what its model is called, in place of the name of its class.
+    `identity` distinguishes its server and all its settings from every other one, also in later
+    processes; None if that is impossible. A request is sent at most `max_attempts` times.
+    `model_name` is the name of its model, instead of the name of its class.
     """
 
     identity: str | None = None
@@ -81,7 +81,7 @@ class ClientTraits(Struct, frozen=True):
 
     @classmethod
     def of(cls, client: Client) -> "ClientTraits":
-        """Read the attributes of a client; a text that is none, or empty, counts as missing."""
+        """Read the attributes of a client; a name that is empty or not a text counts as missing."""
         had = {
             name: getattr(client, name) for name in cls.__struct_fields__ if hasattr(client, name)
         }
@@ -92,13 +92,13 @@ class ClientTraits(Struct, frozen=True):
 
 
 class ContextSource(Protocol):
-    """A stored context: bytes that every session of a run tree can be given."""
+    """A stored context: bytes that can be loaded into every session of a run tree."""
 
     @property
     def kind(self) -> Literal["text", "json", "tagged_json", "bytes", "source"]:
         """How to read the bytes; only values of tools are `tagged_json`, see `worker.tagged`.
 
-        Those of a `source` are the manifest of data that stays on the host.
+        The bytes of a `source` are the manifest of data that stays on the host.
         """
 
     @property
@@ -109,28 +109,28 @@ class ContextSource(Protocol):
 
 @runtime_checkable
 class DocumentSource(Protocol):
-    """What a ContextSource may offer besides: its texts, before they are encoded."""
+    """What a ContextSource may also offer: its texts, before they are encoded."""
 
     def documents_in_order(self) -> Iterator[tuple[str | None, Iterator[str]]] | None:
-        """Names and texts, each text in pieces and read to its end before the next is asked for.
+        """Return names and texts; read all pieces of a text before asking for the next text.
 
-        Of kind "json": all items of a dict of texts, or, without names, of a list of texts. Of
-        kind "text": the text, without a name. None if it is empty, or anything else.
+        Of kind "json": all items of a dict of texts, or of a list of texts, without names. Of
+        kind "text": the text, without a name. None if it is empty, or of any other kind.
         """
 
 
 @runtime_checkable
 class InMemorySource(Protocol):
-    """A ContextSource whose text may be used where it lies in memory."""
+    """A ContextSource whose text can be used in memory without a copy."""
 
     def in_place(self) -> memoryview | None:
-        """Return the whole text, if it is ASCII and can be viewed without a copy."""
+        """Return the whole text if it is ASCII and can be viewed without a copy."""
 
 
 class Host(Protocol):
-    """Who answers what sandboxed code asks: a kind, small JSON arguments, raw text parts.
+    """Answers the requests of sandboxed code: a kind, small JSON arguments, raw text parts.
 
-    A call with pictures has `arguments["images"]`: for each prompt a list of bytes and of names.
+    A call with pictures has `arguments["images"]`: for each prompt, a list of bytes and names.
     Implemented by the bridge. Raising CallRefused or ModelError answers with a repairable error.
     """
 
@@ -157,10 +157,10 @@ class Session(Protocol):
 
 
 class BaseSession(ABC):
-    """A session with the defaults of what is optional."""
+    """A session with defaults for everything optional."""
 
     layers: tuple[str, ...] = ()
-    """What isolates the session, in a few words each; recorded in `SessionOpened`."""
+    """What isolates the session, a few words per layer; recorded in `SessionOpened`."""
 
     @abstractmethod
     async def load(self, name: str, context: ContextSource) -> None:
@@ -172,7 +172,7 @@ class BaseSession(ABC):
 
     @abstractmethod
     async def fetch(self, name: str) -> str | None:
-        """Return the text of a variable, or None if there is none."""
+        """Return the text of a variable, or None if it does not exist."""
 
     @abstractmethod
     async def interrupt(self) -> None:
@@ -188,7 +188,7 @@ class BaseSession(ABC):
         """The names of the user's variables."""
 
     async def set_tools(self, tools: list[dict[str, str]]) -> None:  # noqa: B027 - optional
-        """Replace the functions of tools; without this, cells still have `call_tool`."""
+        """Replace the tool functions; without this method, cells still have `call_tool`."""
 
 
 class Environment(Protocol):
@@ -202,21 +202,21 @@ class Environment(Protocol):
 
 
 class BaseEnvironment(ABC):
-    """An environment with the defaults of what is optional."""
+    """An environment with defaults for everything optional."""
 
     name: str
     is_sandbox: bool = False
     """Whether it holds hostile code; only then may it unpickle the variables of a saved chat."""
     no_sandbox: str | None = None
-    """Why it makes no sense to attack it."""
+    """Why the attacks of the conformance suite make no sense here; None if they do."""
     is_paid: bool = False
     """Whether sessions cost money."""
     repl_names: Sequence[Any] = ()
-    """Names that cells find besides the usual ones, each with `usage` and `description`."""
+    """Names that cells have besides the usual ones, each with `usage` and `description`."""
     patience: float = 1.0
-    """The time limits of the conformance suite are multiplied by this."""
+    """A factor for the time limits of the conformance suite."""
     lacks: Mapping[str, str] = MappingProxyType({})
-    """Promises it can't keep: a part of a row of the conformance suite, and why."""
+    """Promises it can't keep: part of the name of a row of the conformance suite, and why."""
     harms_host: Mapping[str, str] = MappingProxyType({})
     """Rows of the suite that must not be tried, and why."""
 
@@ -230,7 +230,7 @@ class BaseEnvironment(ABC):
 
     @classmethod
     def problem(cls) -> str | None:
-        """Return why it can't be used here, found without starting anything."""
+        """Return why it can't be used here; must not start anything."""
         return None
 
     async def not_ready(self) -> str | None:
@@ -238,15 +238,15 @@ class BaseEnvironment(ABC):
         return None
 
     async def describe(self) -> dict[str, Any]:
-        """Return plain facts about what isolates cells: `isolation`, `missing`, and others."""
+        """Return plain facts about what isolates cells: `isolation`, `missing` and others."""
         return {}
 
     async def prepare(self, context: ContextSource) -> None:  # noqa: B027 - optional
-        """Do what `load` would spend time on, while the context is still being hashed."""
+        """Do the slow part of `load` early, while the context is still being hashed."""
 
 
 def with_defaults(environment: Environment) -> BaseEnvironment:
-    """Return an environment that has every optional member, as it is if it inherits them."""
+    """Return the environment with every optional member; unchanged if it inherits them."""
     if isinstance(environment, BaseEnvironment):
         return environment
     return _AdaptedEnvironment(environment)
@@ -306,19 +306,19 @@ class _AdaptedSession(BaseSession):
 
 
 class Recorder(Protocol):
-    """Receives every event of a run. `record` must not block, and its result is ignored.
+    """An object that receives every event of a run. `record` must not block; its result is ignored.
 
     If it has a true attribute `needs_context_hash`, large contexts are hashed during the run and
     the hash is reported (`ContextHashed`); small ones are hashed anyway. With a true attribute
     `wants_pieces`, it receives answers written as prose while they arrive (`OutputStreamed`). An
-    async method `catch_up` is awaited before each request, so one that is behind may wait there.
+    async method `catch_up` is awaited before each request; a recorder that is behind waits there.
     """
 
     def record(self, event: Event) -> None: ...
 
 
 class ReplyStore(Protocol):
-    """What is stored about earlier executions of one run tree; the journal is one.
+    """The stored replies of earlier executions of one run tree; the journal is one such store.
 
     It is read before anything is sent, and written before anything is used.
     """
@@ -344,6 +344,6 @@ class Tool(Protocol):
 
 @runtime_checkable
 class ReleasableTool(Protocol):
-    """What a Tool may offer besides: it is released when no `RLM` object uses it any more."""
+    """What a Tool may also offer: it is released when no `RLM` object uses it any more."""
 
     async def release(self) -> None: ...

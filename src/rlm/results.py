@@ -76,13 +76,13 @@ class CellResult(Struct, frozen=True, kw_only=True):
 
 
 _MARK_CHARS = 100
-"""The length of the line that says how much was cut; that line is no reason to cut again."""
+"""The longest line that says how much was cut; it must not cause another cut."""
 
 
 def bounded(
     result: CellResult, kept_output_chars: int, answer_chars: int = bounds.MAX_ANSWER_CHARS
 ) -> CellResult:
-    """Return a result cut to what the caller allows: the sandbox is not trusted to do so.
+    """Return a result cut to what the caller allows; the sandbox is not trusted to cut it.
 
     A result within the limits is returned unchanged. An answer that is too long is an error.
     """
@@ -139,7 +139,7 @@ def _short_error(error: CellError) -> CellError:
 
 
 def _submitted(submission: Submission, answer_chars: int) -> dict[str, Any]:
-    """Return what has to change: the JSON form is dropped, or the whole answer is an error."""
+    """Return the changes for a submission that is too long: no JSON form, or an error."""
     size = len(submission.text)
     if size > answer_chars:
         text = f"the answer has {size:,} characters, at most {answer_chars:,} are allowed"
@@ -152,7 +152,7 @@ def _submitted(submission: Submission, answer_chars: int) -> dict[str, Any]:
 class Shown(Struct, frozen=True):
     """A text that a model was shown: after a step, at the start, after a compaction.
 
-    `outputs` is a digest of what the cells of the step printed; `is_last`: no later text is stored.
+    `outputs` is a digest of what the cells of the step printed; `is_last` if no later is stored.
     """
 
     text: str
@@ -192,19 +192,18 @@ class Sample(Struct, frozen=True, kw_only=True):
 
 
 SHOWN_ANSWER_CHARS = 80
-"""Of an answer, in the `repr` of a result."""
+"""How much of the answer the `repr` of a result shows."""
 
 
 class RunResult(Struct, frozen=True, kw_only=True):
     """The end of a run. `answer` is None only when there is no answer of any kind.
 
     If `stop_reason` is "passages", no language model was asked, and `answer` lists what a search
-    found.
-    `rejected_answer` is the last answer that had the wrong shape. `citations` are places of the
-    context, checked; `unsupported_quotes` counts what was quoted or cited and is not there, and
-    `omitted_citations` what is not listed because there was too much of it. `samples` are the runs
-    that the answer was chosen from, if there were several. `journal_path` is the file of the
-    journal, if there is one.
+    found. `rejected_answer` is the last answer that had the wrong shape. `citations` are checked
+    passages of the context; `unsupported_quotes` counts quotes and citations that the context does
+    not contain, and `omitted_citations` those left out because there were too many. `samples` are
+    the runs that the answer was chosen from, if there were several. `journal_path` is the file of
+    the journal, if there is one.
     """
 
     answer: Any
@@ -227,7 +226,7 @@ class RunResult(Struct, frozen=True, kw_only=True):
     journal_path: str | None = None
 
     def __str__(self) -> str:
-        """Return the answer; without one, why there is none. A best guess is called one."""
+        """Return the answer, or why there is none. A best guess is marked as such."""
         if self.answer is None:
             return f"(no answer: {self._problem()})"
         is_guess = self.stop_reason not in BY_ITSELF
@@ -236,7 +235,7 @@ class RunResult(Struct, frozen=True, kw_only=True):
         )
 
     def __repr__(self) -> str:
-        """Return one short line; the fields have everything."""
+        """Return a summary in one short line."""
         is_text = isinstance(self.answer, str)
         answer = repr(self.answer[:SHOWN_ANSWER_CHARS] if is_text else self.answer)
         answer = " ".join(answer.splitlines())
@@ -245,7 +244,7 @@ class RunResult(Struct, frozen=True, kw_only=True):
         return f"<RunResult {answer}, {', '.join([self.stop_reason, *self._figures()])}>"
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        """Show the card in a notebook; the one that the run has shown there goes away."""
+        """Show the card in a notebook, in place of the one shown during the run."""
         make_room(self.run_id)
         return {
             "text/plain": repr(self),
@@ -258,7 +257,7 @@ class RunResult(Struct, frozen=True, kw_only=True):
         return card_html(self._card())
 
     def _repr_markdown_(self) -> str:
-        """Return the answer and its citations, harmless, for programs that show no HTML."""
+        """Return the answer and its citations, escaped, for programs that show no HTML."""
         notes = "\n".join(f"- {line}" for line in footnotes(self.citations))
         return harmless_markdown(f"{self}\n\n{notes}" if notes else str(self))
 
@@ -287,7 +286,7 @@ class RunResult(Struct, frozen=True, kw_only=True):
         return figures(self.steps, self.usage.total, self.seconds)
 
     def strictly(self, strict: bool) -> "RunResult":
-        """Return this result; if `strict`, raise NoAnswerError if it has no answer."""
+        """Return this result; if `strict` and it has no answer, raise NoAnswerError."""
         if strict and (self.answer is None or self.stop_reason == "passages"):
             why = self.detail or self.stop_reason
             raise NoAnswerError(f"the run ended without an answer: {why}", result=self)

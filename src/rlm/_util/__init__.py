@@ -1,1 +1,1 @@
-"""Helpers without knowledge of the product."""
+"""Helpers that know nothing about the rest of the package."""

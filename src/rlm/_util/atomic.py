@@ -1,4 +1,4 @@
-"""Replace a file as a whole, readable by its owner only unless a mode says otherwise."""
+"""Replace whole files atomically; only the owner can read them, unless a mode says otherwise."""
 
 import contextlib
 import os
@@ -12,14 +12,14 @@ from rlm._util.files import BINARY
 __all__ = ["replacing"]
 
 NAME_CHARS = 100
-"""How much of the old name is in that of the unfinished file: names have a maximum length."""
+"""How much of the old name the unfinished file's name contains: names have a maximum length."""
 
 
 @contextlib.contextmanager
 def replacing(path: Path, mode: int = 0o600) -> Generator[BinaryIO, None, None]:
     """Open a new file beside `path` that replaces it when the block ends, after a sync to disk.
 
-    The umask restricts `mode`. If the block raises, `path` stays as it is, and nothing is left
+    The umask restricts `mode`. If the block raises, `path` stays unchanged, and nothing is left
     beside it.
     """
     unfinished = path.with_name(f".{path.name[:NAME_CHARS]}.{secrets.token_hex(8)}")
@@ -30,14 +30,14 @@ def replacing(path: Path, mode: int = 0o600) -> Generator[BinaryIO, None, None]:
             file.flush()
             os.fsync(file.fileno())
         unfinished.replace(path)
-    except BaseException:  # Ctrl-C too; it is raised again.
+    except BaseException:  # Ctrl-C too; raised again.
         unfinished.unlink(missing_ok=True)
         raise
     _sync_folder(path.parent)
 
 
 def _sync_folder(folder: Path) -> None:
-    """Sync the folder, so that the new name survives a power cut, where that is possible."""
+    """Sync the folder if possible, so that the new name survives a power failure."""
     with contextlib.suppress(OSError, AttributeError):
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:

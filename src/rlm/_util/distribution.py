@@ -1,7 +1,7 @@
 """The distribution that this package was installed from: its name, its version, its extras.
 
-Other distributions (`rlms`, `rlm-engine`) install a package called `rlm`, too. Where both were
-installed, one has overwritten files of the other. `importlib.metadata` is imported when it is
+Other distributions (`rlms`, `rlm-engine`) also install a package called `rlm`. If both were
+installed, one has overwritten files of the other. `importlib.metadata` is imported only when
 needed: it takes longer to load than the rest of the engine.
 """
 
@@ -15,7 +15,7 @@ _OWN_FILE = "rlm/_util/distribution.py"
 
 @functools.cache
 def own_name() -> str:
-    """Return the name of the installed distribution, which may be a fork's."""
+    """Return the name of the installed distribution, which may be a fork."""
     from importlib import metadata
 
     for name in _offering_rlm():
@@ -26,7 +26,7 @@ def own_name() -> str:
 
 @functools.cache
 def own_version() -> str:
-    """Return the installed version, or "unknown" for a source tree that is not installed."""
+    """Return the installed version, or "unknown" in a source tree that is not installed."""
     from importlib import metadata
 
     try:

@@ -1,6 +1,6 @@
-"""Open, read, write and lock files by their descriptors, alike on every system.
+"""Open, read, write and lock files by descriptor, in the same way on every system.
 
-Windows lacks some flags of `os.open`, and adds one without which it would change line endings.
+Windows lacks some flags of `os.open`, and needs another one to leave line endings alone.
 """
 
 import os
@@ -32,11 +32,11 @@ NOFOLLOW: int = getattr(os, "O_NOFOLLOW", 0)
 NONBLOCK: int = getattr(os, "O_NONBLOCK", 0)
 
 _LOCKED_BYTE = 1 << 40
-"""Windows locks bytes, and nobody else can read them: this one is past the end of our files."""
+"""Windows locks bytes, and nobody else can read those: this one is past the end of our files."""
 
 
 def read_at(fd: int, size: int, offset: int) -> bytes:
-    """Read bytes from an offset; where `os.pread` is missing, this moves the position."""
+    """Read bytes at an offset; on systems without `os.pread`, this moves the file position."""
     if sys.platform == "win32":
         os.lseek(fd, offset, os.SEEK_SET)
         return os.read(fd, size)
@@ -44,7 +44,7 @@ def read_at(fd: int, size: int, offset: int) -> bytes:
 
 
 def write_at(fd: int, data: bytes, offset: int) -> int:
-    """Write bytes at an offset and return how many; see `read_at`."""
+    """Write bytes at an offset and return how many were written; see `read_at`."""
     if sys.platform == "win32":
         os.lseek(fd, offset, os.SEEK_SET)
         return os.write(fd, data)
@@ -52,7 +52,7 @@ def write_at(fd: int, data: bytes, offset: int) -> int:
 
 
 def lock(fd: int) -> None:
-    """Lock a file until it is closed; BlockingIOError if another open file has it locked."""
+    """Lock a file until it is closed; raise BlockingIOError if another open file has locked it."""
     if sys.platform == "win32":
         os.lseek(fd, _LOCKED_BYTE, os.SEEK_SET)
         try:
@@ -64,7 +64,7 @@ def lock(fd: int) -> None:
 
 
 def is_locked(fd: int) -> bool:
-    """Return whether another open file has this file locked."""
+    """Return whether another open file has locked this file."""
     try:
         if sys.platform == "win32":
             lock(fd)
@@ -81,7 +81,7 @@ def is_locked(fd: int) -> bool:
 def writers_problem(facts: os.stat_result) -> str | None:
     """Return why a file may hold what another user wrote; None if only we and root could write it.
 
-    Windows is not asked: there, folders of a user are closed to others.
+    Windows is not checked: there, other users have no access to a user's folders.
     """
     if sys.platform == "win32":
         return None
@@ -94,7 +94,7 @@ def writers_problem(facts: os.stat_result) -> str | None:
 
 
 def _is_private_group(number: int) -> bool:
-    """Return whether a group is the user's alone, as many systems make one for each user."""
+    """Return whether only the user is in a group; many systems create one for each user."""
     if sys.platform == "win32":
         return False
     import grp

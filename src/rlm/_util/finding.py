@@ -1,4 +1,4 @@
-"""Find programs and the home folder, and never take the working folder for one of them."""
+"""Find programs and the home folder, and never look in the working folder."""
 
 import os
 import sys
@@ -9,10 +9,10 @@ __all__ = ["base_folder", "home_folder", "on_path"]
 
 
 def on_path(program: str) -> str | None:
-    """Return where PATH has a program.
+    """Return the path of a program on PATH, or None.
 
-    Unlike `shutil.which`, never one of the working folder, which may be a stranger's: Windows looks
-    there first, and so does an empty or relative entry of PATH.
+    Unlike `shutil.which`, never look in the working folder, which may be a stranger's: Windows does
+    so first, and so does an empty or relative entry of PATH.
     """
     for folder in os.get_exec_path():
         if not Path(folder).is_absolute():
@@ -28,7 +28,7 @@ def on_path(program: str) -> str | None:
 
 
 def _endings(program: str) -> list[str]:
-    """Return what may follow the name of a program in its file name."""
+    """Return the suffixes that the file name of a program may have."""
     if sys.platform != "win32":
         return [""]
     known = [each for each in os.environ.get("PATHEXT", ".COM;.EXE;.BAT;.CMD").split(";") if each]
@@ -37,18 +37,18 @@ def _endings(program: str) -> list[str]:
 
 
 def home_folder() -> Path:
-    """Return the home of this user: an absolute path, whatever HOME holds."""
+    """Return this user's home folder: an absolute path, whatever HOME says."""
     home = Path.home()
     if home.is_absolute():
         return home
     if sys.platform == "win32":
         raise RuntimeError(f"the home folder {str(home)!r} is not an absolute path")
-    import pwd  # Few programs have such a HOME.
+    import pwd  # Imported here: such a HOME is rare.
 
     return Path(pwd.getpwuid(os.getuid()).pw_dir)
 
 
 def base_folder(variables: Mapping[str, str], name: str, *below_home: str) -> Path:
-    """Return an XDG folder; the specification wants relative ones to be ignored."""
+    """Return an XDG folder; as the specification demands, relative paths are ignored."""
     named = Path(variables.get(name, ""))
     return named if named.is_absolute() else home_folder().joinpath(*below_home)

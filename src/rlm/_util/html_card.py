@@ -1,8 +1,8 @@
-"""A run as an HTML card for notebooks: self-contained, without scripts or requests to anywhere.
+"""A run as an HTML card for notebooks: self-contained, without scripts or network requests.
 
 Everything shown comes from models and files, so all of it is escaped, cut, and kept inside the
-card. Colours are mixed from the text colour of the page, so the card suits a light and a dark
-theme, and a program that removes the style still shows every word.
+card. Colours are mixed from the text colour of the page, so the card suits light and dark themes,
+and a program that removes the style still shows every word.
 """
 
 from collections.abc import Sequence
@@ -21,10 +21,10 @@ MAX_QUERY_CHARS = 400
 MAX_LABEL_CHARS = 200
 MAX_PROBLEM_CHARS = 2_000
 MAX_COMMAND_CHARS = 5_000
-"""A command may hold a path, and is of no use if it is cut."""
+"""A command may contain a long path, and would be useless if cut."""
 MAX_STREAMED_CHARS = 4_000
 LATEST_STEPS = 5
-"""How many steps a running card shows; the finished one has all that are kept."""
+"""How many steps the card of a running run shows; the finished card shows all that are kept."""
 WIDTH = 600
 """The timeline is drawn in this many columns, whatever the number of bars."""
 
@@ -75,7 +75,7 @@ LANES = (("model", "#2f81f7"), ("calls", "#a371f7"), ("code", "#3fb950"))
 
 
 class Bar(NamedTuple):
-    """Something that took time: `kind` names a lane; times are seconds of the run."""
+    """Something that took time: `kind` names a lane; times are seconds since the run began."""
 
     kind: str
     start: float
@@ -83,7 +83,7 @@ class Bar(NamedTuple):
 
 
 class CellNote(NamedTuple):
-    """A cell: its code, what it took, and the last line of its traceback if it failed."""
+    """A cell: its code, what it used, and the last line of its traceback if it failed."""
 
     code: str
     took: str = ""
@@ -101,8 +101,8 @@ class StepNote(NamedTuple):
 class Card(NamedTuple):
     """What a card shows. `quotes` are labels and texts of citations, `command` opens the run.
 
-    `rows` are results of an operator, each with its place. While the run is in progress, `answer`
-    is what has arrived of it.
+    `rows` are results of an operator, each with its index. While the run is in progress, `answer`
+    is the part that has arrived.
     """
 
     answer: str | None
@@ -213,7 +213,7 @@ def _cell(cell: CellNote) -> str:
 
 
 def _timeline(bars: Sequence[Bar]) -> str:
-    """Draw when the run asked its model, made calls and ran code; each on a lane of its own."""
+    """Draw when the run asked its model, made calls and ran code, each in its own lane."""
     end = max((bar.end for bar in bars), default=0.0)
     if end <= 0:
         return ""
@@ -232,7 +232,7 @@ def _shape(first: int, last: int, colour: str) -> str:
 
 
 def _columns(bars: Sequence[Bar], end: float) -> list[tuple[int, int]]:
-    """Return the columns that bars cover, joined, so that there are never more than columns."""
+    """Return the ranges of columns that bars cover, merged, so there are at most `WIDTH`."""
     spans: list[tuple[int, int]] = []
     for bar in sorted(bars, key=lambda each: each.start):
         first = min(WIDTH - 1, max(0, int(WIDTH * bar.start / end)))

@@ -1,6 +1,6 @@
-"""Names of packages and patterns that are made on first use, so that importing is fast.
+"""Names and patterns that packages create on first use, so that importing is fast.
 
-__getattr__, __dir__ = on_demand(__name__, {"Journal": "journal"}) _WORD = pattern(r"\\w+")
+`__getattr__, __dir__ = on_demand(__name__, {"Journal": "journal"})`, `_WORD = pattern(r"\\w+")`
 """
 
 import re
@@ -15,7 +15,7 @@ __all__ = ["on_demand", "pattern"]
 def on_demand(
     package: str, homes: Mapping[str, str]
 ) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
-    """Return `__getattr__` and `__dir__` of a package; `homes` maps names to its modules."""
+    """Return `__getattr__` and `__dir__` for a package; `homes` maps names to its modules."""
 
     def get(name: str) -> object:
         if name not in homes:

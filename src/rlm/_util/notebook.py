@@ -1,7 +1,7 @@
 """Outputs of notebook cells that change in place. IPython is used where it runs, never imported.
 
-A run shows itself in one output while it works, and ends as a card there. If the cell's value is
-the result of that run, the result has a card of its own below, and the first one goes away.
+A run shows its progress in one output, and ends as a card there. If the cell's value is the result
+of that run, the result shows its own card below, and the first one is removed.
 """
 
 import sys
@@ -13,24 +13,24 @@ from typing import Any
 __all__ = ["LiveOutput", "kernel_shell", "make_room"]
 
 REMEMBERED = 64
-"""How many outputs of finished runs may still go away."""
+"""For how many finished runs the output may still be removed."""
 
 _lock = threading.Lock()
 _ended: "OrderedDict[str, LiveOutput]" = OrderedDict()
 
 
 def kernel_shell() -> Any:
-    """Return the shell of the Jupyter kernel that this program runs in; None if it is another."""
+    """Return the shell of the Jupyter kernel that this program runs in; None if there is none."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return shell if hasattr(shell, "kernel") else None
 
 
 class LiveOutput:
-    """One output of the cell that is running, replaced as often as it changes.
+    """One output of the running cell, replaced whenever it changes.
 
-    A kernel takes messages from any thread; which cell they belong to is in the context variables
-    of the caller.
+    A kernel takes messages from any thread; the caller's context variables say which cell they
+    belong to.
     """
 
     def __init__(self, shell: Any) -> None:
@@ -40,7 +40,7 @@ class LiveOutput:
         self._shown = ""
 
     def show(self, html: str, text: str) -> None:
-        """Show this in place of what is shown, if it is something else."""
+        """Show this in place of what is shown, unless it is the same."""
         if html == self._shown:
             return
         self._shell.display_pub.publish(
@@ -52,7 +52,7 @@ class LiveOutput:
         self._shown = html
 
     def end(self, html: str, text: str, run_id: str) -> None:
-        """Show the last state of a run; it goes away if the same cell shows the result itself."""
+        """Show the final state of a run; it is removed if the same cell shows the result itself."""
         self.show(html, text)
         with _lock:
             _ended[run_id] = self
@@ -66,7 +66,7 @@ class LiveOutput:
 
 
 def make_room(run_id: str) -> None:
-    """Clear the output of a run whose result is about to be shown by the same cell."""
+    """Clear the output of a run whose result the same cell is about to show."""
     with _lock:
         output = _ended.pop(run_id, None)
     if output is not None:

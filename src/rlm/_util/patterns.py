@@ -1,8 +1,8 @@
 """Regular expressions from outside, matched in linear time where their meaning stays the same.
 
-`re` may need longer than anyone can wait for a pattern such as `(a+)+$`. RE2 never does, but reads
+`re` may take longer than anyone can wait for a pattern such as `(a+)+$`. RE2 never does, but reads
 some patterns differently and refuses others. So RE2 (the extra `re2`) matches the patterns that
-mean the same to both, and `re` matches the rest, under whatever deadline the caller has set.
+mean the same to both, and `re` matches the rest, within the deadline that the caller has set.
 """
 
 import functools
@@ -22,13 +22,13 @@ __all__ = [
     "prepare",
 ]
 
-# The parser of `re`, which says exactly what a pattern means to it.
+# The parser of `re`, which shows exactly what a pattern means to `re`.
 _parser: Any = getattr(re, "_parser")  # noqa: B009 - unknown to type checkers
 _LARGEST_REPEAT = 1000
 """RE2 refuses more."""
 
 _SAME_IN_A_LINE = re.UNICODE | re.MULTILINE | re.DOTALL | re.VERBOSE
-"""Flags in a pattern that change nothing in a line, which holds no newline, once it is parsed."""
+"""Flags that change nothing, once a pattern is parsed, in a line without a newline."""
 _CATEGORIES = {"CATEGORY_DIGIT": r"\d", "CATEGORY_SPACE": r"\s", "CATEGORY_WORD": r"\w"}
 _NEGATED = {name.replace("_", "_NOT_", 1): name for name in _CATEGORIES}
 
@@ -40,13 +40,13 @@ class LinePattern(Protocol):
 
 
 def compile_for_lines(pattern: str, *, ignore_case: bool = False) -> LinePattern:
-    """Compile a pattern that is searched for in single lines. Raises what `re.compile` raises."""
+    """Compile a pattern for searching single lines. Raises what `re.compile` raises."""
     ours = re.compile(pattern, re.IGNORECASE if ignore_case else 0)
     if ignore_case or find_spec("re2") is None:  # Upper and lower case differ in a few letters.
         return ours
     parsed = _parser.parse(pattern)
     if re.RegexFlag(parsed.state.flags) & ~_SAME_IN_A_LINE:
-        return ours  # such as (?i), which is not part of what is translated
+        return ours  # such as (?i), which is not translated
     try:
         translated = _Exactly().pattern(parsed)
     except _Differs:
@@ -55,20 +55,19 @@ def compile_for_lines(pattern: str, *, ignore_case: bool = False) -> LinePattern
 
 
 LineFilter = Callable[[bytes, int], int]
-"""Returns a place in the first line that may match, or -1, given a text and where to start.
+"""Returns an offset in the first line that may match, or -1, given a text and where to start.
 
-The text is valid UTF-8, unless the filter is one for a literal; a line begins at the start.
+The text must be valid UTF-8, unless the filter is for a literal; a line must begin at the start.
 """
 
 
 def compile_filter(
     pattern: str, *, ignore_case: bool = False, in_json: bool = False
 ) -> LineFilter | None:
-    """Return a filter for a pattern that `re` accepts, or None: lines must be searched one by one.
+    """Return a filter for a pattern that `re` accepts; None if lines must be searched one by one.
 
     Every line in which `re` finds the pattern passes, and perhaps some others. With `in_json`, the
-    filter searches lines of JSON as they are written, and those pass that hold a string with such
-    a line.
+    filter searches raw lines of JSON, and passes those that hold a string with such a line.
     """
     if find_spec("re2") is None:
         return None
@@ -86,7 +85,7 @@ def compile_filter(
 
 
 def compile_literal(literal: bytes) -> LineFilter:
-    """Return a filter for lines that hold these bytes."""
+    """Return a filter for lines that contain these bytes."""
     compiled = None
     if find_spec("re2") is not None:
         compiled = _linear(b"".join(b"\\x%02x" % code for code in literal))
@@ -128,7 +127,7 @@ class _LiteralFilter:
 
 
 _FEW_HITS, _RARE_BYTES = 20, 1_000
-"""After some hits, those of a rare byte are this far apart."""
+"""After this many hits, a byte counts as rare if its hits are this far apart on average."""
 
 
 def _places(compiled: Any) -> LineFilter:
@@ -140,7 +139,7 @@ def _places(compiled: Any) -> LineFilter:
 
 
 def prepare() -> None:
-    """Do what takes long and can be shared by forked processes, if RE2 is installed."""
+    """Do the slow work that forked processes can share, if RE2 is installed."""
     if find_spec("re2") is not None:
         for name in _CATEGORIES:
             _characters(name)
@@ -160,12 +159,12 @@ def _linear(pattern: str | bytes) -> LinePattern | None:
     try:
         compiled: LinePattern = re2.compile(pattern, options=options)
     except re2.error:
-        return None  # It needs more memory than RE2 grants.
+        return None  # It needs more memory than RE2 allows.
     return compiled
 
 
 class _Exactly:
-    """Translates a parsed pattern to what matches in the same single lines."""
+    """Translates a parsed pattern to one that matches in the same single lines."""
 
     def pattern(self, nodes: Iterable[tuple[Any, Any]]) -> str:
         return "".join(self._one(str(op), value) for op, value in nodes)
@@ -200,7 +199,7 @@ class _Exactly:
             return r"\A"
         if place in ("AT_END", "AT_END_STRING"):
             return r"\z"  # A line holds no newline that `$` could stand before.
-        raise _Differs(place)  # RE2 knows other words.
+        raise _Differs(place)  # RE2 has other ideas of a word.
 
     def _repeat(self, least: int, most: int, repeated: Any, *, lazy: str) -> str:
         inside = f"(?:{self.pattern(repeated)})"
@@ -229,7 +228,7 @@ class _Exactly:
 
 
 class _Loosely(_Exactly):
-    """Translates a parsed pattern to what matches at least there, in texts of many lines."""
+    """Translates a parsed pattern to one that matches at least there, in texts of many lines."""
 
     def __init__(self, ignores_case: bool) -> None:
         self._ignores_case = ignores_case
@@ -258,7 +257,7 @@ class _Loosely(_Exactly):
                 self._check_case(*(value if isinstance(value, tuple) else (value,)))
         if "NEGATE" in kinds:
             if "CATEGORY" in kinds:
-                raise _Differs("set")  # RE2 leaves out more, as the cases of letters differ.
+                raise _Differs("set")  # RE2 excludes more, because its letter cases differ.
             return super()._set(members)
         return f"{super()._set(members)[:-1]}{_LIKE_I}]"
 
@@ -268,9 +267,9 @@ class _Loosely(_Exactly):
 
 
 class _InJson(_Loosely):
-    """Translates a parsed pattern to what matches at least there, in strings written as JSON.
+    """Translates a parsed pattern to one that matches at least there, in strings written as JSON.
 
-    There, any character may be escaped, and some must be.
+    In those, any character may be escaped, and some must be.
     """
 
     def _one(self, op: str, value: Any) -> str:
@@ -307,10 +306,10 @@ _SHORT = {
     "\r": r"\\r",
     "\t": r"\\t",
 }
-"""Escapes of two characters. That of the newline is missing: it is not in any line."""
+"""Escapes of two characters. The newline's is missing: no line contains one."""
 _ASCII_UNIT = r"\\u00[0-7][0-9A-Fa-f]"
 _ANY_UNIT = r"\\u[0-9A-Fa-f]{4}(?:\\u[dD][c-fC-F][0-9A-Fa-f]{2})?"
-"""The second is for characters that need two."""
+"""The second escape is for characters that need two."""
 
 
 def _or_escaped(plain: str, short: Iterable[str], units: str) -> str:
@@ -333,7 +332,7 @@ def _holds(members: Iterable[tuple[Any, Any]], character: str) -> bool:
 
 
 def _codes(op: str, value: Any) -> tuple[int, ...]:
-    """Return the largest characters of a member of a set: all there are, if it is open."""
+    """Return the largest characters of a member of a set: all of them, if it is open."""
     if op in ("NEGATE", "CATEGORY"):
         return (sys.maxunicode,)
     return value if isinstance(value, tuple) else (value,)
@@ -351,7 +350,7 @@ def _character(code: int) -> str:
 
 @functools.cache
 def _characters(category: str, *, outside: bool = False) -> str:
-    """List the characters of a category as ranges: RE2 knows another version of Unicode."""
+    """List the characters of a category as ranges: RE2 has another version of Unicode."""
     every = "".join(map(chr, (*range(0xD800), *range(0xE000, 0x110000))))
     sign = _CATEGORIES[category]
     runs = re.finditer(f"{sign.upper() if outside else sign}+", every)

@@ -1,7 +1,7 @@
-"""The border of the public interface: mistakes of a caller are reported at the caller's line.
+"""The border of the public interface: a caller's mistakes are reported at the caller's line.
 
-A wrong argument is raised from the public call itself, without the frames below it, and an unknown
-name comes with the one that was probably meant.
+The error for a wrong argument is raised from the public call itself, without the frames below it,
+and the error for an unknown name suggests the one that was probably meant.
 """
 
 import asyncio
@@ -35,9 +35,9 @@ Returned = TypeVar("Returned")
 def check_names(
     call: str, given: Collection[str], known: Collection[str], inside: dict[str, str] | None = None
 ) -> None:
-    """Raise TypeError for a keyword that a call does not have, with the one probably meant.
+    """Raise TypeError for a keyword that a call does not have, and suggest the one probably meant.
 
-    `inside` holds names that belong into another argument, each with how to write it.
+    `inside` maps names that belong in another argument to how to write them.
     """
     unknown = [name for name in given if name not in known]
     if not unknown:
@@ -58,7 +58,7 @@ MAY_BE_SUBCLASSED = 1 << 10
 if TYPE_CHECKING or type(Struct).__flags__ & MAY_BE_SUBCLASSED:
 
     class SuggestsNames(StructMeta):
-        """The class of structs whose constructor suggests the field that a keyword means."""
+        """The metaclass of structs whose constructor suggests the field that a keyword means."""
 
         def __call__(cls, *positional: Any, **named: Any) -> Any:  # noqa: N805 - a metaclass
             check_names(cls.__name__, named, cls.__struct_fields__)
@@ -85,9 +85,9 @@ def public_call(
     """Make a function, or a coroutine function, a public call.
 
     Its unknown keywords get a suggestion, and errors of the class `wrong` are raised from the call.
-    `inside` says how to write names that belong into `limits`. `before` gets the value of
-    `argument` while the caller's line is on the stack: at the call, not when a coroutine begins. It
-    is not called for calls from this package.
+    `inside` says how to write names that belong in `limits`. `before` gets the value of `argument`
+    while the caller's line is on the stack: at the call, not when a coroutine begins. It is not
+    called for calls from this package.
     """
 
     def decorate(function: Callable[Arguments, Returned]) -> Callable[Arguments, Returned]:
@@ -106,7 +106,7 @@ def public_call(
                     given = signature.bind_partial(*positional, **named).arguments
                     before(given.get(argument))
             if is_async:
-                # Made when it begins: one that is cancelled before that would never be awaited.
+                # Create it when it starts: one cancelled before that would never be awaited.
                 return _awaited(lambda: cast("Any", function(*positional, **named)), wrong)
             try:
                 return function(*positional, **named)
@@ -128,7 +128,7 @@ async def _awaited(begin: Callable[[], Awaitable[Returned]], wrong: type[Excepti
 
 
 def _marked_as_coroutine(call: Callable[..., Any]) -> Callable[..., Any]:
-    """Let `iscoroutinefunction` find what it would find without the decorator."""
+    """Let `iscoroutinefunction` return True, as it would without the decorator."""
     if sys.version_info >= (3, 12):
         return inspect.markcoroutinefunction(call)
     vars(call)["_is_coroutine"] = vars(asyncio.coroutines)["_is_coroutine"]
@@ -136,7 +136,7 @@ def _marked_as_coroutine(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def warn_caller(text: str) -> None:
-    """Warn of a mistake at the line outside this package that made the call."""
+    """Warn about a mistake, at the line outside this package that made the call."""
     level, frame = 2, sys._getframe(1)
     while frame.f_back is not None and _is_own(frame):
         level, frame = level + 1, frame.f_back
@@ -144,5 +144,5 @@ def warn_caller(text: str) -> None:
 
 
 def _is_own(frame: FrameType) -> bool:
-    """Return whether code is part of this package, or of what it calls itself through."""
+    """Return whether a frame runs code of one of our own packages."""
     return frame.f_globals.get("__name__", "").partition(".")[0] in OWN

@@ -11,7 +11,7 @@ __all__ = ["PythonParser", "names_bound", "names_used"]
 MAX_SOURCE_CHARS = 200_000
 """Longer code is not parsed here; the worker parses it."""
 MAX_PARSED_CHARS = 1_000_000
-"""How much is parsed per reply, all attempts together."""
+"""How much is parsed per reply, in all attempts together."""
 
 _ESCAPE = pattern(r"\\(?:N\{[^{}\n]*+\}|.)", re.DOTALL)
 _PLAIN_ESCAPE = pattern(r"\\(?P<known>[\\'\"abfnrtv\n]|x[\da-fA-F]{2}|u[\da-fA-F]{4}|0(?![0-7]))?")
@@ -26,14 +26,14 @@ _NUMBER_BEFORE_KEYWORD = pattern(
 
 
 class PythonParser:
-    """Parses code within the budget of one reply; beyond it, nothing is parsed."""
+    """Parses code within the budget of one reply, and nothing beyond it."""
 
     _chars_left = MAX_PARSED_CHARS
 
     def parse(self, source: str) -> ast.Module | None:
         """Return the syntax tree, or None. Later errors (a stray `return`) are left to the worker.
 
-        Strings with backslashes may have other values in it: `parse_values` keeps them.
+        Strings with backslashes may have other values in the tree: `parse_values` keeps them.
         """
         return self._parse(source, _quiet)
 
@@ -61,7 +61,7 @@ def _quiet(source: str) -> str:
     r"""Return source of the same shape that the parser does not warn about.
 
     It warns about `"\d"` and `1if x`, and `warnings.catch_warnings` would silence other threads
-    too; so backslashes are doubled and numbers set apart first.
+    too; so first double backslashes and put spaces after numbers.
     """
     return _spaced(_ESCAPE.sub(_doubled, source) if "\\" in source else source)
 
@@ -71,7 +71,7 @@ def _spaced(source: str) -> str:
 
 
 def _doubled(escape: re.Match[str]) -> str:
-    """Return an escape as plain text; those that decide where a string or line ends stay."""
+    """Return an escape as plain text; keep those that decide where a string or line ends."""
     character = escape[0][1]
     return escape[0] if character in "\\'\"\r\n" else f"\\\\{character}"
 
@@ -85,7 +85,7 @@ def names_used(code: str) -> frozenset[str]:
 
 
 def names_bound(code: str) -> frozenset[str]:
-    """Return the names that code binds or changes a part of, as `x[0] = 1` does."""
+    """Return the names that code binds, or changes part of, as in `x[0] = 1`."""
     found = set[str]()
     for node in _nodes(code):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):

@@ -1,7 +1,7 @@
-"""Markdown from models, shown without obeying it: no HTML of theirs, no pictures, few links.
+"""Markdown from models, rendered safely: none of their HTML, no pictures, few links.
 
-A picture would be loaded from wherever a model says, and tell that someone looks at it. A link is
-kept only if it is a web address, which nothing opens before it is clicked.
+A picture would be loaded from wherever a model says, and reveal that someone is looking at it. A
+link is kept only if it is a web address, which nothing opens before it is clicked.
 """
 
 import re
@@ -17,8 +17,8 @@ MAX_CHARS = 30_000
 
 MAX_BRACKETS = 2_000
 MAX_CELLS = 5_000
-"""What is read as Markdown at once: every `[` may begin a link, and short rows of a table are
-filled up to the width of its head, so a few lines can make very many cells.
+"""How much is parsed as Markdown at once: every `[` may begin a link, and short rows of a table are
+padded to the width of its head, so a few lines can make very many cells.
 """
 
 _ACTIVE = pattern(r"<(?=[A-Za-z/!?])|!(?=\[)")
@@ -26,7 +26,7 @@ _ADDRESS = re.compile(r"https?://[^\s/]", re.IGNORECASE)
 
 
 def html_of(text: str) -> str:
-    """Return the text, rendered, as harmless HTML; as it is if it would take too long."""
+    """Return the text rendered as harmless HTML; unrendered if that would take too long."""
     text, left_out = _cut(text)
     rendered = f"<pre>{escape(text)}</pre>" if is_slow(text) else str(reader().render(text))
     return rendered + (f"<p><em>{escape(left_out)}</em></p>" if left_out else "")
@@ -35,8 +35,8 @@ def html_of(text: str) -> str:
 def harmless_markdown(text: str) -> str:
     """Return the text as Markdown in which raw HTML and pictures are only words.
 
-    Entities do that, and no backslash before them can undo it. In code they are seen as such: this
-    is for programs that show Markdown but not HTML.
+    Entities do that, and no backslash before them can undo it. In code, the entities are visible:
+    this is for programs that show Markdown but not HTML.
     """
     text, left_out = _cut(text)
     shown = _ACTIVE.sub(lambda found: f"&#{ord(found[0])};", text)
@@ -44,7 +44,7 @@ def harmless_markdown(text: str) -> str:
 
 
 def is_slow(text: str) -> bool:
-    """Whether reading a text as Markdown may take seconds."""
+    """Return whether parsing a text as Markdown may take seconds."""
     lines = text.splitlines()
     columns = max((line.count("|") for line in lines), default=0)
     return text.count("[") > MAX_BRACKETS or columns * len(lines) > MAX_CELLS
@@ -56,11 +56,11 @@ def parsed(text: str) -> list[Any]:
 
 
 def reader() -> Any:
-    """Return a parser that takes HTML for text, and renders links that are safe to show."""
+    """Return a parser that treats HTML as text, and renders only links that are safe to show."""
     from markdown_it import MarkdownIt
 
     made = MarkdownIt("commonmark", {"html": False, "breaks": True, "maxNesting": 60})
-    # Without "reference", lines such as `[1]: report.txt` stay: an unused definition vanishes.
+    # Without "reference", lines such as `[1]: report.txt` stay: unused definitions are not shown.
     made.enable(["table", "strikethrough"]).disable(["image", "reference"])
     made.validateLink = lambda url: _ADDRESS.match(url) is not None  # type: ignore[method-assign]
     made.add_render_rule("link_open", _link)

@@ -6,7 +6,7 @@ import re
 __all__ = ["SHORTEST_SECRET_CHARS", "secrets_of_the_environment"]
 
 SHORTEST_SECRET_CHARS = 8
-"""A shorter value is part of too many ordinary texts to be hidden in them."""
+"""A shorter value occurs in too many ordinary texts to be hidden in them."""
 
 _NAME = re.compile(r".*(API_?KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL)S?$", re.IGNORECASE)
 

@@ -1,4 +1,4 @@
-"""Listen for signals in an event loop, also where asyncio can't: on Windows."""
+"""Listen for signals in an event loop, even where asyncio can't: on Windows."""
 
 import asyncio
 import signal
@@ -18,7 +18,7 @@ def listen(numbers: Iterable[signal.Signals], then: Callable[[], object]) -> Non
 
 
 def stop_listening(numbers: Iterable[signal.Signals]) -> None:
-    """Let these signals do what they usually do."""
+    """Restore the default behaviour of these signals."""
     loop = asyncio.get_running_loop()
     for number in numbers:
         try:

@@ -9,7 +9,7 @@ __all__ = ["usual_state_folder"]
 
 
 def usual_state_folder(variables: Mapping[str, str]) -> Path:
-    """Return `RLM_STATE_DIR`, else a folder below the XDG state folder."""
+    """Return `RLM_STATE_DIR`, or else a folder below the XDG state folder."""
     if named := variables.get("RLM_STATE_DIR"):
         return Path(named).expanduser().absolute()
     return base_folder(variables, "XDG_STATE_HOME", ".local", "state") / "rlm"

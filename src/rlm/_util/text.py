@@ -1,4 +1,4 @@
-"""Texts for people and for the wire: numbers with their nouns; likely names; no lone surrogates."""
+"""Texts for people and the wire: numbers with nouns, suggested names, no lone surrogates."""
 
 from collections.abc import Iterable
 
@@ -29,12 +29,12 @@ def all_used(number: int, noun: str) -> str:
 
 
 def dollars(cost_usd: float | None) -> str:
-    """Return a cost for a column that says what it is; one that is not known is never $0."""
+    """Return a cost for a column whose title says what it is; an unknown cost is never $0."""
     return UNKNOWN if cost_usd is None else f"${cost_usd:,.4f}"
 
 
 def cost_words(cost_usd: float | None) -> str:
-    """Return a cost among other figures."""
+    """Return a cost as words, for use among other figures."""
     return f"cost {UNKNOWN}" if cost_usd is None else dollars(cost_usd)
 
 
@@ -51,14 +51,14 @@ def sendable(text: str) -> str:
 
 def closest(name: str, known: Iterable[str], cutoff: float = 0.7) -> str | None:
     """Return the known name that a mistyped one probably means, if there is one."""
-    from difflib import get_close_matches  # only mistakes need it
+    from difflib import get_close_matches  # needed only after mistakes
 
     found = get_close_matches(name[:100], list(known), n=1, cutoff=cutoff)
     return found[0] if found else None
 
 
 def no_such(what: str, name: object, known: Iterable[str]) -> str:
-    """Say that a name is not known: with the one that is probably meant, or with all."""
+    """Say that a name is not known, and name the one probably meant, or all that are known."""
     shown = repr(name) if len(repr(name)) <= 100 else f"{repr(name)[:100]}…"
     return f"there is no {what} {shown}; {meant_or_all(name, known, 'choose one of')}"
 

@@ -1,7 +1,7 @@
 """Decode text and JSON from a sandbox, after a fast check of its size.
 
-A few megabytes of the right bytes decode to a gigabyte of objects, or take a minute, and nothing
-else runs meanwhile. So the parts of each kind are counted before anything is built.
+A few megabytes of the right bytes decode to a gigabyte of objects, or take a minute, during which
+nothing else runs. So the parts of each kind are counted before anything is built.
 """
 
 import json
@@ -33,7 +33,7 @@ _SURROGATE_PAIRS = bytes(  # Of the bytes of a surrogate, the first becomes 1 an
 
 
 class JsonBounds(Struct, frozen=True):
-    """What a JSON document may hold. One in four of its values may be a list or an object."""
+    """Limits on a JSON document. One in four of its values may be a list or an object."""
 
     size_bytes: int
     values: int
@@ -41,7 +41,7 @@ class JsonBounds(Struct, frozen=True):
 
 
 def read_text(data: bytes) -> str:
-    """Return the text of bytes that `rlm.worker.wire` made; raise ValueError or TooLarge."""
+    """Return the text of bytes that `rlm.worker.wire` encoded; raise ValueError or TooLarge."""
     return read_texts((data,))[0]
 
 
@@ -50,7 +50,7 @@ def read_texts(parts: Sequence[bytes]) -> list[str]:
     try:
         return [str(part, "utf-8") for part in parts]
     except UnicodeDecodeError:
-        pass  # It may hold lone surrogates, as Python strings may.
+        pass  # There may be lone surrogates, as in Python strings.
     count = sum(part.translate(_SURROGATE_PAIRS).count(b"\1\2") for part in parts)
     if count > MAX_SURROGATES:
         raise TooLarge(f"{count:,} lone surrogates came at once, {MAX_SURROGATES:,} are allowed")
@@ -58,7 +58,7 @@ def read_texts(parts: Sequence[bytes]) -> list[str]:
 
 
 def read_json(data: bytes | str, bounds: JsonBounds) -> Any:
-    """Return a JSON value; raise ValueError if it is none, or TooLarge."""
+    """Return a JSON value; raise ValueError if it is invalid, or TooLarge."""
     check_json(data, bounds)
     try:
         return json.loads(data if isinstance(data, str) else read_text(data))
@@ -67,7 +67,7 @@ def read_json(data: bytes | str, bounds: JsonBounds) -> Any:
 
 
 def check_json(data: bytes | str, bounds: JsonBounds) -> None:
-    """Raise TooLarge if a document is too large to decode. Whether it is JSON is not checked."""
+    """Raise TooLarge if a document is too large to decode. Do not check whether it is JSON."""
     if len(data) <= _HARMLESS_BYTES and len(data) <= bounds.size_bytes:
         return
     if isinstance(data, str):
@@ -89,7 +89,7 @@ def check_json(data: bytes | str, bounds: JsonBounds) -> None:
 
 
 def _check_depth(brackets: bytes, depth: int) -> None:
-    """Remove the innermost pairs repeatedly: each time the document gets less deep."""
+    """Check the depth by removing the innermost pairs repeatedly, one level at a time."""
     for _ in range(depth):
         left = brackets.replace(b"[]", b"").replace(b"{}", b"")
         if len(left) == len(brackets):

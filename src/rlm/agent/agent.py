@@ -46,8 +46,8 @@ class AgentRLM:
     """An assistant: `async for chunk in agent.chat(message)`.
 
     `max_iterations`, `max_tokens` and `max_cost` apply to each turn. Further keywords are those of
-    `RLM`; `tools` are registered as with `register_tool`. Turns run one at a time, on one event
-    loop; a second one waits.
+    `RLM`; `tools` are registered as by `register_tool`. Turns run one at a time, on one event
+    loop; a second turn waits.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class AgentRLM:
         self._tools_enabled = enable_tools
         self._streaming_enabled = enable_streaming
         self._tools: dict[str, Tool] = {}
-        self._granted: dict[str, Any] = {}  # those of `context.tools` that are in it
+        self._granted: dict[str, Any] = {}  # what `_tools` has from `context.tools`
         if tools and not enable_tools:
             raise ConfigError("tools= was given, but this agent was made with enable_tools=False")
         self._tools.update(_own_tools(tools))
@@ -148,8 +148,8 @@ class AgentRLM:
     def load_context(self, path: str | Path) -> None:
         """Continue what `save_context` wrote, in a new REPL from the next turn on.
 
-        Files of rlm-kit are read, too.
-        `missing_tools` names the tools that the agent had and that have to be registered again.
+        Files of rlm-kit are read too.
+        `missing_tools` names the tools that the agent had and that must be registered again.
         """
         loaded, tools = AgentContext.load(path)
         loaded.tools.update(self.context.tools)  # functions are not in the file
@@ -170,8 +170,8 @@ class AgentRLM:
     ) -> AsyncGenerator[str, None]:
         """Yield the answer in pieces during the run; joined, they are exactly the answer.
 
-        `context` is another context, `tools` are further tools for this turn only. Leaving the loop
-        cancels the turn. With `stream=False` the answer is one piece.
+        `context` is a further context, and `tools` are further tools for this turn only. Leaving
+        the loop cancels the turn. With `stream=False`, the answer is one piece.
         """
         return self._pieces(message, context, tools, stream and self._streaming_enabled)
 
@@ -271,7 +271,7 @@ class AgentRLM:
         self._rlm.grant_tools({**self._tools, **_own_tools(further)}, self._sub_tools)
 
     def _note(self, event: Noted) -> None:
-        """Store a note of a cell; the REPL of a child's parent does not have it yet."""
+        """Store a note of a cell; a child's note is not in the REPL of its parent yet."""
         self.context.data[event.key] = json.loads(event.value)
         self._is_new_memory = self._is_new_memory or event.depth > 0
         self._bound = _as_json(self.context.data)
@@ -280,7 +280,7 @@ class AgentRLM:
 
 
 class _TurnMemory:
-    """Records what the cells of a turn stream and note, whether or not the events are read."""
+    """A recorder of what the cells of a turn stream and note, even if nobody reads the events."""
 
     wants_pieces = True
 
@@ -299,7 +299,7 @@ def _model_options(backend: Backend, backend_kwargs: dict[str, Any] | None) -> d
     """Return the options of `RLM` for a provider with its options, or for any other model."""
     if isinstance(backend, str) and (backend_kwargs is not None or "/" not in backend):
         if missing := read_backend(backend, backend_kwargs).missing_key:
-            raise ConfigError(missing)  # An agent may be used much later than it is made.
+            raise ConfigError(missing)  # Fail early: an agent may be used much later.
         return {"backend": backend, "backend_kwargs": backend_kwargs}
     if backend_kwargs:
         raise ConfigError("backend_kwargs needs the name of a provider")
@@ -315,14 +315,14 @@ def _as_json(data: dict[str, Any]) -> str:
 
 
 def _with_cost(limits: Limits | None, max_cost: float | None) -> Limits | None:
-    """Return the limits with one on money, which a model of unknown price is refused under."""
+    """Return the limits with a money limit, under which models of unknown price are refused."""
     return limits if max_cost is None else replace(limits or Limits(), max_cost_usd=max_cost)
 
 
 def _own_tools(given: Any) -> dict[str, Tool]:
     """Return tools by name; values, and names that agents already have, are refused.
 
-    An object is one of them; its methods follow wherever it is granted.
+    An object is one tool; its methods are granted with it.
     """
     tools, values = as_tools(given)
     if values:
@@ -350,10 +350,10 @@ def _tools_in(options: dict[str, Any]) -> tuple[Any, Any]:
 
 
 def rest_of(streamed: str, submitted: str) -> str:
-    """Return the rest of the answer, which begins with `streamed`: that can't be taken back.
+    """Return the rest of the answer after `streamed`, which can't be taken back.
 
-    Most models submit the whole answer, of which only the end is missing. Some submit what they
-    streamed last, and nothing is missing. Others continue where they stopped.
+    Most models submit the whole answer, so only its end is missing. Some submit what they streamed
+    last, so nothing is missing. Others continue where they stopped.
     """
     if submitted.startswith(streamed):
         return submitted[len(streamed) :]

@@ -21,7 +21,7 @@ ROLES = ("user", "assistant")
 
 
 class _Message(Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """A message; those of files that are older than `timestamp` have none."""
+    """A message; in files from before `timestamp` was added, it has none."""
 
     role: str
     content: str
@@ -40,7 +40,7 @@ class _File(Struct, forbid_unknown_fields=True):
 
 
 class _KitMessage(Struct):
-    """A message in a file of rlm-kit; other fields than these are ignored."""
+    """A message in a file of rlm-kit; other fields are ignored."""
 
     role: str
     content: str
@@ -49,7 +49,7 @@ class _KitMessage(Struct):
 
 
 class _KitFile(Struct):
-    """A file of rlm-kit: the names of tools stand beside the messages."""
+    """A file of rlm-kit, with the names of tools beside the messages."""
 
     agent_id: str
     conversation_history: list[_KitMessage]
@@ -149,7 +149,7 @@ class AgentContext:
         return [dict(message) for message in self.history[-max(0, limit) :]]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain data in rlm-kit's shape; of tools, the names."""
+        """Return everything as plain data in rlm-kit's shape; tools by name only."""
         return {
             "agent_id": self.agent_id,
             "conversation_history": [dict(message) for message in self.history],
@@ -159,7 +159,7 @@ class AgentContext:
         }
 
     def turns(self) -> list[dict[str, str]]:
-        """Return the conversation as queries and answers; a query that was dropped is empty."""
+        """Return the conversation as queries and answers; a query that was dropped is "" here."""
         turns: list[dict[str, str]] = []
         for message in self.history:
             if message["role"] == "user":
@@ -178,7 +178,7 @@ class AgentContext:
         whole = _File(
             self.agent_id, self.max_history_size, messages, self.data, list(tools), metadata=about
         )
-        text = json.dumps(msgspec.to_builtins(whole), indent=2)  # ASCII: any text survives
+        text = json.dumps(msgspec.to_builtins(whole), indent=2)  # ASCII, so that any text survives
         try:
             with replacing(path) as file:
                 file.write(text.encode())
@@ -218,7 +218,7 @@ def _stored(message: dict[str, Any]) -> _Message:
 
 
 def _as_plain(what: str, value: Any) -> Any:
-    """Return a copy of a value as JSON holds it; ConfigError if it can't."""
+    """Return a copy of a value in JSON form; ConfigError if it has none."""
     try:
         return json.loads(json.dumps(value))
     except (TypeError, ValueError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""Which settings make an agent weaker than an enforced one: in another sandbox, or mute.
+"""Which settings make an agent weaker than an enforced one.
 
 `create_enforced_agent` refuses them, and `AgentRLM` logs a warning for each.
 """

@@ -12,7 +12,7 @@ __all__ = ["create_enforced_agent"]
 
 
 class _EnforcedAgent(AgentRLM):
-    """Refuses every option that would weaken it."""
+    """An agent that refuses every option that would weaken it."""
 
     def __init__(
         self, backend: Backend, backend_kwargs: dict[str, Any] | None, **options: Any

@@ -1,8 +1,8 @@
-"""What a request can cost at most, and what a reply did cost.
+"""The most that a request can cost, and what a reply did cost.
 
 The first request of a conversation counts one token per byte. A later one counts what the provider
-reported for the messages they have in common, and bytes only for what is new: as strict as before,
-and several times tighter.
+reported for the messages they have in common, and bytes only for what is new. This bound is just
+as safe, and several times tighter.
 """
 
 from operator import attrgetter
@@ -26,14 +26,14 @@ MESSAGE_OVERHEAD_TOKENS = 16
 """Roles and separators, which providers bill but a caller does not see."""
 
 BYTES_PER_TOKEN = 64
-"""A report of fewer tokens than one for this many bytes leaves something out, such as the part
-that a local server still had in its cache; a bound must not be built on it."""
+"""A report of less than one token per this many bytes leaves something out, such as the part that
+a local server still had in its cache; it must not be used for a bound."""
 
 _BOUND_TOKENS = attrgetter("bound_tokens")
 
 
 def bound_tokens(messages: tuple[Message, ...]) -> int:
-    """Return at least as many tokens as any byte-level tokenizer makes of these messages."""
+    """Return an upper bound on the tokens that any byte-level tokenizer makes of messages."""
     tokens: int = sum(map(_BOUND_TOKENS, messages))
     return tokens + MESSAGE_OVERHEAD_TOKENS * len(messages)
 
@@ -46,7 +46,7 @@ def input_bound(request: Request) -> int:
 class ReportedPrefix:
     """The tokens that a provider reported for one conversation, whose requests grow.
 
-    A report applies to whole messages, and only to requests that differ in nothing else.
+    A report applies to whole messages, and only to requests that are otherwise equal.
     """
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class ReportedPrefix:
         return tokens + bound_tokens(request.messages[count:])
 
     def note(self, request: Request, usage: Usage | None) -> None:
-        """Learn from a reply, until a report turns out not to count the whole request."""
+        """Learn from a reply; stop for good if a report does not count the whole request."""
         if usage is None or not self._trusted:
             return
         kept = self._reports[: self._shared(request)]
@@ -120,7 +120,7 @@ def with_smaller_cap(
 
 
 def bill(request: Request, reply: Reply, info: ModelInfo, reserved: Amount) -> tuple[Usage, Amount]:
-    """Return what a reply used; without a report, its input counts as it was reserved."""
+    """Return what a reply used; without a report, its input counts as reserved."""
     if reply.usage == FREE:
         return FREE, NOTHING
     usage = reply.usage or Usage(

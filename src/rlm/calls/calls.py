@@ -2,9 +2,9 @@
 
     recall → reserve (then ask the cache) → schedule → send → commit → settle
 
-Replies that an earlier execution of the run has paid for are counted and used again. Nothing is
-sent whose worst case does not fit the budget, and no reply is used before it is committed. The
-scheduler decides when a request may go; sending.py does the exchange.
+Replies that an earlier execution of the run has paid for are counted and reused. No request is sent
+whose worst case does not fit the budget, and no reply is used before it is committed. The scheduler
+decides when a request may be sent; sending.py sends it.
 """
 
 import asyncio
@@ -40,14 +40,14 @@ __all__ = ["Calls", "Route", "Router"]
 _IS_SENDABLE = attrgetter("is_sendable")
 Router = Callable[[str], Route]
 Replies = list[tuple[Reservation, Reply]]
-"""Replies and what was reserved for each. The first is used; all are paid."""
+"""Replies and what was reserved for each. The first is used; all are paid for."""
 
 
 class _Pending(Struct, gc=False):
     """A request with everything that stays the same through all its attempts.
 
     `patient`: it may take all of `call_seconds`. `call_id` is None for the engine's own requests.
-    `stream` passes the reply on while it arrives, if there is one.
+    `stream`, if there is one, passes the reply on while it arrives.
     """
 
     scope: Scope
@@ -60,7 +60,7 @@ class _Pending(Struct, gc=False):
 
     @property
     def has_streamed(self) -> bool:
-        """Whether a part of a reply was passed on already: then it is not sent again."""
+        """Whether part of a reply has been passed on; the request is then not sent again."""
         return self.stream is not None and self.stream.has_begun
 
 
@@ -148,8 +148,8 @@ class Calls:
     ) -> Reply:
         """Send a request of the engine itself: a step, a final answer, a compaction, a repair.
 
-        `on_text` receives each piece of the reply as it arrives; `ReplyStream` explains retries. A
-        `stream` of the caller's chooses what it passes on.
+        `on_text` receives each piece of the reply as it arrives; `ReplyStream` explains retries.
+        With a `stream` instead, the caller chooses what is passed on.
         """
         await scope.catch_up()
         count = len(request.messages)
@@ -186,7 +186,7 @@ class Calls:
     ) -> Reply:
         """Make a call for model-written code, for map/reduce or for an operator.
 
-        It is counted first, so that code that keeps calling reaches the limit.
+        It is counted first, so that code which keeps calling reaches the limit.
         """
         scope.budget.count_call()
         await scope.catch_up()
@@ -205,7 +205,7 @@ class Calls:
     # -- the path ----------------------------------------------------------------------------
 
     async def _with_retries(self, pending: _Pending, held: Reservation | None = None) -> _Outcome:
-        """Bring one request to its end, through as many attempts as it takes."""
+        """Complete one request, in as many attempts as it takes."""
         if (known := await pending.scope.recall(pending.key, pending.request)) is not None:
             return _recall_outcome(pending, known)
         if (saved := pending.scope.take_saved(pending.key)) is not None:
@@ -271,7 +271,7 @@ class Calls:
             for usage, _ in bills[1:]:
                 total += usage
             if scope.tree.store is not None:
-                # With its cost, so that a later execution counts what was really paid.
+                # Stored with its cost, so that a later execution counts what was really paid.
                 reply = msgspec.structs.replace(replies[0][1], usage=total)
                 await scope.remember(pending.key, reply)
         except BaseException as error:
@@ -316,7 +316,7 @@ class Calls:
         return [(attempt.reservations[0], reply)], True
 
     async def _send(self, attempt: _Attempt) -> Replies:
-        """Send a request; send it again if that takes too long."""
+        """Send a request; if the reply takes too long, send it again."""
         first = self._wire_attempt(attempt, attempt.reservations[0])
         if self.hedge_after_seconds is None or attempt.pending.call_id is None:
             return [(first.reservation, await first.send())]
@@ -378,7 +378,7 @@ class Calls:
         return known
 
     async def _send_for_all(self, attempt: _Attempt, key: bytes) -> Replies:
-        """Send a request that equal ones may wait for; if it fails, one of them is sent."""
+        """Send a request that equal requests may wait for; if it fails, one of them is sent."""
         assert self.cache is not None
         self._in_progress[key] = asyncio.get_running_loop().create_future()
         reply = None
@@ -392,7 +392,7 @@ class Calls:
 
 
 def _recall_outcome(pending: _Pending, known: Reply) -> _Outcome:
-    """Return how it ended the first time; the cost of that is counted, and nothing is paid."""
+    """Return how the request ended the first time; count its cost without paying again."""
     if known.finish_reason == "failed":
         return _Outcome(None, error_of(known), stored=True)
     usage = known.usage or FREE

@@ -1,6 +1,6 @@
-"""Requests and tokens per minute, kept exactly: no 60 seconds ever hold more than the limit.
+"""Requests and tokens per minute, exactly: no 60 seconds ever contain more than the limit.
 
-A gate remembers what passed in the last minute. A request counts with the most tokens it can use
+A gate remembers what passed in the last minute. A request counts as the most tokens it can use
 until its reply reports what it really used.
 """
 
@@ -44,7 +44,7 @@ class Charge:
 
 
 class RateGate:
-    """Admits requests as fast as one `RateLimit` allows. Pure: the time is an argument."""
+    """A gate that admits requests as fast as one `RateLimit` allows. Time is an argument."""
 
     def __init__(self, name: str, limit: RateLimit) -> None:
         self.name = name
@@ -54,13 +54,13 @@ class RateGate:
         self._settled_tokens = 0
 
     def ready_at(self, now: float, tokens: int) -> float:
-        """When a request with `tokens` tokens may pass if nothing changes; `now` if at once."""
+        """Return when a request with this many tokens may pass if nothing changes, or `now`."""
         self._forget(now)
         ready = max(now, self._requests_ready_at())
         return max(ready, self._tokens_ready_at(tokens, self._tokens, hopeful=False))
 
     def earliest(self, now: float, tokens: int) -> float:
-        """When it may pass at best: if every pending request turns out to use no tokens."""
+        """Return when it may pass at best: if all pending requests turn out to use no tokens."""
         self._forget(now)
         ready = max(now, self._requests_ready_at())
         return max(ready, self._tokens_ready_at(tokens, self._settled_tokens, hopeful=True))
@@ -73,7 +73,7 @@ class RateGate:
         return charge
 
     def correct(self, charge: Charge, tokens: int) -> None:
-        """Replace the bound of a request by what it really used, once that is known."""
+        """Replace the bound of a request with its actual usage, once known."""
         if charge.counted and not charge.settled:
             self._tokens += tokens - charge.tokens
             self._settled_tokens += tokens
@@ -81,7 +81,7 @@ class RateGate:
             charge.settled = True
 
     def _counting(self, tokens: int) -> int:
-        """Cap the tokens of a request that exceeds the limit alone: it gets a minute to itself."""
+        """Cap the tokens of a request that exceeds the limit by itself; it gets its own minute."""
         most = self.limit.tokens_per_minute
         return tokens if most is None else min(tokens, most)
 

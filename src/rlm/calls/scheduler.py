@@ -1,11 +1,11 @@
 """Decide which requests are sent and which wait: slots, rate limits, pauses, retries.
 
 A request holds a slot while it is on the wire; a run or a waiting retry never does, so runs that
-wait for their children can't starve them. Requests to one server are served in the order they
-came, and servers alternate.
+wait for their children can't starve them. Requests to one server are served in order of arrival,
+and servers alternate.
 
-Each server has a lane that learns how many requests it takes: the number grows while requests
-succeed and all of it is used, and halves when the server says that it is overloaded. How long
+Each server has a lane that learns how many concurrent requests it takes: the number grows while it
+is used up and requests succeed, and halves when the server says that it is overloaded. How long
 replies take says nothing, because outputs differ in length.
 """
 
@@ -26,17 +26,17 @@ __all__ = ["Deadlines", "Lane", "Scheduler", "Slot", "TimeLimit"]
 FIRST_WAIT_SECONDS = 0.5
 LONGEST_WAIT_SECONDS = 20.0
 LONGEST_PAUSE_SECONDS = 600.0
-"""A server that asks for a longer pause is asked again after this one."""
+"""A server that asks for a longer pause is asked again after this time."""
 
 FIRST_WINDOW = 64
-"""Most servers take this many; one that does not says so, and its calls are sent again later."""
+"""Most servers take this many; others refuse some requests, which are sent again later."""
 
 
 class Lane:
     """One server: how many requests it may have at once, how many it has, and any pause.
 
-    An epoch lasts from one cut to the next. Only requests sent in the current epoch count, so a
-    hundred refusals of requests sent together halve the window once.
+    An epoch lasts from one halving to the next. Only requests sent in the current epoch count, so
+    a hundred refusals of requests sent together halve the number once.
     """
 
     __slots__ = (
@@ -55,13 +55,13 @@ class Lane:
         self.pause_reason = ""
 
     def grow(self, epoch: int) -> None:
-        """Grow after a success: by one; after the first cut, by one per round of successes."""
+        """Grow by one after a success; after the first halving, by one per round of successes."""
         if self.active >= self.width and epoch == self.epoch:
             more = 1.0 if self._searching else 1.0 / self._window
             self._set_window(min(self._most, self._window + more))
 
     def shrink(self, epoch: int) -> None:
-        """Halve the window after a refusal, once for all requests sent before."""
+        """Halve the number after a refusal, once for all requests sent before."""
         if epoch == self.epoch:
             self._set_window(max(1.0, self._window / 2))
             self._searching = False
@@ -85,7 +85,7 @@ class Lane:
 
 
 class Deadline(Protocol):
-    """Something that expires at a moment unless it is discarded before."""
+    """Something that expires at a given time unless it is discarded before."""
 
     deadline: float
 
@@ -93,7 +93,7 @@ class Deadline(Protocol):
 
 
 class Deadlines:
-    """Expires what is still pending at its deadline. Belongs to one event loop."""
+    """A timer that expires whatever is pending at its deadline. Belongs to one event loop."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -157,7 +157,7 @@ class TimeLimit:
         self._deadlines.discard(self)
         if not self._expired:
             return
-        # If other code cancelled the task too, the cancellation belongs to it.
+        # If other code also cancelled the task, the cancellation is not ours.
         is_ours = self._task.uncancel() <= self._cancelling
         if is_ours and kind is asyncio.CancelledError:
             raise TimeoutError from error
@@ -173,7 +173,7 @@ class Slot(Struct, gc=False):
     open: bool = True
 
     def succeeded(self, tokens: int | None = None) -> None:
-        """Report a reply. `tokens` is what it used, if the provider said so."""
+        """Report a reply. `tokens` is what it used, if the provider reported it."""
         if self.open:
             self.lane.grow(self.epoch)
             if tokens is not None and self.charges:
@@ -192,7 +192,7 @@ class Slot(Struct, gc=False):
             self._end()
 
     def abandoned(self) -> None:
-        """Report that the reply is not wanted any more, which says nothing about the server."""
+        """Report that the reply is no longer wanted, which says nothing about the server."""
         if self.open:
             self._end()
 
@@ -223,7 +223,7 @@ class _Waiter:
 
 
 class _Queue:
-    """Requests that go to one server under the same rate limits, in the order they came."""
+    """Requests that go to one server under the same rate limits, in order of arrival."""
 
     __slots__ = ("gates", "lane", "waiters")
 
@@ -233,7 +233,7 @@ class _Queue:
         self.waiters: deque[_Waiter] = deque()
 
     def head(self, now: float) -> _Waiter | None:
-        """The next waiter; those that gave up or would wait in vain are removed."""
+        """Return the next waiter; remove those that gave up or would wait in vain."""
         while self.waiters:
             waiter = self.waiters[0]
             for gate in self.gates:
@@ -255,7 +255,7 @@ class _Queue:
 
 
 class Scheduler:
-    """All slots of one event loop: `max_concurrent_calls`, and per lane what its server takes."""
+    """All slots of one event loop: `max_concurrent_calls`, and per lane what the server takes."""
 
     def __init__(
         self,
@@ -308,7 +308,7 @@ class Scheduler:
             return await future
         except BaseException:
             if future.done() and not future.cancelled() and future.exception() is None:
-                future.result().abandoned()  # granted and cancelled in the same moment
+                future.result().abandoned()  # granted and cancelled at the same moment
             else:
                 self._admit()  # a request behind may fit where this one did not
             raise
@@ -326,7 +326,7 @@ class Scheduler:
         """Return the pause the server asked for, else exponential backoff with full jitter."""
         if error.retry_after_seconds is not None:
             return error.retry_after_seconds
-        import random  # Few programs have to wait, so import it late.
+        import random  # Imported late: few programs have to wait.
 
         return random.uniform(0, min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2**attempt))
 

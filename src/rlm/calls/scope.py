@@ -33,7 +33,7 @@ def new_run_id() -> str:
 class Tree:
     """What all runs of one tree share besides the budget.
 
-    That is its events, slots for live child sessions, and the store of earlier executions.
+    These are its events, slots for live child sessions, and the store of earlier executions.
     """
 
     def __init__(self, max_child_sessions: int, store: ReplyStore | None = None) -> None:
@@ -44,7 +44,7 @@ class Tree:
         self.child_context_bytes = 0
 
     def count_child_context(self, size_bytes: int, limits: Limits) -> None:
-        """Count the context of a child run; refuse it if all together would be too large."""
+        """Count the context of a child run; refuse it if their total would be too large."""
         if self.child_context_bytes + size_bytes > limits.max_child_context_bytes:
             raise CallRefused(
                 f"contexts of child runs may hold {limits.max_child_context_bytes:,} bytes "
@@ -83,11 +83,11 @@ class Scope:
         self.citations: Citations | None = None
         """Collects what the run cites; its cells reach it through their bridge."""
         self.cell = 0
-        """The cell of this step that runs, or ran last; 0 before the first one of the run."""
+        """The number of the cell that runs, or ran last; 0 before the first cell of the run."""
         self.report_reads: Callable[[], None] = lambda: None
-        """Emits what cells have read of data since it was last called."""
+        """Emits the data that cells have read since it was last called."""
         self.sample: int = parent.sample if parent else 0
-        """Which of several runs of one query it belongs to: they share no cached reply."""
+        """Which of several runs of one query it belongs to; these share no cached replies."""
         self.reported = ReportedPrefix()
         self._seen: dict[str, int] = {}
         self._paid = SavedReplies()
@@ -120,7 +120,7 @@ class Scope:
 
     @property
     def needs_context_hash(self) -> bool:
-        """Whether a recorder wants the hash of a context that is too large to be hashed at once."""
+        """Whether a recorder wants the hash even of a context too large to be hashed at once."""
         return any(getattr(each, "needs_context_hash", False) for each in self.recorders)
 
     @property
@@ -179,13 +179,13 @@ class Scope:
         return await self.tree.store.show(self.path, self.step, what, Shown(text, outputs))
 
     def emit(self, event_type: type[Event], /, **facts: Any) -> None:
-        """Record an event, and send it to every recorder; one that fails never ends a run."""
+        """Record an event, and send it to every recorder; a failing recorder never ends a run."""
         event = self._event(event_type, facts)
         self.tree.events.append(event)
         self._send(event, self.recorders)
 
     async def catch_up(self) -> None:
-        """Wait for recorders that ask for it: nothing is paid for that no reader keeps up with."""
+        """Wait for recorders that are behind, so that nothing is paid for that nobody reads."""
         for recorder in self.recorders:
             if (wait := getattr(recorder, "catch_up", None)) is not None:
                 await wait()
@@ -193,7 +193,7 @@ class Scope:
     def emit_live(
         self, event_type: type[Event], listeners: Sequence[Recorder], /, **facts: Any
     ) -> None:
-        """Send an event that only matters now to some recorders, without storing it."""
+        """Send an event only to some recorders, without storing it."""
         self._send(self._event(event_type, facts), listeners)
 
     def _event(self, event_type: type[Event], facts: dict[str, Any]) -> Event:
@@ -214,11 +214,11 @@ class Scope:
 
 
 class SavedReplies:
-    """Replies paid for by cells, by request; and those of child runs, by their task.
+    """Replies paid for by cells, by request, and those of child runs, by their task.
 
     When a session is lost, the variables of its cell are gone, and most models run the cell again
-    with the same calls: those are answered from here. Every reply is added and hardly any is
-    taken, so they are indexed only when one is.
+    with the same calls, which are then answered from here. Every reply is added but hardly any is
+    taken, so they are indexed only when one is taken.
     """
 
     def __init__(self) -> None:
@@ -230,7 +230,7 @@ class SavedReplies:
         self._added.append((digest, reply))
 
     def add_child(self, digest: str, child: "SavedReplies") -> None:
-        """Add what a child run has got so far and will get."""
+        """Add the replies that a child run has got so far and will get."""
         self._added.append((digest, child))
 
     def add_all(self, other: "SavedReplies") -> None:

@@ -1,7 +1,7 @@
 """Send one request to a server and wait for its reply, or let two attempts race for one reply.
 
-Whatever happens to an attempt, its slot is freed. The caller ends its reservation: settled if there
-is a reply, released if nothing was billed, kept if something may have been billed.
+Whatever happens to an attempt, its slot is freed. The caller ends its reservation: it is settled if
+there is a reply, released if nothing was billed, and kept if something may have been billed.
 """
 
 import asyncio
@@ -23,9 +23,9 @@ __all__ = ["ReplyStream", "Route", "WireAttempt", "end_reservation", "first_repl
 class Route(Struct, frozen=True):
     """The way to one model: its client, its name on the wire, and what is known about it.
 
-    `identity` distinguishes this server from all others, in later processes too; None if that is
+    `identity` distinguishes this server from all others, also in later processes; None if that is
     impossible. Rate limits may be given under any of `names`. A request is sent at most
-    `max_attempts` times, and each time its reply is awaited for `timeout_seconds` at most.
+    `max_attempts` times, and each reply is awaited for at most `timeout_seconds`.
     """
 
     client: Client
@@ -48,10 +48,10 @@ class Route(Struct, frozen=True):
 
 
 class ReplyStream:
-    """Passes on the text of a reply piece by piece while it arrives.
+    """A stream that passes on the text of a reply piece by piece while it arrives.
 
-    A piece that was sent can't be taken back, so an attempt that fails after its first piece is
-    not repeated. The pieces together are the text of the reply, unless a server sends a text that
+    A piece can't be taken back, so an attempt that fails after its first piece is not repeated.
+    The pieces together are the text of the reply, unless a server sends a text that
     differs from its stream.
     """
 
@@ -81,8 +81,8 @@ class ReplyStream:
 class WireAttempt(Struct, gc=False):
     """One attempt to get a reply from a server.
 
-    `patient`: it has all of `call_seconds`, so a timeout means that the server has trouble. Clients
-    can see the `key` as `current_call()`.
+    `patient`: it has all of `call_seconds`, so a timeout means trouble on the server. Clients can
+    see the `key` as `current_call()`.
     """
 
     scheduler: Scheduler
@@ -203,7 +203,7 @@ async def first_reply(
     """Send a second attempt if the first takes too long; when one succeeds, cancel the other.
 
     `second` is called every `patience_seconds` until it returns an attempt. The list holds every
-    attempt that got a reply, because all of them have to be paid.
+    attempt that got a reply, because all of them must be paid for.
     """
     if not first.take_slot():
         first.slot = await first.wait_for_slot()

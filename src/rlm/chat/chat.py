@@ -33,7 +33,7 @@ from rlm.results import RunResult
 __all__ = ["Chat"]
 
 with_context = public_call(ConfigError, before=warn_of_path)
-"""Marks a public call with a context, which must not be the name of a file."""
+"""Mark a public call that takes a context; warn if the context is the name of a file."""
 
 TURNS_SHOWN = 5
 TURN_CHARS = 500
@@ -93,11 +93,11 @@ class Chat:
         sub_sampling: Mapping[str, Any] | None = None,
         strict: bool = False,
     ) -> RunResult:
-        """Ask one turn, with another context if given; without a query, that context holds the
+        """Run one turn, with a further context if given; without a query, that context holds the
         task.
 
         `sampling`, `sub_sampling` and `strict` are those of `RLM.aask`, for this turn; a turn
-        without an answer is still a turn. Cancelling it keeps the chat and its variables. A turn
+        without an answer still counts. Cancelling it keeps the chat and its variables. A turn
         that failed or was cancelled is not recorded.
         """
         async with self._turn():
@@ -200,7 +200,7 @@ class Chat:
         self._values[name] = store_context(value)
 
     def keep(self, name: str, value: ContextValue) -> None:
-        """Set the value that a new session has under this name, if the current one is lost."""
+        """Set the value of this variable in a new session, if the current session is lost."""
         if self._session is not None:
             self._session.contexts[name] = store_context(value)
 
@@ -226,7 +226,7 @@ class Chat:
         return self.usage.cost_usd
 
     async def avariables(self) -> dict[str, str]:
-        """Return the variables of the REPL by name, and what they are, such as `list[3]`."""
+        """Return the variables of the REPL by name, with descriptions such as `list[3]`."""
         async with self._turn():
             if self._session is None or self._session.worker is None:
                 return self._storage.waiting_variables()
@@ -365,7 +365,7 @@ class Chat:
         return self._session
 
     async def _note(self, query: str, result: RunResult) -> None:
-        """Record a turn: with an answer, the best one at a limit, or none."""
+        """Record a turn: with its answer, the best answer at a limit, or none."""
         answer = None if result.answer is None else str(result.answer)
         turn: dict[str, Any] = {"query": query, "answer": answer}
         if result.stop_reason != "answer":
@@ -388,7 +388,7 @@ class Chat:
         return "\n" + "\n".join(f"- {names[name]}: {text}" for name, text in shown.items())
 
     def _earlier_turns(self) -> str:
-        """Return the last few turns in short, because a query may refer to them."""
+        """Return the last few turns in brief, because a query may refer to them."""
         if not self.turns:
             return ""
         text = "`history` holds all earlier turns. Variables are still there."

@@ -40,7 +40,7 @@ BLOCK_BYTES = 1 << 17
 MAX_TEXTS_BYTES = 1 << 30
 MAX_DIRECTORY_BYTES = 8 << 20
 UNPACKED_BYTES, UNPACKED_RATIO = 1 << 30, 200
-"""A file that unpacks to more than this, and at a higher ratio than text, is refused."""
+"""A file that unpacks to more than this, at a higher ratio than text has, is refused."""
 
 _END = struct.Struct("<4s4H2LH")
 _LOCATOR = struct.Struct("<4sLQL")
@@ -81,7 +81,7 @@ class _Reader:
         return self._at
 
     def close(self) -> None:
-        """Close the file; its descriptor may be reused, so nothing is read from it any more."""
+        """Close the file; its descriptor may be reused, so it must not be read any more."""
         self._fd = -1
         self._close()
 
@@ -163,7 +163,7 @@ class SavedFile:
         }
 
     def variables(self) -> StoredContext:
-        """Return the bytes that only a sandbox may unpickle, as something a session can load."""
+        """Return the bytes that only a sandbox may unpickle, in a form that a session can load."""
         size = self._sizes.get(VARIABLES, 0)
         if size > MAX_VARIABLES_BYTES:
             raise ConfigError(f"{self.path}: its variables are too large")
@@ -258,7 +258,7 @@ class SavedFile:
 
 
 def open_saved(path: Path) -> SavedFile:
-    """Open a saved chat; raise ConfigError if it is none, or not safe to open."""
+    """Open a saved chat; raise ConfigError if it is not one, or not safe to open."""
     return SavedFile(path)
 
 
@@ -293,7 +293,7 @@ def _check_end(reader: _Reader) -> None:
 CHUNK_BYTES = 1 << 20
 LEVEL = 1
 LARGE_BYTES = 1 << 30
-"""Open a member for writing; large ones need 64-bit sizes, which must be announced beforehand."""
+"""Members from this size need 64-bit sizes, which must be announced before writing."""
 
 
 def write_saved(

@@ -1,8 +1,8 @@
 """Turn variables into bytes and back. It runs inside a sandbox, as the text of a cell.
 
-So it imports nothing of `rlm` and is Python 3.9. The host never reads the bytes: what was pickled
-in a sandbox is unpickled in one. Functions and classes are saved as source, since pickle knows only
-their names; modules are saved by name.
+It therefore imports nothing of `rlm` and is Python 3.9. The host never unpickles the bytes: only a
+sandbox does. Functions and classes are saved as source, because pickle stores only their names;
+modules are saved by name.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ __all__ = ["Pieces", "import_all", "restore", "restore_first", "save"]
 
 _PIECE_BYTES = 6 << 20
 _TRIED_BYTES = 32 << 20
-"""A pickle up to this size is also read again at once: not everything that can be written can be
+"""A pickle up to this size is also read back at once: not everything that can be written can be
 read.
 """
 
 _PRIVATE = re.compile(r"_(?!rlm_|[io]?h$|dh$|i{1,3}$|i?\d+$)[A-Za-z]\w*")
-"""Private names of the user, and not of IPython."""
+"""Private names of the user, but not those of IPython."""
 
 PRELOADED_MODULES = ("re", "json", "math")
 """Modules that every REPL has imported: `worker/namespace.py` names them."""
@@ -48,9 +48,9 @@ _BLOCKS = (ast.If, ast.Try, ast.With, ast.For, ast.While)
 
 
 class Pieces:
-    """Bytes as text, one piece per conversion; pieces are dropped once they are returned.
+    """Bytes as text, one piece each time it is converted to a str; pieces are returned once.
 
-    The first piece is a report in JSON; an empty one is the end.
+    The first piece is a report in JSON; an empty piece is the end.
     """
 
     def __init__(self, report: dict[str, Any], data: bytes) -> None:
@@ -85,7 +85,7 @@ class _Sink(io.BytesIO):
 
 
 def save(space: dict[str, Any], contexts: list[str], max_bytes: int) -> Pieces:
-    """Pickle everything the user's code has bound, as far as possible; report what is not."""
+    """Pickle everything the user's code has bound, as far as possible; report the rest."""
     names = _users_names(space)
     imports = {name: home for name in names if (home := _import_of(space[name]))}
     definitions = {}
@@ -135,7 +135,7 @@ def _in_order(definitions: dict[str, Any]) -> list[tuple[str, Any]]:
 
 
 def _states(space: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
-    """Return what the source of functions does not show: evaluated defaults, attributes."""
+    """Return what the source of functions does not contain: evaluated defaults, attributes."""
     found = {}
     for name in definitions:
         value = space[name]
@@ -170,7 +170,7 @@ class _Keeper:
     def keep_first(self, values: dict[str, Any], sources: list[str]) -> bytes:
         """Pickle what functions and classes need when they are defined: defaults, constants.
 
-        It is saved a second time together with everything else, and bound again.
+        It is saved again together with everything else, and bound again.
         """
         known, self._definitions = self._definitions, set()
         wanted = {name for source in sources for name in _used_at_once(ast.parse(source))}
@@ -209,7 +209,7 @@ class _Keeper:
         return data, lost
 
     def _pickled(self, value: Any) -> tuple[bytes | None, str]:
-        """Return the bytes of a value, or why there are none; this runs code of the user."""
+        """Return the bytes of a value, or why there are none; this runs the user's code."""
         sink = _Sink(self._most_bytes)
         try:
             _Pickler(sink, self._shared, self._is_known).dump(value)
@@ -227,7 +227,7 @@ class _Keeper:
 
 
 def _is_small(value: Any) -> bool:
-    """Whether a value is indistinguishable from a copy, and a copy costs nothing."""
+    """Whether a copy of a value is indistinguishable from it and costs nothing."""
     if isinstance(value, (str, bytes)):
         return len(value) < _FEW
     return isinstance(value, (int, float, type(None)))
@@ -240,7 +240,7 @@ class _Pickler(pickle.Pickler):
         self._is_known = is_known
 
     def persistent_id(self, value: Any) -> str | None:
-        """Save what the REPL provides by name: contexts and tools will exist again."""
+        """Save by name what the REPL provides: contexts and tools will exist again."""
         return self._shared.get(id(value))
 
     def reducer_override(self, value: Any) -> Any:
@@ -276,7 +276,7 @@ def _definition(name: str, value: Any) -> tuple[tuple[int, int], str] | None:
 
 
 def _place(value: Any) -> tuple[int | None, str | None]:
-    """Return the line and file of its code. A function that a decorator made has neither."""
+    """Return the line and file of its code; a function made by a decorator has neither."""
     if isinstance(value, type):
         functions = [e for e in vars(value).values() if isinstance(e, types.FunctionType)]
         codes = [e.__code__ for e in functions if e.__code__.co_filename.startswith("<cell")]
@@ -291,7 +291,7 @@ def _place(value: Any) -> tuple[int | None, str | None]:
 
 
 def _statement(source: str, name: str, line: int | None, is_class: bool) -> Any:
-    """Return the last statement of a cell that made it, outside of functions and classes."""
+    """Return the last statement of a cell that made it, outside functions and classes."""
     try:
         todo: list[Any] = [ast.parse(source)]
     except (SyntaxError, ValueError):
@@ -348,7 +348,7 @@ def _text_of(source: str, node: Any) -> str:
     text = textwrap.dedent("".join(lines))
     try:
         ast.parse(text)
-    except SyntaxError:  # It shares its lines with other statements.
+    except SyntaxError:  # It shares lines with other statements.
         return ast.unparse(node)
     return text
 

@@ -64,7 +64,7 @@ class TurnSummary(Struct, frozen=True, kw_only=True):
 
 
 class SavedTurn(Struct, frozen=True, kw_only=True):
-    """A turn: the sizes of its query and answer in the member of texts. None: no answer."""
+    """A turn: the sizes of its query and answer in the member of texts; None if no answer."""
 
     query_bytes: int
     answer_bytes: int | None
@@ -72,9 +72,9 @@ class SavedTurn(Struct, frozen=True, kw_only=True):
 
 
 class SavedContext(Struct, frozen=True, kw_only=True):
-    """A context and its description; pictures are named in the order of their numbers.
+    """A context and its description; pictures are listed in the order of their numbers.
 
-    `source` says how data that stays on the host is opened again.
+    `source` says how to open data that stays on the host again.
     """
 
     name: str

@@ -19,7 +19,7 @@ from rlm.messages import Usage
 from rlm.prompts import nudges
 from rlm.protocols import Session
 
-if TYPE_CHECKING:  # imported when a file is used, because most chats have none
+if TYPE_CHECKING:  # imported when a file is used; most chats have none
     from rlm.chat.file import SavedFile
 
 __all__ = ["ChatStorage", "Loaded"]
@@ -58,9 +58,9 @@ class ChatStorage:
         """Variables of the file that no session has loaded yet."""
         self._lost = ""
         self.chat_id = secrets.token_hex(6)
-        """The same after saving and loading: the turns of a chat stay one group in the viewer."""
+        """Kept when saving and loading, so that a chat stays one group in the viewer."""
         self.notices: list[str] = []
-        """What could not be saved or restored, in words; each once."""
+        """Messages about what could not be saved or restored; each once."""
 
     # -- saving ------------------------------------------------------------------------------
 
@@ -156,12 +156,12 @@ class ChatStorage:
         return dict.fromkeys(names, "saved; it comes back with the next turn")
 
     def take_lost(self) -> str:
-        """Return once what the model has to know about lost variables."""
+        """Return, once, what the model must know about lost variables."""
         lost, self._lost = self._lost, ""
         return lost
 
     def restorer(self) -> Callable[[Session], Awaitable[str]] | None:
-        """Return what restores the variables of the file in a session, if there are any."""
+        """Return a function that restores the variables of the file in a session, if any."""
         return None if self._waiting is None else self._restore
 
     async def _restore(self, session: Session) -> str:

@@ -43,7 +43,7 @@ class Spending:
         self.used += usage
 
     def limits_left(self, used: Usage) -> Limits | None:
-        """Return the limits of the next run; None if the chat has no limits of its own."""
+        """Return the limits of the next run; None if the chat has no limits."""
         tokens, money = self._all.max_tokens, self._all.max_cost_usd
         if tokens is None and money is None:
             return None

@@ -1,7 +1,7 @@
-"""Take the variables out of a session, and restore them in another one.
+"""Take the variables out of a session, and restore them in another.
 
-The host runs a cell that it wrote itself (`inside.py`) and fetches a text, which any session can
-do. The bytes that come out are not trusted, only stored; only a sandbox unpickles them.
+The host runs its own cell (`inside.py`) and fetches a text, which works in any session. The bytes
+that it gets are not trusted, only stored; only a sandbox unpickles them.
 """
 
 import asyncio
@@ -31,12 +31,12 @@ HELD_BYTES = 16 << 20
 MAX_NAMES = 10_000
 REPORT = JsonBounds(8_000_000, 10 * MAX_NAMES, depth=4)
 MAX_PIECES = 1_000
-"""Each holds 6 MiB except the last, so a session that needs more never ends."""
+"""Each piece but the last holds 6 MiB, so a session that sends more would never end."""
 MAX_DEFINITIONS_CHARS = 4_000_000
 
 
 class Variables(Struct, frozen=True):
-    """What was taken: facts for `chat.json`, and bytes; `problem` if there is nothing."""
+    """What was taken: facts for `chat.json`, and bytes; or the `problem`."""
 
     facts: SavedVariables = SavedVariables()
     data: IO[bytes] | None = None
@@ -89,7 +89,7 @@ async def bring_back(
     await _ask(session, f"['restore_first'](globals(), {BYTES})")
     failed = await _define(session, facts.definitions)
     report = await _ask(session, call := f"['restore'](globals(), {BYTES})")
-    if failed:  # It may have failed because of a variable that exists now.
+    if failed:  # They may have needed variables, which exist now.
         again = [each for each in facts.definitions if each[0] in failed]
         failed = await _define(session, again)
         report = await _ask(session, call)

@@ -1,7 +1,7 @@
-"""Citations: places of a context that support an answer, each checked against the context.
+"""Citations: places in a context that support an answer, each checked against the context.
 
-A model names places by offsets or by quoting them. It is not trusted: what its context does not
-hold is dropped and counted, and the text of a citation is always taken from the context.
+A model names a place by its offsets or by quoting it. It is not trusted: what the context does not
+contain is dropped and counted, and the text of a citation is always taken from the context.
 """
 
 from rlm.citations.citation import Citation, footnotes, warning_of

@@ -7,18 +7,18 @@ from msgspec import Struct
 __all__ = ["MAX_TEXT_CHARS", "Citation", "footnotes", "warning_of"]
 
 MAX_TEXT_CHARS = 2_000
-"""How much of a place a citation holds."""
+"""How much of the text of a place a citation holds."""
 
 FOOTNOTE_CHARS = 300
 CUT = " […]"
 
 
 class Citation(Struct, frozen=True, omit_defaults=True):
-    """A place of the context, and its verbatim text.
+    """A place in the context, and its verbatim text.
 
     `file` names the file or document; it is None for a plain text. `start` and `end` are offsets in
-    characters, lines count from 1. `places` says how often a quoted text occurs; the first place is
-    cited. `text` lacks the last `cut_chars` characters of a long place.
+    characters; lines count from 1. `places` is how often a quoted text occurs; the first occurrence
+    is cited. `text` lacks the last `cut_chars` characters of a long place.
     """
 
     file: str | None
@@ -49,7 +49,7 @@ def footnotes(citations: Iterable[Citation]) -> list[str]:
 
 
 def warning_of(unsupported: int) -> str:
-    """Return what readers must know of quotes that the context does not hold."""
+    """Return a warning about quotes that the context does not contain."""
     if unsupported == 1:
         return "1 quote is not in the context: don't rely on it."
     return f"{unsupported:,} quotes are not in the context: don't rely on them."

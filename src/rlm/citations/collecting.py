@@ -24,17 +24,17 @@ _Result = TypeVar("_Result")
 
 MAX_CITATIONS = 100
 MAX_TOTAL_CHARS = 100_000
-"""How much text all citations of a run hold."""
+"""How much text all citations of a run may hold together."""
 
 MAX_ATTEMPTS = 1_000
-"""How many places the cells of one run may try to cite: each may be a search of all texts."""
+"""How many times the cells of a run may try to cite: each may search all texts."""
 
 
 class Citations:
-    """Collects the citations of a run, and checks each against its context.
+    """The citations of a run, each checked against its context.
 
-    `unsupported` counts quotes and places that the context does not hold; `omitted` those that are
-    not listed because there are too many, or were not looked for.
+    `unsupported` counts quotes and places that the context does not contain; `omitted` counts those
+    that are not listed because there are too many, or that were not searched for.
     """
 
     def __init__(self, source: Source) -> None:
@@ -83,7 +83,7 @@ class Citations:
     async def _search(
         self, find: Callable[_Given, _Result], *given: _Given.args, **named: _Given.kwargs
     ) -> _Result:
-        """Search in a thread, one at a time: the threads of many would stop the event loop."""
+        """Search in a thread, one at a time: many threads would block the event loop."""
         async with self._searching:
             return await in_thread(find, *given, **named)
 
@@ -105,7 +105,7 @@ class Citations:
         self._note(wanted, found)
 
     def skip(self, answer: str) -> None:
-        """Count the quotes of an answer that are not looked for, because the run was stopped."""
+        """Count the quotes of an answer that are not searched for, because the run was stopped."""
         self.omitted += len(quotes_in(answer))
 
     def _note(self, quotes: Sequence[str], found: Found) -> None:
@@ -118,7 +118,7 @@ class Citations:
         self.omitted += found.unsearched
 
     def _add(self, citation: Citation) -> str | None:
-        """Keep a citation once; return the problem if there is no room for it."""
+        """Keep each citation once; return the problem if there is no room for it."""
         if citation in self.found:
             return None
         size = len(citation.text)

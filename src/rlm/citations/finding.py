@@ -1,7 +1,7 @@
 """Find places in the texts of a context, in one pass over pieces of them.
 
-A context may be larger than the memory, so texts arrive in pieces and are searched in windows: a
-piece and the end of what was before it. Quotes are found by `str.find`, whose time is linear, never
+A context may be larger than memory, so texts arrive in pieces and are searched in windows: a piece
+and the end of what came before it. Quotes are found by `str.find`, which takes linear time, never
 by a regular expression: both quote and context may be hostile.
 """
 
@@ -21,16 +21,16 @@ Texts = Iterator[tuple[str | None, Iterator[str]]]
 """Names (None for the only text) and texts, each in pieces, to be read in order."""
 
 Source = Callable[[], Texts]
-"""Gives the texts of a context, from the first on, each time it is called."""
+"""Returns the texts of a context, starting with the first each time it is called."""
 
 MAX_PLACES = 1_000
-"""The count of places ends here: a single letter occurs everywhere."""
+"""Counting stops here: a single letter occurs everywhere."""
 
 MAX_WORK_CHARS = 8_000_000_000
-"""How many characters are compared for all quotes of one search, some seconds' work."""
+"""How many characters are compared for all quotes of one search: a few seconds' work."""
 
 LOOSE_SPAN_CHARS = 64 << 10
-"""The longest place of a quote whose white space differs, if it lies across two pieces."""
+"""The longest match of a quote with other white space, if it spans two pieces."""
 
 _WORD = re.compile(r"\S+")
 _TYPOGRAPHY = (("’", "'"), ("‘", "'"), ("“", '"'), ("”", '"'), ("–", "-"), ("—", "-"), ("‑", "-"))
@@ -38,14 +38,14 @@ _PUNCTUATION = ",.;:!? "
 
 
 class Found(NamedTuple):
-    """The citation of each quote, None if there is no such place; and the quotes not looked for."""
+    """The citation of each quote, or None if it was not found; and the quotes not searched for."""
 
     citations: list[Citation | None]
     unsearched: int = 0
 
 
 class _Window(NamedTuple):
-    """A part of a text from the offset `start` in `line` on; `old` characters were seen before."""
+    """Part of a text, from offset `start` in line `line`; `old` characters were seen before."""
 
     start: int
     line: int
@@ -54,7 +54,7 @@ class _Window(NamedTuple):
 
 
 class _Search:
-    """One quote being looked for; `ending` is punctuation that need not follow it."""
+    """One quote being searched for; `ending` is punctuation that need not follow it."""
 
     def __init__(self, quote: str, ending: str = "") -> None:
         self.quote = quote
@@ -72,10 +72,10 @@ _Find = Callable[[str | None, _Window, list[_Search]], None]
 
 
 def find_quotes(source: Source, quotes: Sequence[str]) -> Found:
-    """Find the first place of each quote and count all; first exactly, then loosely.
+    """Find the first occurrence of each quote and count all; first exactly, then loosely.
 
-    Loosely means: whatever the white space and the form of quotation marks and dashes, and without
-    punctuation at its end.
+    A loose match ignores differences in white space, in the form of quotation marks and dashes,
+    and in punctuation at the end.
     """
     searches = [_Search(quote) for quote in quotes]
     room, worded = MAX_WORK_CHARS, [each for each in searches if each.quote.strip()]
@@ -117,7 +117,7 @@ def find_span(source: Source, start: int, end: int, name: str | int | None) -> C
 
 
 def _selected(source: Source, name: str | int | None) -> tuple[str | None, Iterator[str]]:
-    """Return the text that a name or an index selects; without one, the only text."""
+    """Return the text that a name or an index selects; without either, the only text."""
     names = []
     for number, (file, pieces) in enumerate(source()):
         check_wanted()
@@ -141,7 +141,7 @@ def _ends_with(file: str | None, name: str | int | None) -> bool:
 
 
 def _pass(texts: Texts, searches: list[_Search], find: _Find, room: int) -> int:
-    """Look for all quotes in all texts; return how much work is left, 0 or less if too much."""
+    """Search all texts for all quotes; return how much work is left, 0 or less if exhausted."""
     overlap = _overlap(searches, loosely=find is _find_loosely)
     for file, pieces in texts if searches and room > 0 else ():
         for each in searches:
@@ -172,7 +172,7 @@ def _windows(pieces: Iterator[str], overlap: int) -> Iterator[_Window]:
 
 
 def _enlarged(pieces: Iterator[str], chars: int) -> Iterator[str]:
-    """Join pieces that are small beside the overlap: each window reads that again."""
+    """Join pieces that are smaller than `chars`, because each window reads the overlap again."""
     waiting: list[str] = []
     size = 0
     for piece in pieces:
@@ -223,7 +223,7 @@ def _loose(text: str) -> str:
 
 
 def _unfolded(text: str, loose: str, at: int) -> int:
-    """Return where in a text the character is that stands at `at` in its loose form."""
+    """Return the offset in a text of the character at `at` in its loose form."""
     word = next(islice(_WORD.finditer(text), loose.count(" ", 0, at), None))
     return word.start() + at - (loose.rfind(" ", 0, at) + 1)
 

@@ -1,4 +1,4 @@
-"""Find the quotes in an answer: between quotation marks, and in Markdown's quoted lines."""
+"""Find the quotes in an answer: between quotation marks, and in Markdown block quotes."""
 
 import re
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ MIN_QUOTE_CHARS = 20
 
 MAX_QUOTE_CHARS = 20_000
 MAX_ANSWER_CHARS = 1_000_000
-"""Quotes after this many characters of an answer are not looked for."""
+"""Quotes after this many characters of an answer are not searched for."""
 
 _FENCED = re.compile(r"^(```|~~~).*?(?:^\1|\Z)", re.MULTILINE | re.DOTALL)
 _PARAGRAPHS = re.compile(r"\n[ \t]*\n")
@@ -22,7 +22,7 @@ _MARKS = '"“”„«»'
 
 
 def quotes_in(answer: str) -> list[str]:
-    """Return the quotes of an answer in their order, each once; code is no quote."""
+    """Return the quotes of an answer in order, each once; code is not a quote."""
     found: dict[str, None] = {}
     prose = _FENCED.sub("\n\n", answer[:MAX_ANSWER_CHARS])
     for paragraph in _PARAGRAPHS.split(prose):
@@ -43,13 +43,13 @@ def _in_paragraph(paragraph: str) -> Iterator[str]:
         yield "\n".join(block).strip().strip(_MARKS)
     text = "\n".join(rest)
     yield from (next(filter(None, each.groups())) for each in _MARKED.finditer(text))
-    # Straight marks do not say whether they open or close: in a paragraph, they take turns.
+    # Straight marks do not show whether they open or close: in a paragraph, they alternate.
     pieces = text.split('"')
     yield from pieces[1 : len(pieces) - 1 : 2]
 
 
 def _trimmed(quote: str) -> str:
-    """Return a quote without white space and marks of omission at its ends."""
+    """Return a quote without white space and ellipses at its ends."""
     text = quote.strip()
     for _ in range(_MAX_OMITTED):
         for mark in _OMITTED:

@@ -1,4 +1,4 @@
-"""What adapters of Python libraries share: calls in threads, and what their errors mean."""
+"""What adapters for Python libraries share: calls in threads, and the meaning of errors."""
 
 import asyncio
 import contextlib
@@ -67,7 +67,7 @@ def model_error(model: str, error: BaseException, secrets: Iterable[str] = ()) -
 def public_line(text: str, secrets: Iterable[str] = ()) -> str:
     """Return one short line without secrets: given ones, the environment's, and look-alikes.
 
-    They are removed before the text is cut, so that no half of one is left.
+    They are removed before the text is cut, so that no half of a secret is left.
     """
     hidden = {*secrets, *secrets_of_the_environment()}
     for secret in sorted(hidden, key=len, reverse=True):
@@ -79,7 +79,7 @@ def public_line(text: str, secrets: Iterable[str] = ()) -> str:
 
 
 def _status(error: BaseException) -> int | None:
-    """Return the HTTP status of an error from any of the places where libraries store it."""
+    """Return the HTTP status of an error, wherever libraries may store it."""
     holders = (error, getattr(error, "response", None))
     for holder in holders:
         for name in ("status_code", "status", "code"):
@@ -90,7 +90,7 @@ def _status(error: BaseException) -> int | None:
 
 
 def _headers(error: BaseException) -> list[Mapping[Any, Any]]:
-    """Return the headers of the response from any of the places where libraries store them."""
+    """Return the headers of the response, wherever libraries may store them."""
     holders = (error, getattr(error, "response", None))
     names = ("headers", "litellm_response_headers")
     found = [getattr(holder, name, None) for holder in holders for name in names]
@@ -127,7 +127,7 @@ T = TypeVar("T")
 
 
 class Flow:
-    """Passed to a blocking function: takes its pieces, and tells whether a caller still waits."""
+    """Passed to a blocking function: takes its pieces, and says whether a caller still waits."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.given_up = False
@@ -135,7 +135,7 @@ class Flow:
         self._said: asyncio.Queue[tuple[bool, object]] = asyncio.Queue()
 
     def send(self, piece: object) -> bool:
-        """Hand over a piece from the thread; False if no caller waits any more."""
+        """Pass on a piece from the thread; return False if no caller is waiting any more."""
         self.put(False, piece)
         return not self.given_up
 
@@ -155,7 +155,7 @@ class _Failed:
 
 
 class Threads(Generic[T]):
-    """Run functions in threads of their own, `most` at a time; T is their return type."""
+    """Runs functions in their own threads, `most` at a time; T is their return type."""
 
     def __init__(self, most: int, name: str) -> None:
         self._most = most
@@ -166,7 +166,7 @@ class Threads(Generic[T]):
 
     @property
     def abandoned(self) -> int:
-        """Return how many threads still work for callers that have given up."""
+        """Return how many threads are still working for callers that have given up."""
         with self._lock:
             return sum(flow.given_up for flow in self._running)
 
@@ -186,13 +186,13 @@ class Threads(Generic[T]):
             flow.given_up = True
 
     def give_up_all(self) -> None:
-        """Tell every function that no caller waits any more."""
+        """Tell every function that no caller is waiting any more."""
         with self._lock:
             for flow in (*self._running, *(flow for flow, _ in self._waiting)):
                 flow.given_up = True
 
     async def ended(self, timeout_seconds: float) -> bool:
-        """Wait until no thread runs; False if some still do after the time."""
+        """Wait until no thread is running; return False if some still are after the timeout."""
         deadline = time.monotonic() + timeout_seconds
         while self._running:
             if time.monotonic() >= deadline:
@@ -230,7 +230,7 @@ class Threads(Generic[T]):
 
 
 def _outcome(work: Callable[[Flow], object], flow: Flow) -> object:
-    """Return what the function returned or raised, to be raised again by the caller.
+    """Return what the function returned, or what it raised, for the caller to raise again.
 
     Exceptions that would end a loop or a generator (SystemExit, StopIteration …) are wrapped.
     """
@@ -250,7 +250,7 @@ async def each_within(
 ) -> AsyncGenerator[T, None]:
     """Yield pieces as they come, all within `seconds`; otherwise raise ModelError.
 
-    The clock covers each wait alone: one that ran while the consumer works would cancel it.
+    Each wait has its own timeout: one that ran while the consumer works would cancel the consumer.
     """
     deadline = asyncio.get_running_loop().time() + seconds
     async with contextlib.aclosing(pieces):

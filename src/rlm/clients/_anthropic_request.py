@@ -42,7 +42,7 @@ def system_of(messages: Sequence[Message]) -> list[dict[str, Any]]:
 
 
 def turns_of(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """Return all other messages, joining neighbours of one role: parallel results are one turn."""
+    """Return all other messages, joining neighbours with the same role into one turn."""
     turns: list[dict[str, Any]] = []
     for message in messages[after_instructions(messages) :]:
         role = "assistant" if message.role == "assistant" else "user"
@@ -61,7 +61,7 @@ def turns_of(messages: Sequence[Message]) -> list[dict[str, Any]]:
 
 
 def plain_blocks(text: str, calls: Sequence[ToolCall]) -> list[dict[str, Any]]:
-    """Return an assistant's turn as blocks, as far as a neutral message describes it."""
+    """Return an assistant's turn as blocks, from what a neutral message says about it."""
     said = [] if is_blank(text) else [_text(text)]
     return [*said, *(_tool_use(call) for call in calls)]
 
@@ -73,7 +73,7 @@ def marks_in(blocks: list[dict[str, Any]]) -> int:
 
 
 def mark(spare: int, *parts: list[dict[str, Any]]) -> None:
-    """Mark the ends of parts to be cached, most important first.
+    """Mark the ends of the parts to cache, most important first.
 
     Copies what it marks, and sets at most `spare` marks.
     """
@@ -96,7 +96,7 @@ def _blocks(message: Message) -> list[dict[str, Any]]:
 
 
 def _assistant_blocks(message: Message) -> list[dict[str, Any]]:
-    """Return what the model sent, in order; text that was edited since is replaced."""
+    """Return what the model sent, in order; replace text that has been edited since."""
     known = [call.id for call in message.tool_calls if not _NOT_IN_IDS.search(call.id)]
     sent = [block for block in _carried(message) if not _is_call(block) or block.get("id") in known]
     own = [_block(part) for part in parts_of(message.content)]
@@ -123,14 +123,14 @@ def _is_call(block: dict[str, Any]) -> bool:
 
 
 def _is_sendable(block: dict[str, Any]) -> bool:
-    """Return whether a block is accepted: blank texts and thoughts without signature are not."""
+    """Return whether a block is accepted: blank texts and unsigned thoughts are not."""
     if block.get("type") == "text":
         return not is_blank(block.get("text"))
     return block.get("type") != "thinking" or bool(block.get("signature"))
 
 
 def _block(part: dict[str, Any]) -> dict[str, Any]:
-    """Return a neutral part as a block; texts are the same, and others are Anthropic's own."""
+    """Return a neutral part as a block; texts are the same, other parts are already Anthropic's."""
     image = image_of(part)
     if image is None:
         return part
@@ -161,7 +161,7 @@ def _tool_result(message: Message) -> dict[str, Any]:
 
 
 def _strip_end(turn: dict[str, Any]) -> None:
-    """Strip trailing whitespace from a final assistant turn, which is to be continued."""
+    """Strip trailing whitespace from a final assistant turn, which the model will continue."""
     last = turn["content"][-1]
     if turn["role"] == "assistant" and isinstance(last.get("text"), str):
         turn["content"][-1] = {**last, "text": last["text"].rstrip()}

@@ -41,7 +41,7 @@ class AwsCredentials(Struct, frozen=True):
 
 
 def credentials_in(variables: Mapping[str, str]) -> AwsCredentials | None:
-    """Return the access key that the variables hold; half of one is an error."""
+    """Return the access key in the variables; raise ConfigError if half of it is missing."""
     name, secret = variables.get(ACCESS_KEY), variables.get(SECRET_KEY)
     if not name and not secret:
         return None
@@ -52,7 +52,7 @@ def credentials_in(variables: Mapping[str, str]) -> AwsCredentials | None:
 
 
 def region_in(variables: Mapping[str, str]) -> str:
-    """Return the region; it becomes part of the host that gets the key, so its form is checked."""
+    """Return the region; check its form, because it becomes part of the host that gets the key."""
     named = next((name for name in REGION_VARIABLES if variables.get(name)), None)
     if named is None:
         return DEFAULT_REGION
@@ -75,7 +75,7 @@ def signed_headers(
 ) -> dict[str, str]:
     """Return the headers to add to a request: the date, the token, and the signature.
 
-    `url` must be sent exactly as it is given. All of `headers` are signed.
+    `url` must be sent exactly as given. All of `headers` are signed.
     """
     date = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(when))
     added = {"X-Amz-Date": date}

@@ -26,7 +26,7 @@ TAGS = {
 
 
 class InlineThinking:
-    """Split streamed text into thinking and answer; tags may be cut anywhere.
+    """Splits streamed text into thinking and answer; tags may be cut anywhere.
 
     Only a tag before all other text counts, so that an answer may mention `<think>`.
     """
@@ -103,7 +103,7 @@ JOINED_IN_DETAILS = ("text", "summary", "data")
 
 
 def chat_reply(payload: Any, quirks: Quirks) -> Reply:
-    """Return the reply in a decoded response; ValueError if there is none."""
+    """Return the reply in a decoded response; raise ValueError if there is none."""
     choices = dicts_in(payload.get("choices") if isinstance(payload, dict) else None)
     if not choices:
         raise ValueError("the response holds no choices")
@@ -138,7 +138,7 @@ def _reply(message: dict[str, Any], finish: Any, payload: dict[str, Any], quirks
 
 
 def _reasoning(message: dict[str, Any]) -> str:
-    """Return reasoning, which servers put in one of two fields, in the text, or in details."""
+    """Return the reasoning, which servers put in one of two fields, in the text, or in details."""
     for name in ("reasoning_content", "reasoning", "inline"):
         if text := text_of(message.get(name)):
             return text
@@ -148,7 +148,7 @@ def _reasoning(message: dict[str, Any]) -> str:
 
 
 def _thoughts_in(content: Any) -> str:
-    """Return the thinking among the parts of a content, as Mistral's reasoning models send it."""
+    """Return the thinking among parts of content, as Mistral's reasoning models send it."""
     parts = (part for part in dicts_in(content) if part.get("type") == "thinking")
     return "".join(text_of(part.get("thinking")) for part in parts)
 
@@ -189,7 +189,7 @@ def _without_index(call: dict[str, Any]) -> dict[str, Any]:
 
 
 class StreamedChat:
-    """Collect the chunks of a stream into the reply that a plain request would get."""
+    """Collects the chunks of a stream into the reply that a plain request would get."""
 
     def __init__(self, quirks: Quirks) -> None:
         self._quirks = quirks
@@ -260,7 +260,7 @@ class StreamedChat:
                 whole[name] = value
 
     def _add_call(self, part: dict[str, Any]) -> None:
-        """Join parts of one call, which share an index; others send whole calls."""
+        """Join parts of one call, which share an index; some servers send whole calls."""
         index, identity = part.get("index"), part.get("id")
         key = index if isinstance(index, int) else identity
         key = key if isinstance(key, int | str) else len(self._calls)
@@ -287,7 +287,7 @@ class StreamedChat:
 
 PATH = "/chat/completions"
 LOCAL_CAP_NAMES = ("n_predict", "num_predict")
-"""Local servers' names of the output cap, which must not bypass the budgeted one."""
+"""Names that local servers use for the output cap; they must not bypass the budgeted one."""
 
 OURS = ("model", "messages", "stream", "stream_options")
 CARRIED_PARTS = ("reasoning_details", "reasoning_content", "tool_calls")
@@ -396,9 +396,9 @@ def _part(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def _set_breakpoints(messages: list[dict[str, Any]]) -> None:
-    """Set Anthropic's cache marks after the instructions and after the last markable part.
+    """Set Anthropic's cache marks after the instructions and after the last part that allows one.
 
-    Not on results of tools, where OpenRouter refuses marks.
+    Tool results get none: OpenRouter refuses marks there.
     """
     instructions = [each for each in messages if each["role"] == "system"]
     talk = [each for each in messages if each["role"] in {"user", "assistant"}]
@@ -410,7 +410,7 @@ def _set_breakpoints(messages: list[dict[str, Any]]) -> None:
 
 
 def _marked(content: str | list[dict[str, Any]] | None) -> list[dict[str, Any]] | None:
-    """Return the message with a mark on its last text; None if it has no text."""
+    """Return the content with a mark on its last text; None if it has no text."""
     parts = [{"type": "text", "text": content}] if isinstance(content, str) else content or []
     for place in reversed(range(len(parts))):
         if parts[place].get("type") == "text" and parts[place].get("text"):

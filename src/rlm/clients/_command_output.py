@@ -1,7 +1,7 @@
 """What programs say about a reply: the JSON of `claude`, `codex` and `gemini`, or plain text.
 
 A format is never guessed from the output, because an answer may look like any of them: it follows
-from the program's name and the option that asks for it.
+from the program's name and its options.
 """
 
 import re
@@ -25,7 +25,7 @@ TERMINAL = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)
 
 
 def format_of(arguments: Sequence[str]) -> Format:
-    """Return what a command line makes its program write."""
+    """Return the format that a command line makes its program write."""
     name = PurePath(arguments[0]).stem.lower()
     rest = arguments[1:]
     joined = {each.partition("=")[0]: each.partition("=")[2] for each in rest if "=" in each}
@@ -41,7 +41,7 @@ def format_of(arguments: Sequence[str]) -> Format:
 
 
 def reply_in(output: str, form: Format, model: str) -> Reply:
-    """Return the reply in a program's output; ModelError if it reports a failure, or nothing."""
+    """Return the reply in a program's output; raise ModelError if it is a failure, or empty."""
     if form == "text":
         return Reply(text=TERMINAL.sub("", output).strip("\r\n"), model=model)
     try:
@@ -64,9 +64,9 @@ def problem_in(output: str, form: Format) -> str:
 
 
 def _claude(output: str) -> tuple[str, Usage | None]:
-    """`claude -p --output-format json`: one object, or with --verbose a list that ends with it.
+    """Read `claude -p --output-format json`: one object, or with --verbose a list that ends in it.
 
-    A cost is kept if tokens are missing; they are 0 then.
+    A cost is kept even if token counts are missing; those are 0 then.
     """
     document = _document(output)
     found = [each for each in dicts_in(document) if each.get("type") == "result"]
@@ -96,7 +96,7 @@ def _claude(output: str) -> tuple[str, Usage | None]:
 
 
 def _codex(output: str) -> tuple[str, Usage | None]:
-    """`codex exec --json`: one event per line; the last message of the agent is the reply."""
+    """Read `codex exec --json`: one event per line; the agent's last message is the reply."""
     text, failure, usage = None, "", None
     for event in _events(output):
         kind, item = event.get("type"), event.get("item")
@@ -124,7 +124,7 @@ def _codex_usage(told: Any) -> Usage | None:
 
 
 def _gemini(output: str) -> tuple[str, Usage | None]:
-    """`gemini --output-format json`: one object, with the tokens of every model it used."""
+    """Read `gemini --output-format json`: one object, with the tokens of every model it used."""
     result = _document(output)
     if not isinstance(result, dict):
         raise ValueError("its output holds no response")
@@ -161,7 +161,7 @@ _READERS: dict[Format, Callable[[str], tuple[str, Usage | None]]] = {
 
 
 def _plus(one: Usage | None, other: Usage | None) -> Usage | None:
-    """Add what one request used. However much a program tells, it is one request, and plausible."""
+    """Add up two usages; whatever a program reports, it is one request with plausible counts."""
     if one is None or other is None:
         return one or other
     return Usage(
@@ -174,7 +174,7 @@ def _plus(one: Usage | None, other: Usage | None) -> Usage | None:
 
 
 def _document(output: str) -> Any:
-    """Return the JSON document of an output, after any lines that a program puts before it."""
+    """Return the JSON document in an output, ignoring lines that a program writes before it."""
     text = output.strip()
     try:
         return parse(text)
@@ -189,7 +189,7 @@ def _document(output: str) -> Any:
 
 
 def _events(output: str) -> Iterator[dict[str, Any]]:
-    """Yield the objects among the lines; others are notices."""
+    """Yield the lines that are JSON objects; other lines are notices."""
     for line in output.splitlines():
         try:
             event = parse(line) if line.lstrip().startswith("{") else None

@@ -127,7 +127,7 @@ def _additional(request: Request, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _block(block: dict[str, Any]) -> dict[str, Any]:
-    """Return one of Anthropic's blocks as Converse writes it; native ones pass unchanged."""
+    """Return one of Anthropic's blocks in Converse's form; native blocks pass unchanged."""
     kind = block.get("type")
     if kind == "text":
         return {"text": block["text"]}
@@ -164,7 +164,7 @@ def _image(source: Any) -> dict[str, Any]:
 
 
 def _mark_ends(system: list[dict[str, Any]], turns: list[dict[str, Any]]) -> None:
-    """Set cache points after the instructions, the end, and where the previous request ended."""
+    """Set cache points after the instructions, at the end, and where the last request ended."""
     if system:
         system.append(CACHE_POINT)
     users = [turn["content"] for turn in turns if turn["role"] == "user"]

@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 EMPTY = "(empty)"
-"""Stands for a turn without content, which providers refuse; omitting it would join others."""
+"""Replaces an empty turn, which providers refuse; omitting the turn would join its neighbours."""
 
 
 class Image(NamedTuple):
@@ -78,9 +78,9 @@ def after_instructions(messages: Sequence[Message]) -> int:
 
 
 def late_instructions(message: Message) -> list[dict[str, Any]]:
-    """Return a system message among the turns as parts of the user's turn.
+    """Return a system message among the turns as parts of a user's turn.
 
-    Moved to the front it would change the beginning, on which caches and signatures depend.
+    Moving it to the front would change the beginning, on which caches and signatures depend.
     """
     parts = parts_of(message.content)
     texts = [part["text"] for part in parts if isinstance(part.get("text"), str)]
@@ -150,7 +150,7 @@ def output_cap(request: Request, *holders: dict[str, Any]) -> int:
 
 
 def refuse(options: dict[str, Any], provider: str, names: Iterable[str]) -> None:
-    """Raise for options without an equivalent; those that change nothing are dropped."""
+    """Raise for options without an equivalent; drop those that change nothing."""
     for name in names:
         value = options.pop(name, None)
         if value or (name == "seed" and value is not None):
@@ -160,7 +160,7 @@ def refuse(options: dict[str, Any], provider: str, names: Iterable[str]) -> None
 
 
 def stops_of(options: dict[str, Any], *names: str) -> list[str]:
-    """Return stop sequences under any of these names, each a text or a list of texts."""
+    """Return the stop sequences under any of these names, each a text or a list of texts."""
     found: list[str] = []
     for name in names:
         given = options.pop(name, [])
@@ -194,7 +194,7 @@ def schema_of(response_format: Any) -> dict[str, Any] | None:
 def thinking(wanted: int, cap: int) -> int | None:
     """Return a thinking budget that leaves room to answer; None if there is no room.
 
-    The cap may shrink during a run: a reply with less thought is better than none.
+    The cap may shrink during a run: a reply with less thinking is better than none.
     """
     budget = min(wanted, cap * 3 // 4)
     return budget if budget >= SMALLEST_BUDGET else None
@@ -207,7 +207,7 @@ ErrorReport = tuple[int | None, Any]
 
 
 class Streamed(Protocol):
-    """Collect the events of a stream into the reply that a plain request would get."""
+    """Collects the events of a stream into the reply that a plain request would get."""
 
     @property
     def complete(self) -> bool:
@@ -220,7 +220,7 @@ class Streamed(Protocol):
         """Handle `[DONE]`, which some servers send instead of a last event."""
 
     def reply(self) -> Reply:
-        """Return the whole reply; ValueError if there is none."""
+        """Return the whole reply; raise ValueError if there is none."""
 
 
 class Dialect(Protocol):
@@ -233,7 +233,7 @@ class Dialect(Protocol):
         """Return the JSON to send, with the output cap; sampling can only lower it."""
 
     def reply(self, payload: dict[str, Any]) -> Reply:
-        """Return the reply in a decoded response; ValueError, with the reason, if there is none."""
+        """Return the reply in a decoded response; raise ValueError if there is none."""
 
     def streamed(self) -> Streamed:
         """Return a collector for one stream."""
@@ -247,7 +247,7 @@ EXTRAS = {"extra_headers": "headers", "extra_query": "query"}
 
 
 def _without_extras(request: Request) -> tuple[Request, dict[str, Any]]:
-    """Return the request without the options in `EXTRAS`, and those under our names."""
+    """Return the request without the options in `EXTRAS`, and those options under our names."""
     if not EXTRAS.keys() & request.sampling.keys():
         return request, {}
     sampling, extras = dict(request.sampling), dict[str, Any]()
@@ -260,7 +260,7 @@ def _without_extras(request: Request) -> tuple[Request, dict[str, Any]]:
 
 
 class HttpClient:
-    """A `Client` for one server that speaks one dialect. It never retries by itself."""
+    """A `Client` for one server that speaks one dialect. It never retries on its own."""
 
     def __init__(
         self,
@@ -270,7 +270,7 @@ class HttpClient:
         provider: str = "",
         infos: Mapping[str, ModelInfo] | None = None,
     ) -> None:
-        """`infos` describes its models; others are looked up by provider."""
+        """`infos` describes its models; other models are looked up by provider."""
         self._endpoint = endpoint
         self._dialect = dialect
         self._provider = provider
@@ -340,7 +340,7 @@ class HttpClient:
             raise self._endpoint.broken(request.model, str(error)) from None
 
     def _parsed(self, request: Request, data: bytes | str) -> dict[str, Any]:
-        """Decode an object, and raise for errors that servers report with status 200."""
+        """Decode an object; raise ModelError for errors that servers report with status 200."""
         try:
             payload = parse(data)
         except ValueError:

@@ -19,7 +19,7 @@ def tokens(text: str) -> int:
 
 
 def message_text(message: Message) -> str:
-    """Return the text of a message; of a list of parts, the text parts."""
+    """Return the text of a message; for a list of parts, its text parts."""
     if isinstance(message.content, str):
         return message.content
     return "\n".join(str(part["text"]) for part in message.content if "text" in part)
@@ -40,7 +40,7 @@ def usage_of(request: Request, reply: Reply) -> Usage:
 
 
 def capped_reply(request: Request, text: str) -> Reply:
-    """Return `text` as a reply that keeps to the request's output cap."""
+    """Return `text` as a reply within the request's output cap."""
     room_bytes = max(0, request.max_output_tokens * BYTES_A_TOKEN - 1)
     data = text.encode("utf-8", "surrogatepass")
     cut = len(data) > room_bytes

@@ -12,11 +12,11 @@ CRC = struct.Struct(">I")
 LARGEST_FRAME_BYTES = 16 * 1024**2 - 1
 STRING, BYTES = 7, 6
 FIXED_SIZES = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}
-"""The sizes of the values of headers, by type; texts and bytes say their own."""
+"""The sizes of header values, by type; texts and bytes state their own size."""
 
 
 def is_framed(start: bytes) -> bool:
-    """Return whether a stream consists of frames: their size begins with a byte that texts lack."""
+    """Return whether a stream consists of frames, whose size begins with a byte no text has."""
     return start[:1] == b"\0"
 
 
@@ -27,7 +27,7 @@ class FrameReader:
         self._held = bytearray()
 
     def add(self, data: bytes) -> Iterator[str]:
-        """Yield the events that are complete; ValueError if the bytes are no such stream."""
+        """Yield the events that are complete; raise ValueError if the bytes are no such stream."""
         self._held += data
         while len(self._held) >= PRELUDE.size:
             size, headers_size, checksum = PRELUDE.unpack_from(self._held)

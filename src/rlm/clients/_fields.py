@@ -1,4 +1,4 @@
-"""Read JSON that a server sent: fields of the wrong type count as missing."""
+"""Read JSON from a server: fields of the wrong type count as missing."""
 
 import json
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ __all__ = [
 
 
 def parse(data: bytes | str) -> Any:
-    """Decode a JSON document; ValueError if it is not one. Lone surrogates pass.
+    """Decode a JSON document; raise ValueError if it is invalid. Lone surrogates are allowed.
 
     NaN and Infinity, which are not JSON but often sent, become null.
     """
@@ -44,9 +44,9 @@ def dump(value: object) -> bytes:
 
 
 def merged_body(sampling: Mapping[str, Any]) -> dict[str, Any]:
-    """Return sampling options with those of `extra_body` merged in, which take precedence.
+    """Return sampling options with those of `extra_body` merged in; the latter take precedence.
 
-    Merged options are checked like all others, so none can lift the output cap.
+    Merged options are checked like all others, so none can raise the output cap.
     """
     options = dict(sampling)
     extra = options.pop("extra_body", None)
@@ -83,7 +83,7 @@ def text_of(content: Any) -> str:
 
 
 def dicts_in(given: Any) -> list[dict[str, Any]]:
-    """Return the objects of a list; none if it is not a list."""
+    """Return the objects in a list; [] if it is not a list."""
     return [item for item in given if isinstance(item, dict)] if isinstance(given, list) else []
 
 
@@ -106,7 +106,7 @@ def money_of(holder: Any, *path: str) -> float | None:
 
 
 def arguments_of(given: Any) -> dict[str, Any]:
-    """Return arguments as a dict. What is not a JSON object is kept whole under `_raw`."""
+    """Return arguments as a dict. Anything but a JSON object is kept whole under `_raw`."""
     if isinstance(given, dict):
         return given
     text = given if isinstance(given, str) else ""
@@ -162,7 +162,7 @@ def usage_of(payload: dict[str, Any], *, states_cost: bool = False) -> Usage | N
     cached = _first(stated, CACHED) or 0
     stored = _first(stated, WRITTEN) or 0
     thought = _first(stated, REASONING) or 0
-    # Some count cache and reasoning besides the two sides; the total shows which.
+    # Some servers count cache and reasoning separately from the two sides; the total shows which.
     beside = (count_of(stated, "total_tokens") or 0) - sent - written
     in_cache = cached + stored
     if in_cache > sent or (in_cache and beside in {in_cache, in_cache + thought}):
@@ -201,7 +201,7 @@ def _stated(payload: dict[str, Any]) -> Any:
 
 
 def _first(stated: Any, paths: tuple[tuple[str, ...], ...]) -> int | None:
-    """Return the first stated count; a zero only if no later one is larger."""
+    """Return the first stated count; return zero only if no later one is larger."""
     counts = [count for path in paths if (count := count_of(stated, *path)) is not None]
     return next((count for count in counts if count), counts[0] if counts else None)
 

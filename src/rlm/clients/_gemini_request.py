@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 TOP_LEVEL = ("cachedContent", "labels", "safetySettings", "serviceTier", "store", "toolConfig")
-"""Entries of the body itself; all others belong to its generationConfig."""
+"""Entries of the body itself; all others belong in its generationConfig."""
 
 TOOL_MODES = {"auto": "AUTO", "none": "NONE", "required": "ANY"}
 WITH_LEVELS = re.compile(r"gemini-([3-9]|\d\d)")
@@ -44,7 +44,7 @@ LARGEST_BUDGET = 24_576
 
 
 def has_levels(model: str) -> bool:
-    """Return whether a model is of generation 3 or later: thinking levels, signed calls."""
+    """Return whether a model is of generation 3 or later, with thinking levels and signed calls."""
     return WITH_LEVELS.search(model) is not None
 
 
@@ -76,7 +76,7 @@ def options_of(request: Request) -> dict[str, Any]:
 
 
 def _extra_names(request: Request) -> list[str]:
-    """Return the names in `extra_body`, which belong to the body itself and not to its config."""
+    """Return the names in `extra_body`, which belong in the body itself and not in its config."""
     extra = request.sampling.get("extra_body") or {}
     return [name for name in extra if name not in ("contents", "systemInstruction")]
 
@@ -114,7 +114,7 @@ def _declared(tools: tuple[ToolSpec, ...]) -> list[dict[str, Any]]:
 
 
 def _camel(name: str) -> str:
-    """Return `topP` for `top_p`; names already in that form stay."""
+    """Return `topP` for `top_p`; names already in that form stay unchanged."""
     first, *others = name.split("_")
     return first + "".join(word[:1].upper() + word[1:] for word in others)
 
@@ -159,7 +159,7 @@ CARRIED = "gemini_parts"
 """The key of `opaque` under which a reply's parts travel back."""
 
 NO_SIGNATURE = "skip_thought_signature_validator"
-"""What Google documents for calls that Gemini did not make; generation 3 requires it."""
+"""Google's documented signature for calls that Gemini did not make; generation 3 requires one."""
 
 
 def system_of(messages: Sequence[Message]) -> list[dict[str, Any]]:
@@ -169,7 +169,7 @@ def system_of(messages: Sequence[Message]) -> list[dict[str, Any]]:
 
 
 def contents_of(request: Request) -> list[dict[str, Any]]:
-    """Return all other messages, joining neighbours of one role: parallel results are one turn."""
+    """Return all other messages, joining neighbours with the same role into one turn."""
     turns: list[dict[str, Any]] = []
     called: dict[str, dict[str, Any]] = {}
     for message in request.messages[after_instructions(request.messages) :]:
@@ -188,13 +188,13 @@ def contents_of(request: Request) -> list[dict[str, Any]]:
 
 
 def plain_parts(text: str, calls: Sequence[ToolCall]) -> list[dict[str, Any]]:
-    """Return a model's turn as parts, as far as a neutral message describes it."""
+    """Return a model's turn as parts, from what a neutral message says about it."""
     said = [{"text": text}] if text else []
     return [*said, *(_function_call(call) for call in calls)]
 
 
 def is_said(part: dict[str, Any]) -> bool:
-    """Return whether a part is text of the answer rather than of a thought."""
+    """Return whether a part is text of the answer, not of a thought."""
     return isinstance(part.get("text"), str) and part.get("thought") is not True
 
 
@@ -215,7 +215,7 @@ def _parts(
 
 
 def _model_parts(message: Message, *, signed: bool) -> list[dict[str, Any]]:
-    """Return what the model sent, in order; text that was edited since is replaced."""
+    """Return what the model sent, in order; replace text that has been edited since."""
     sent = _carried(message)
     if sum(_is_call(part) for part in sent) != len(message.tool_calls):
         sent = [part for part in sent if not _is_call(part)]
@@ -264,7 +264,7 @@ def _function_response(message: Message, called: dict[str, dict[str, Any]]) -> d
 
 
 def _part(part: dict[str, Any]) -> dict[str, Any]:
-    """Return a neutral part in Gemini's form; others are Gemini's own."""
+    """Return a neutral part in Gemini's form; other parts are already Gemini's."""
     if part.get("type") == "text":
         return {"text": part.get("text")}
     image = image_of(part)

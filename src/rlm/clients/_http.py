@@ -1,6 +1,6 @@
 """One pooled HTTP client per event loop, and the meaning of its failures.
 
-Only this module decides whether a failure is worth a retry and whether it may have been billed.
+Only this module decides whether a failure is worth retrying and whether it may have been billed.
 aiohttp is imported on first use. Redirects are not followed, so that keys stay with their host.
 """
 
@@ -34,7 +34,7 @@ LARGEST_ERROR_BYTES = 64 * 1024
 SHOWN_CHARS = 300
 DEEPEST_ERROR = 6
 SHORTEST_TIMEOUT_SECONDS = 0.001
-"""aiohttp takes 0 for no time-out at all."""
+"""For aiohttp, 0 means no timeout at all."""
 
 DRAIN_SECONDS = 0.5
 SHORTEST_SECRET_CHARS = 8
@@ -54,7 +54,7 @@ class _Progress:
 
 
 class _Signer(Protocol):
-    """Authorizes requests one by one. Its `secrets` appear in no error."""
+    """Authorizes each request. Its `secrets` appear in no error."""
 
     @property
     def secrets(self) -> tuple[str, ...]: ...
@@ -63,9 +63,9 @@ class _Signer(Protocol):
 
 
 class Endpoint:
-    """POST to one base URL. `key_variable` is named in advice; the key itself never is.
+    """Sends POST requests to one base URL. Advice names `key_variable`, never the key itself.
 
-    `url_variable` is the variable that the base URL comes from, if it comes from one.
+    `url_variable` is the variable that the base URL comes from, if any.
 
     `auth` holds the headers for the key, each with the text before it: {"x-api-key": ""}. `fixed`
     holds headers of the dialect; the user's `headers` override them, and may hold secrets, as may
@@ -137,7 +137,7 @@ class Endpoint:
         signed = {} if self._signer is None else self._signer.sign(url, body)
         try:
             async with session.post(
-                URL(url, encoded=self._signer is not None),  # a signature is for these very bytes
+                URL(url, encoded=self._signer is not None),  # a signature is for these exact bytes
                 data=body,
                 headers={**self._headers, **(headers or {}), **signed},
                 allow_redirects=False,
@@ -158,7 +158,7 @@ class Endpoint:
     # -- what failures mean ------------------------------------------------------------------
 
     def error(self, model: str, status: int, payload: Any, **facts: Any) -> ModelError:
-        """Return the provider's refusal as one line: model, status, its own words, what to do."""
+        """Return the provider's refusal as one line: model, status, its message, what to do."""
         said = self._public(_provider_message(payload))
         text = f"{model}: HTTP {status} from {self.host}" + (f": {said}" if said else "")
         return ModelError(
@@ -251,15 +251,15 @@ class Endpoint:
 
 
 def checked_url(base_url: str, variable: str | None = None) -> SplitResult:
-    """Return the parts of a base URL; ConfigError if no request can be sent there.
+    """Return the parts of a base URL; raise ConfigError if no request can be sent there.
 
-    `variable` is the one that it comes from, if it does.
+    `variable` is the variable that it comes from, if any.
     """
     try:
         parts = urlsplit(base_url)
         base_url.encode()
         is_good = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # brackets that do not match, a port that is no number, a lone surrogate
+    except ValueError:  # unmatched brackets, a port that is not a number, a lone surrogate
         is_good = False
     if not is_good or _CONTROL.search(base_url) or " " in base_url:
         raise ConfigError(
@@ -278,7 +278,7 @@ def _secrets_in(parts: SplitResult) -> set[str]:
 
 
 def _forms(secret: str) -> set[str]:
-    """Return a secret as it is, and as URLs, JSON and Base64 write it."""
+    """Return a secret as it is, and as encoded in URLs, JSON and Base64."""
     data = secret.encode("utf-8", "replace")
     encoded = {b64encode(data).decode()} if len(secret) >= SHORTEST_SECRET_CHARS else set()
     return {secret, quote(data, safe=""), quote_plus(data), dumps(secret)[1:-1], *encoded}
@@ -293,7 +293,7 @@ def _check_headers(headers: Mapping[str, str]) -> None:
 
 
 def _with_query(path: str, query: Mapping[str, Any]) -> str:
-    """Return the path with more parameters; it may have some of its own."""
+    """Return the path with more parameters; it may already have some."""
     if not query:
         return path
     return f"{path}{'&' if '?' in path else '?'}{urlencode(query, doseq=True)}"
@@ -330,7 +330,7 @@ class Response:
     async def events(self) -> AsyncGenerator[str, None]:
         """Yield the data of an event stream; in every dialect, each data line is one event.
 
-        AWS sends frames instead of lines, which their first byte shows.
+        AWS sends frames instead of lines; their first byte shows it.
         """
         chunks = self.chunks()
         start = await anext(chunks, b"")
@@ -426,14 +426,14 @@ def _new_session() -> "aiohttp.ClientSession":
 
 
 def _proxy(scheme: str, host: str) -> str | None:
-    """Return the proxy that the environment names for this host, never for this machine."""
+    """Return the proxy that the environment names for a host; None if that is this machine."""
     if host in {"localhost", "::1"} or host.startswith("127.") or proxy_bypass(host):
         return None
     return getproxies().get(scheme)
 
 
 def _provider_message(payload: Any) -> str:
-    """Return the readable part of an error body, in the forms that servers really send."""
+    """Return the readable part of an error body, in any of the forms that servers really send."""
     for _ in range(DEEPEST_ERROR):
         if isinstance(payload, Mapping):
             names = ("error", "message", "detail", "msg")

@@ -1,4 +1,4 @@
-"""Run one program: its input, its bounded output, and the end of its process group."""
+"""Run one program: send its input, limit its output, and end its process group."""
 
 import atexit
 import contextlib
@@ -17,21 +17,21 @@ STDERR_BYTES = 4_096
 """How much of the end of standard error is kept."""
 
 LOOK_SECONDS = 0.05
-"""How often it is checked whether a caller still waits."""
+"""The interval at which to check whether a caller is still waiting."""
 
 READS_AFTER_THE_END = 64
-"""How often is read what a program that has ended left in its pipes, which hold a mebibyte each."""
+"""How many times to read what a program that has ended left in its pipes, of a mebibyte each."""
 
 GRACE_SECONDS = 1.0
-"""The time between the request to end and the end by force."""
+"""The time between asking a program to end and killing it."""
 
 _running: set["subprocess.Popen[bytes]"] = set()
 
 
 class Ended(NamedTuple):
-    """How a program ended. `cut`: it was stopped because it had written all that may be read.
+    """How a program ended. `cut`: it was stopped because its output reached the limit.
 
-    `code` is None for a program that was stopped because no caller waits any more.
+    `code` is None if it was stopped because no caller was waiting any more.
     """
 
     code: int | None
@@ -48,12 +48,12 @@ def run_program(
     most_bytes: int,
     is_wanted: Callable[[], bool],
 ) -> Ended:
-    """Run a program in a process group of its own, and leave nothing of that group behind.
+    """Run a program in its own process group, and leave nothing of that group behind.
 
     A process that leaves the group (`setsid`, as daemons do) is not ended: only a subreaper could
-    find it, and a library must not make the program that uses it one.
+    find it, and a library must not turn the program that uses it into one.
 
-    It blocks, and belongs into a thread. OSError if the program can't be started.
+    This blocks, so call it in a thread. Raises OSError if the program can't be started.
     """
     process = subprocess.Popen(  # noqa: S603 - the user's own command, without a shell
         arguments,
@@ -72,7 +72,7 @@ def run_program(
 
 
 class _Exchange:
-    """Feeds a program and reads what it writes, whatever it does first."""
+    """Feeds a program and reads its output, in whatever order it reads and writes."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", given: bytes, most_bytes: int) -> None:
         self._process = process
@@ -94,7 +94,7 @@ class _Exchange:
         left = READS_AFTER_THE_END
         with self._streams:
             while is_wanted():
-                # A child that lives on may hold the pipes open, so the program's own end counts.
+                # A surviving child may keep the pipes open, so watch for the end of the program.
                 over = self._process.poll() is not None
                 left -= over
                 moved = self._move(0.0 if over else LOOK_SECONDS)
@@ -111,7 +111,7 @@ class _Exchange:
         return Ended(code, b"".join(self._output), self._stderr, cut)
 
     def _move(self, seconds: float) -> bool:
-        """Read and write what can be at once; return whether any output was read."""
+        """Read and write whatever is possible now; return whether any output was read."""
         read = False
         for key, _ in self._streams.select(seconds):
             stream: IO[bytes] = key.data
@@ -126,7 +126,7 @@ class _Exchange:
             self._left = self._left[os.write(stream.fileno(), self._left[:CHUNK_BYTES]) :]
         except BlockingIOError:
             return
-        except OSError:  # it reads no more of it, which is its own business
+        except OSError:  # it stopped reading its input, as it may
             self._left = self._left[:0]
         if not self._left:
             self._close(stream)
@@ -147,12 +147,12 @@ class _Exchange:
 
     def _close(self, stream: IO[bytes]) -> None:
         self._streams.unregister(stream)
-        with contextlib.suppress(OSError):  # what was not sent any more
+        with contextlib.suppress(OSError):  # some input may be unsent
             stream.close()
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
-    """End the whole group: politely if its program still runs, then by force."""
+    """End the whole group: politely if its program is still running, then by force."""
     if process.poll() is None:
         _signal(process, signal.SIGTERM)
         deadline = time.monotonic() + GRACE_SECONDS
@@ -167,7 +167,7 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 
 
 def _signal(process: "subprocess.Popen[bytes]", number: int) -> None:
-    with contextlib.suppress(OSError):  # there is no such group any more
+    with contextlib.suppress(OSError):  # the group no longer exists
         if hasattr(os, "killpg"):
             os.killpg(process.pid, number)
         else:
@@ -179,7 +179,7 @@ def _kill(process: "subprocess.Popen[bytes]") -> None:
 
 
 def _kill_all() -> None:
-    """At the end of the interpreter, whose threads stop in the middle of their work."""
+    """Kill all programs when the interpreter exits: its threads stop in the middle of work."""
     for process in list(_running):
         _kill(process)
 

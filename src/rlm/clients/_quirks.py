@@ -28,8 +28,8 @@ class Quirks(Struct, frozen=True):
 
     `reads_openai_names`: a model named like OpenAI's reasoning models is one, and wants
     `max_completion_tokens`. `states_cost`: `usage.cost` is its charge in US dollars.
-    `caches_claude`: takes Anthropic's `cache_control` on parts. `thinks_inline`: thinking may
-    come as `<think>` in the text. `refuses`: options it would silently ignore, and what helps.
+    `caches_claude`: accepts Anthropic's `cache_control` on parts. `thinks_inline`: thinking may
+    come as `<think>` in the text. `refuses`: options it would silently ignore, and advice.
     `streams_usage_unasked`: refuses `stream_options`, and reports usage without it.
     """
 
@@ -126,8 +126,8 @@ DEFAULT_SAMPLING = {"temperature": 1, "top_p": 1}
 
 
 def quirks_for(provider: str, host: str) -> Quirks:
-    """Return the row of a known host, else of the provider. OpenAI elsewhere is a compatible
-    server.
+    """Return the row of a known host, else of the provider. `openai` at another host is a
+    compatible server.
     """
     for row in QUIRKS.values():
         if any(host == known or (known[0] == "." and host.endswith(known)) for known in row.hosts):
@@ -146,7 +146,7 @@ def is_reasoning(model: str) -> bool:
 
 
 def cap_name(quirks: Quirks, model: str) -> CapName:
-    """Return the server's name of the output cap; only one name is ever sent."""
+    """Return the server's name for the output cap; only one name is ever sent."""
     if quirks.reads_openai_names and is_reasoning(model):
         return "max_completion_tokens"
     return quirks.cap_name

@@ -1,8 +1,8 @@
 """Find the sentence of a text that answers a question, without understanding either.
 
-A question has keys, which the sentence must hold: something quoted or shaped like an identifier,
+A question has keys, which the sentence must contain: something quoted or shaped like an identifier,
 else a name of several capitalised words, else a single name, a long number or the subject of the
-sentence. The question's other words decide between the sentences that hold its keys.
+question. Its other words decide between the sentences that contain its keys.
 """
 
 import re
@@ -28,7 +28,7 @@ IGNORED = _words(
     "value was we were what when where which who whom whose why will with within would write you "
     "your"
 )
-"""Words that say nothing about what is asked for."""
+"""Words that say nothing about what is asked."""
 
 KINDS = _words(
     "agent asset company department device division machine mission node operation order product "
@@ -84,7 +84,7 @@ NEIGHBOURS = 4
 
 
 def stem(word: str) -> str:
-    """Return a word without its commonest endings."""
+    """Return a word without the most common endings."""
     word = word.lower()
     if len(word) > 4 and word.endswith("ies"):
         return word[:-3] + "y"
@@ -106,7 +106,7 @@ VALUE_STEMS = set().union(*RELATED_STEMS[:3], stems_of(MEASURES))
 
 
 class Key(NamedTuple):
-    """A name that the answer must hold. A weak one needs more evidence beside it."""
+    """A name that the answer must contain. A weak one needs more evidence."""
 
     text: str
     pattern: str
@@ -115,7 +115,7 @@ class Key(NamedTuple):
 
 
 class Quotation(NamedTuple):
-    """A sentence, how well it fits, and whether it may be taken for the answer."""
+    """A sentence, how well it fits, and whether it may be used as the answer."""
 
     text: str
     score: float
@@ -186,7 +186,7 @@ def _names(question: str) -> Iterator[str]:
 
 
 def _subject(question: str) -> list[str]:
-    """Return the phrase that grammar marks as what the question is about."""
+    """Return the phrase that, by its grammar, is what the question is about."""
     owner = re.match(r"(.+?)['’]s\b", question)
     found = owner or next(filter(None, (each.match(question) for each in SUBJECTS)), None)
     words = [word.lower() for word in TOKEN.findall(found[1])] if found else []
@@ -268,7 +268,7 @@ def _by_keys(question: Question, sentences: list[str], at: int) -> Quotation | N
 
 
 def _find(question: Question, key: Key, text: str) -> re.Match[str] | None:
-    """Find a key that is not a part of a longer name, nor the name of another kind of thing."""
+    """Find a key that is neither part of a longer name nor the name of another kind of thing."""
     allowed = question.stems | question.related | KINDS
     for match in re.finditer(key.pattern, text, re.IGNORECASE):
         before, after = text[: match.start()].lower(), text[match.end() :].lower()

@@ -53,7 +53,7 @@ FIELDS = {
 
 
 def reply_of(payload: dict[str, Any]) -> Reply:
-    """Return the reply in a decoded message; ValueError if there is none."""
+    """Return the reply in a decoded message; raise ValueError if there is none."""
     if not isinstance(payload.get("content"), list):
         raise ValueError("the response holds no content")
     blocks = dicts_in(payload["content"])
@@ -148,7 +148,7 @@ class _Block:
 
 
 class StreamedMessage:
-    """Collect the events of a stream into the message that a plain request would get."""
+    """Collects the events of a stream into the message that a plain request would get."""
 
     def __init__(self) -> None:
         self._message: dict[str, Any] = {}
@@ -256,9 +256,9 @@ class AnthropicDialect:
 def _mark_ends(
     tools: list[dict[str, Any]], system: list[dict[str, Any]], turns: list[dict[str, Any]]
 ) -> None:
-    """Mark the end, where the previous step ended, and the instructions.
+    """Mark the end, the place where the previous step ended, and the instructions.
 
-    A server looks for an older entry only 20 blocks back from a mark, and one turn may hold more:
+    A server looks for an older entry only 20 blocks back from a mark, and one turn may have more:
     the mark where the last request ended finds exactly what that request wrote.
     """
     ends = [turn["content"] for turn in turns[-1:]]
@@ -276,7 +276,7 @@ class AnthropicClient(HttpClient):
     """Anthropic, or a compatible server, at `base_url` with or without `/v1`.
 
     With `provider="foundry"`, the key is sent as Microsoft Foundry expects it.
-    Your own `anthropic-version` header overrides the built-in one. It never retries by itself.
+    Your own `anthropic-version` header overrides the built-in one. It never retries on its own.
     """
 
     def __init__(

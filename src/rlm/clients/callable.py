@@ -2,7 +2,7 @@
 
 The first parameter decides what the function receives: a `Request` if annotated so (or named
 `request`), a list of chat messages if annotated as a list (or named `messages`), else the prompt as
-one text. Further parameters receive by name: `model`, `max_output_tokens`, `timeout_seconds`,
+one text. Other parameters receive values by name: `model`, `max_output_tokens`, `timeout_seconds`,
 `tools`, and every sampling setting.
 """
 
@@ -28,11 +28,11 @@ Form = Literal["prompt", "messages", "request"]
 
 
 class CallableClient:
-    """Answer with what `function` returns: a text, a `Reply`, or a dict of either shape.
+    """A client that answers with what `function` returns: a text, a `Reply`, or a dict.
 
     A dict has the fields of a Reply, or is a chat-completions response. Sync functions run in
     threads, `threads` at a time; a late one cannot be stopped, but is no longer awaited. `identity`
-    names the function's behaviour to a reply cache, which requires it.
+    identifies the function's behaviour to a reply cache, which requires it.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class CallableClient:
         return self._info
 
     async def close(self) -> None:
-        """Tell running functions that no caller waits; one that ignores it ends by itself."""
+        """Tell running functions that no caller is waiting; one that ignores it just finishes."""
         self._threads.give_up_all()
 
     def _late(self) -> str:
@@ -105,7 +105,7 @@ class CallableClient:
         yield reply
 
     async def _called(self, given: Any, named: dict[str, Any]) -> AsyncGenerator[Any, None]:
-        """Yield what the function returns, item by item, wherever it must run."""
+        """Yield what the function returns, item by item, whether on the loop or in a thread."""
         if not self._signature.on_loop:
             async for item in self._threads.stream(
                 lambda flow: _in_thread(flow, self._function, given, named)
@@ -122,19 +122,19 @@ class CallableClient:
 
 
 class _Awaited(Struct, frozen=True):
-    """A coroutine or async generator that a sync function returned, to finish on the loop."""
+    """A coroutine or async generator that a sync function returned; it finishes on the loop."""
 
     value: Any
 
 
 _NOTHING = object()
-"""Returned by a generator's thread once all its pieces were sent."""
+"""Returned by a generator's thread once all its pieces have been sent."""
 
 
 def _in_thread(
     flow: Flow, function: Callable[..., Any], given: Any, named: dict[str, Any]
 ) -> object:
-    """Call the function, and send a generator's pieces until it ends or no caller waits."""
+    """Call the function, and send a generator's pieces until it ends or no caller is waiting."""
     value = function(given, **named)
     if inspect.isawaitable(value) or inspect.isasyncgen(value):
         return _Awaited(value)
@@ -171,7 +171,7 @@ class _Gathered:
         self.full = False
 
     def add(self, item: Any) -> str:
-        """Add an item, and return the text it adds, as far as there is room."""
+        """Add an item, and return the text it adds, within the cap."""
         self.last = item
         if not isinstance(item, str):
             return ""
@@ -242,7 +242,7 @@ class _Signature(Struct, frozen=True):
         )
 
     def arguments(self, request: Request, timeout_seconds: float) -> tuple[Any, dict[str, Any]]:
-        """Return the first argument, and the ones given by name."""
+        """Return the first argument, and the arguments passed by name."""
         chat = parse(ChatDialect().body(request, stream=False))
         offered = {
             **request.sampling,
@@ -277,7 +277,7 @@ def _parameters(function: Callable[..., Any], name: str) -> list[inspect.Paramet
 
 
 def _form(first: inspect.Parameter) -> Form:
-    """Choose by the annotation if it says enough, else by the parameter's name."""
+    """Choose by the annotation if it is specific enough, else by the parameter's name."""
     kind = first.annotation
     if kind is Request or kind == "Request":
         return "request"
@@ -292,7 +292,7 @@ def _form(first: inspect.Parameter) -> Form:
 
 
 def _prompt(request: Request) -> str:
-    """Return one message as it is; several below each other, each under its role."""
+    """Return a single message unchanged; several one below the other, each under its role."""
     if len(request.messages) == 1:
         return message_text(request.messages[0])
     return "\n\n".join(f"[{each.role}]\n{message_text(each)}" for each in request.messages)

@@ -1,6 +1,6 @@
 """A program as a model: it reads the prompt from standard input and writes the reply to its output.
 
-`command/claude -p`, `command/codex exec --json`, `command/llm -m gpt-4o`, a script of your own. The
+`command/claude -p`, `command/codex exec --json`, `command/llm -m gpt-4o`, or your own script. The
 text after `command/` is split as a shell would split it, but no shell runs it.
 """
 
@@ -27,33 +27,33 @@ from rlm.messages import Message, ModelInfo, Reply, Request
 __all__ = ["CommandClient", "conversation_text"]
 
 AT_ONCE = 4
-"""Programs at a time: each is a process, and most are an agent with a memory of their own."""
+"""How many programs run at a time: each is a process, and most are agents that need much memory."""
 
 MAX_JSON_BYTES = 8 << 20
-"""The most that a program may write in a format that tells more than the reply.
+"""The most that a program may write in a format that contains more than the reply.
 
-One document is parsed without a pause, so a larger one would hold up every other run.
+A document is parsed without a pause, so a larger one would hold up every other run.
 """
 
 SMALLEST_WINDOWS = {"claude": 150_000, "codex": 150_000, "gemini": 150_000}
-"""Fewer tokens than their smallest model takes, so that their own instructions fit too."""
+"""Fewer tokens than the window of their smallest model, so that their own instructions fit too."""
 
 MISUSED_CODES = (2, 42, 126, 127)
 """Exit codes for wrong arguments, or a program that can't be executed: no retry would help."""
 
 CLOSING_SECONDS = 3.0
 TOLD_CHARS, MOST_TOLD_CHARS, LAST_LINES = 200, 400, 4
-"""How much of a program's last words an error tells: whole lines, until there are enough."""
+"""How much of a program's last output an error quotes: whole lines, until there are enough."""
 
 MARK_CHARS = 8
 
 
 class CommandClient:
-    """Ask a program. Every request starts it anew, in an empty folder, with the user's environment.
+    """Asks a program. Every request starts it in an empty folder, with the user's environment.
 
     At most `at_once` run at a time. A program that takes too long is ended with its process
-    group; a process that has left the group, as daemons do, lives on. `output` names the format of
-    what it writes, if its name and options do not say it; `folder` is another folder to run in.
+    group; a process that has left the group, as daemons do, survives. `output` names the format of
+    what it writes, if its name and options do not imply it; `folder` is another folder to run in.
     """
 
     max_attempts = 2
@@ -126,7 +126,7 @@ class CommandClient:
         return self._info
 
     async def close(self) -> None:
-        """End the programs that still run."""
+        """End the programs that are still running."""
         self._threads.give_up_all()
         await self._threads.ended(CLOSING_SECONDS)
         if self._temporary is not None:
@@ -167,10 +167,10 @@ class CommandClient:
         yield reply
 
     def _reply(self, ended: Ended, sent: int, room: int) -> Reply:
-        """Return the reply of a program that has ended, at most as long as was asked for.
+        """Return the reply of a program that has ended, cut to the length that was asked for.
 
-        It belongs into the thread too: a program may write megabytes of JSON. `sent` and `room`
-        are the bytes of the prompt and of the longest reply.
+        Call this in the thread too: a program may write megabytes of JSON. `sent` and `room` are
+        the bytes of the prompt and of the longest reply.
         """
         if ended.cut and self._format != "text":
             raise ModelError(
@@ -220,7 +220,7 @@ class CommandClient:
         return f"; it runs in an empty folder, so write {here[0]!r} as an absolute path"
 
     def _work_folder(self) -> str:
-        """Return where programs run: an agent finds no project there to read or to change."""
+        """Return the folder that programs run in: an agent finds no project there to change."""
         if self._folder is not None:
             return str(self._folder)
         if self._temporary is None or not Path(self._temporary.name).is_dir():
@@ -231,7 +231,7 @@ class CommandClient:
 
 
 def _bounded(reply: Reply, sent: int, most_written: int) -> Reply:
-    """Return a reply whose usage has a cost alone with the most tokens that it can have."""
+    """Return a reply; if its usage has only a cost, fill in the most tokens that it can have."""
     usage = reply.usage
     if usage is None or usage.input_tokens:
         return reply
@@ -251,9 +251,9 @@ def _split(command: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def _found(program: str) -> str:
-    """Return the path of a program; a name alone is looked up in PATH, not in this folder."""
+    """Return the path of a program; look up a bare name on PATH, not in this folder."""
     is_path = "/" in program or os.sep in program
-    # As an absolute path: `which` looks on PATH for what has lost its "./".
+    # Make it absolute: `which` searches PATH for a name that has lost its "./".
     path = shutil.which(Path(program).expanduser().absolute()) if is_path else on_path(program)
     if path is None:
         if not is_path and _exists(program):
@@ -271,14 +271,14 @@ def _found(program: str) -> str:
 
 
 def _exists(path: str) -> bool:
-    """Return whether there is a file; a text that can't be a path is none."""
+    """Return whether a file exists; False for a text that can't be a path."""
     with contextlib.suppress(OSError, ValueError):
         return Path(path).expanduser().is_file()
     return False
 
 
 def _check(request: Request, name: str) -> None:
-    """Refuse what can't be told to a program."""
+    """Refuse what can't be passed to a program."""
     if request.sampling:
         setting = min(request.sampling)
         raise ConfigError(f"sampling sets {setting!r}, but {name} takes no settings")
@@ -290,13 +290,13 @@ def _check(request: Request, name: str) -> None:
 
 
 def _told(ended: Ended) -> str:
-    """Return the last words of a program, on one line and without secrets."""
+    """Return the last output of a program, on one line and without secrets."""
     said = ended.stderr.strip() or (ended.output[-STDERR_BYTES:].strip() if ended.code else b"")
     text = said.decode("utf-8", "replace")
     if len(said) >= STDERR_BYTES - 1:
         text = text.split(maxsplit=1)[
             -1
-        ]  # The first word may be half a secret, which nothing hides.
+        ]  # The first word may be half a secret, which would not be hidden.
     shown: list[str] = []
     for line in reversed(text.splitlines()):
         shown.insert(0, public_line(line))
@@ -310,11 +310,11 @@ def _told(ended: Ended) -> str:
 
 
 def conversation_text(messages: Sequence[Message]) -> str:
-    """Return messages as one text: a single one as it is, several divided by marked lines.
+    """Return messages as one text: a single one unchanged, several separated by marked lines.
 
-    The mark occurs in none of them, so no content can pretend to be another message. It depends on
-    the first message alone, as long as that is possible: then prompts of one run begin equally, and
-    a provider's cache of prompts works.
+    The mark occurs in none of them, so no content can pretend to be another message. If possible,
+    it depends only on the first message: then all prompts of a run have the same beginning, and a
+    provider's prompt cache works.
     """
     texts = [message_text(message) for message in messages]
     if len(messages) == 1:

@@ -61,12 +61,12 @@ AZURE_KNOWS_NEW_CAP = "2024-09"
 
 
 class OpenAICompatClient(HttpClient):
-    """One server at `base_url`, used as given plus `/chat/completions`. It never retries by itself.
+    """One server at `base_url`, used as given plus `/chat/completions`. It never retries.
 
     `provider` decides its quirks, unless the host is a known one. `infos` gives windows and prices
     by model; `key_variable` is named when the key is refused, `url_variable` when the address is
-    wrong. `api_version` is only for `azure`, where a dated version means the older addresses with
-    the deployment in them. A `signer` signs requests to AWS, in place of a key.
+    wrong. `api_version` is only for `azure`, where a dated version means the older addresses, which
+    contain the deployment. A `signer` signs requests to AWS, in place of a key.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""A model that is any object with `complete(messages)`: what other libraries call an adapter.
+"""Any object with `complete(messages)` as a model: what other libraries call an adapter.
 
 `ModelResponse` and `TokenUsage` are what such an object may return; any object with `text` will do.
 """
@@ -27,7 +27,7 @@ class TokenUsage:
 
     @classmethod
     def estimated(cls, prompt: str, completion: str) -> "TokenUsage":
-        """Return about as many tokens as these texts have."""
+        """Estimate the tokens of these texts."""
         sent, written = (-(-len(text) // CHARS_A_TOKEN) for text in (prompt, completion))
         return cls(sent, written, sent + written)
 
@@ -47,8 +47,8 @@ class ModelResponse:
 def client_of_adapter(adapter: Any) -> CallableClient:
     """Return a client that answers with `adapter.complete(messages, max_tokens=, temperature=)`.
 
-    It is given what it takes. It may be a coroutine function, and take a `prompt` in place of
-    messages. What it returns is a text, or an object or dict with `text` and perhaps `usage`.
+    It gets only the parameters it accepts. It may be a coroutine function, and take a `prompt`
+    in place of messages. It returns a text, or an object or dict with `text` and perhaps `usage`.
     """
     complete, takes = adapter.complete, _taken(adapter.complete)
 
@@ -70,7 +70,7 @@ def client_of_adapter(adapter: Any) -> CallableClient:
 
 
 def _taken(function: Callable[..., Any]) -> Callable[[str], Any]:
-    """Return how a function takes a parameter: as its "first", by "name", or not at all."""
+    """Return a function that says how a parameter is passed: "first", by "name", or not at all."""
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):  # some builtins have no signature
@@ -89,7 +89,7 @@ def _taken(function: Callable[..., Any]) -> Callable[[str], Any]:
 
 
 def _reply(given: Any) -> Any:
-    """Return a reply from what an adapter returned; from a coroutine, once it is awaited."""
+    """Return a reply from what an adapter returned; for a coroutine, await it first."""
     if inspect.isawaitable(given):
         return _awaited(given)
     if isinstance(given, str | Reply) or (isinstance(given, Mapping) and "text" not in given):

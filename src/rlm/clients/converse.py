@@ -1,7 +1,7 @@
 """Amazon Bedrock's Converse interface: replies, streams and the client.
 
-A reply is translated into Anthropic's form, which has the same parts under other names, and is
-read as one.
+A reply is translated into Anthropic's form, which has the same parts under other names, and then
+read like one of Anthropic's.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ STOP_REASONS = {
     "guardrail_intervened": "refusal",
     "content_filtered": "refusal",
 }
-"""Those that Anthropic calls otherwise."""
+"""Stop reasons that Anthropic names differently."""
 
 STATUSES = {
     "validationException": 400,
@@ -37,7 +37,7 @@ EXCEPTION = ("Exception", "Error")
 
 
 def _message_of(payload: dict[str, Any]) -> dict[str, Any]:
-    """Return a whole response as a message of Anthropic's."""
+    """Return a whole response as one of Anthropic's messages."""
     output = payload.get("output")
     message = output.get("message") if isinstance(output, dict) else None
     content = message.get("content") if isinstance(message, dict) else None
@@ -71,7 +71,7 @@ def _block_of(block: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _usage_of(stated: Any) -> dict[str, Any]:
-    """Return the usage; as with Anthropic, the input excludes what was read from a cache."""
+    """Return the usage; as with Anthropic, the input excludes tokens read from a cache."""
     return {
         "input_tokens": count_of(stated, "inputTokens"),
         "output_tokens": count_of(stated, "outputTokens"),
@@ -81,7 +81,7 @@ def _usage_of(stated: Any) -> dict[str, Any]:
 
 
 class StreamedConverse:
-    """Collect the events of a stream into the reply that a plain request would get."""
+    """Collects the events of a stream into the reply that a plain request would get."""
 
     def __init__(self) -> None:
         self._message = StreamedMessage()
@@ -102,7 +102,7 @@ class StreamedConverse:
 
 
 def _events_of(event: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return an event as those that Anthropic would send."""
+    """Return an event as the events that Anthropic would send."""
     name, facts = next(iter(event.items()), ("", None))
     if not isinstance(facts, dict):
         return []
@@ -163,7 +163,7 @@ class ConverseDialect:
         return StreamedConverse()
 
     def error_in(self, payload: dict[str, Any]) -> ErrorReport | None:
-        """Return the exception that a stream reports; its name is that of the event."""
+        """Return the exception that a stream reports; the event is named after it."""
         name, facts = next(iter(payload.items()), ("", None))
         if not name.endswith(EXCEPTION):
             return None
@@ -174,9 +174,9 @@ class ConverseDialect:
 
 
 class ConverseClient(HttpClient):
-    """Amazon Bedrock at `base_url`, by a key of Bedrock or, with a `signer`, signed requests.
+    """Amazon Bedrock at `base_url`, with a Bedrock key or, with a `signer`, signed requests.
 
-    It never retries by itself.
+    It never retries on its own.
     """
 
     def __init__(

@@ -42,7 +42,7 @@ JOINED = {"text", "thought"}
 
 
 def reply_of(payload: dict[str, Any]) -> Reply:
-    """Return the reply in a decoded response; ValueError if there is none."""
+    """Return the reply in a decoded response; raise ValueError if there is none."""
     candidates = dicts_in(payload.get("candidates"))
     blocked = _blocked(payload)
     if not candidates and blocked is None:
@@ -79,7 +79,7 @@ def error_of(payload: dict[str, Any]) -> ErrorReport | None:
 
 
 def _calls(parts: list[dict[str, Any]], response_id: Any) -> tuple[ToolCall, ...]:
-    """Return the calls. Older models give no ids; the response's own id keeps turns apart."""
+    """Return the calls. Older models give no ids; the response's id keeps turns apart."""
     calls = (part["functionCall"] for part in parts if isinstance(part.get("functionCall"), dict))
     prefix = response_id if isinstance(response_id, str) and response_id else "call"
     return tuple(
@@ -109,7 +109,7 @@ def _why(reason: Any, candidate: dict[str, Any], payload: dict[str, Any]) -> str
 
 
 def _usage(stated: Any) -> Usage | None:
-    """Return the usage; None unless the input is stated. Thoughts and tools are counted apart."""
+    """Return the usage; None unless the input is stated. Thoughts and tools are separate counts."""
     sent = count_of(stated, "promptTokenCount")
     if sent is None:
         return None
@@ -125,7 +125,7 @@ def _usage(stated: Any) -> Usage | None:
 
 
 class StreamedContent:
-    """Collect the chunks of a stream into the response that a plain request would get."""
+    """Collects the chunks of a stream into the response that a plain request would get."""
 
     def __init__(self) -> None:
         self._about: dict[str, Any] = {}
@@ -187,7 +187,7 @@ COLLECTIONS = ("models", "tunedModels")
 class GeminiDialect:
     """`POST /v1beta/models/NAME:generateContent`; paths are below the version.
 
-    Gemini caches the beginnings of requests by itself, so bodies only grow at their end.
+    Gemini caches the beginnings of requests on its own, so bodies only grow at the end.
     """
 
     def path(self, request: Request, *, stream: bool) -> str:
@@ -223,7 +223,7 @@ _VERSIONED = re.compile(r"/v\d+(alpha|beta)?\d*$")
 class GeminiClient(HttpClient):
     """Gemini, or a compatible server, at `base_url` with or without an API version.
 
-    It never retries by itself.
+    It never retries on its own.
     """
 
     def __init__(

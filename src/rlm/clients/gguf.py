@@ -41,7 +41,7 @@ class Header(Struct, frozen=True):
 
 
 def read_header(path: Path) -> Header:
-    """Read a file's header; ValueError, with the reason, if it is not a whole GGUF file."""
+    """Read a file's header; raise ValueError, with the reason, if it is no complete GGUF file."""
     if path.stat().st_size < len(MAGIC):
         raise ValueError("it is empty")
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
@@ -64,7 +64,7 @@ class _Reader:
         return value
 
     def count(self) -> int:
-        """Read a number of entries; each takes at least a byte, so a wrong number is noticed."""
+        """Read a number of entries; each takes at least a byte, so wrong numbers are detected."""
         value = int(self.number("<Q"))
         if value > min(len(self.data) - self.at, MAX_ENTRIES * 16):
             raise ValueError("it names more entries than it has room for: it is damaged")
@@ -87,7 +87,7 @@ class _Reader:
         self.at = at
 
     def value(self, kind: int) -> Any:
-        """Read a value of a kind; for an array, only that it is there."""
+        """Read a value of a kind; skip the content of an array."""
         if kind == STRING:
             return self.text().decode("utf-8", "replace")
         if kind != ARRAY:
@@ -129,7 +129,7 @@ def _header(reader: _Reader) -> Header:
 
 
 def _shapes(reader: _Reader, tensors: int) -> Iterator[tuple[int, int]]:
-    """Return the number of values of each tensor, and its offset after the header."""
+    """Yield the number of values of each tensor, and its offset after the header."""
     for _ in range(tensors):
         reader.text()
         dimensions = int(reader.number("<I"))
@@ -158,10 +158,10 @@ def _make_header(facts: dict[str, Any], parameters: int) -> Header:
 
 
 LARGEST_WINDOW_TOKENS = 32_768
-"""The default limit of a window: its memory is allocated at once, whatever is sent."""
+"""The default limit on the window: its memory is allocated at once, whatever is sent."""
 
 BATCH_TOKENS = 128
-"""Tokens of a prompt read at a time; between two batches a request can be cancelled."""
+"""How many tokens of a prompt are read at a time; between batches, a request can be cancelled."""
 
 PROMPT_CACHE_MIB = 256
 CLOSING_SECONDS = 60.0
@@ -171,7 +171,7 @@ FREE = Price(0.0, 0.0)
 
 
 class GGUFClient:
-    """Ask the model in one file. With one slot and a seed, equal requests get equal replies.
+    """Asks the model in one file. With one slot and a seed, equal requests get equal replies.
 
     `slots` requests run at once, each with its own window; further ones wait. `projector` is the
     file that lets a model see images. `identity` changes when the file does, so that no cached
@@ -241,7 +241,7 @@ class GGUFClient:
         return f"GGUFClient({self._path.name!r})"
 
     async def complete(self, request: Request, *, timeout_seconds: float) -> Reply:
-        """Send one request and return its reply. Late or cancelled, its generation is stopped."""
+        """Send one request and return its reply. If late or cancelled, stop its generation."""
         reply = await last_of(self.stream(request, timeout_seconds=timeout_seconds))
         assert isinstance(reply, Reply)
         return reply
@@ -261,7 +261,7 @@ class GGUFClient:
         """Stop generation and free the memory. A later request loads the model again."""
         self._threads.give_up_all()
         if not await self._threads.ended(CLOSING_SECONDS):
-            return  # native code that does not return holds the model, which cannot be freed
+            return  # native code that does not return holds the model, so it cannot be freed
         with self._lock:
             server, self._server = self._server, None
         if server is not None:
@@ -277,7 +277,7 @@ class GGUFClient:
         streamed, problems = ChatDialect().streamed(), []
 
         def take(chunk: Any) -> bool:
-            """Handle one event of the library's stream; True stops it."""
+            """Handle one event of the library's stream; return True to stop it."""
             if isinstance(chunk, dict):
                 if chunk.get("error"):
                     problems.append(chunk["error"])
@@ -296,8 +296,8 @@ class GGUFClient:
         return streamed.reply()
 
     def _body(self, request: Request) -> dict[str, Any]:
-        """Return the request body, which asks for progress while the prompt is read, to stop there
-        too.
+        """Return the request body. It asks for progress while the prompt is read, so that reading
+        can be stopped too.
 
         Only steps of a run are cached for the next request: reuse changes the order of additions
         and so, now and then, a word.
@@ -354,14 +354,14 @@ def _check_file(path: Path) -> Header:
 
 
 def _profile(header: Header) -> Literal["standard", "small", "tiny"]:
-    """Return what to expect of a model of that size: up to 3B it is not asked to write code."""
+    """Return the profile for a model of that size: up to 3B, it is not asked to write code."""
     if header.parameters <= TINY_PARAMETERS:
         return "tiny"
     return "small" if header.parameters <= SMALL_PARAMETERS else "standard"
 
 
 def _refusal(model: str, error: Any) -> ModelError:
-    """Return the error that the library reports; nothing was billed, and a retry would fail."""
+    """Return the error that the library reports; nothing was billed, and a retry would fail too."""
     facts = error if isinstance(error, Mapping) else {"message": error}
     code = facts.get("code")
     status = code if isinstance(code, int) and 400 <= code < 600 else None

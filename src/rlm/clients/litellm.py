@@ -29,7 +29,7 @@ MILLION = 1_000_000
 
 
 class LiteLLMClient:
-    """Ask any model that litellm reaches; `request.model` is litellm's name for it.
+    """Asks any model that litellm can reach; `request.model` is litellm's name for it.
 
     Without `api_key` and `base_url`, litellm uses its own variables. `parameters` are sent with
     every request, e.g. {"aws_region_name": "eu-west-1"}. For streams without stated usage, litellm
@@ -76,7 +76,7 @@ class LiteLLMClient:
         query: Mapping[str, Any] | None = None,
         infos: Mapping[str, ModelInfo] | None = None,
     ) -> "LiteLLMClient":
-        """Return a client for `litellm/<model>`; ConfigError if its provider is unknown."""
+        """Return a client for `litellm/<model>`; raise ConfigError if its provider is unknown."""
         client = cls(
             api_key=api_key,
             base_url=base_url,
@@ -112,7 +112,7 @@ class LiteLLMClient:
         return self._infos.get(model) or _info(_row(self._library, model))
 
     async def close(self) -> None:
-        """Close the connections of litellm, including those of its other users in this process."""
+        """Close litellm's connections, including those of its other users in this process."""
         await self._library.close_litellm_async_clients()
 
     async def _whole(
@@ -194,7 +194,7 @@ class LiteLLMClient:
 
     @contextlib.contextmanager
     def _translated(self, request: Request) -> Generator[None, None, None]:
-        """Return litellm's errors as ModelError. `from None`: they hold requests and keys."""
+        """Raise litellm's errors as ModelError. `from None`: they contain requests and keys."""
         try:
             yield
         except (ModelError, ConfigError):
@@ -259,7 +259,7 @@ def _info(row: dict[str, Any]) -> ModelInfo:
 
 
 def _price(row: dict[str, Any]) -> Price | None:
-    """Return the table's price, with the higher one of long requests if there is one."""
+    """Return the table's price, with the higher one for long requests if there is one."""
     usual = _price_at(row, "")
     if usual is None:
         return None
@@ -293,7 +293,7 @@ def _count(value: Any) -> int:
 
 
 def _texts_in(given: Any) -> list[str]:
-    """Yield every text in nested settings: any of them may be a secret."""
+    """Return every text in nested settings: any of them may be a secret."""
     if isinstance(given, str):
         return [given]
     if isinstance(given, Mapping):

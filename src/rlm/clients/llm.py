@@ -46,8 +46,8 @@ class Turns:
         """Return the arguments of `conversation.prompt`, which adds the last turn to earlier
         messages.
 
-        It knows one shape of turn: results of tools, then one user's text, then attachments. Any
-        other goes into the chain unchanged.
+        It knows one form of turn: tool results, then one user text, then attachments. Any other
+        goes into the chain unchanged.
         """
         *results, last = self._latest or [Message("user", "")]
         plain = last.role == "user" and all(each.role == "tool" for each in results)
@@ -154,7 +154,7 @@ def _is_async(conversation: Any) -> bool:
 
 
 def _tool_names(messages: Sequence[Message]) -> dict[str, str]:
-    """Return the tool of each result: llm needs its name, we carry the call's id."""
+    """Return the tool's name for each call id: llm needs the name, our results have the id."""
     return {call.id: call.name for message in messages for call in message.tool_calls}
 
 
@@ -179,9 +179,9 @@ NOT_TOLD = ("n", "stream", "stream_options", *CAPS)
 
 
 class LLMClient:
-    """Ask models of the `llm` package; `request.model` is a model's id or one of its aliases.
+    """Asks models of the `llm` package; `request.model` is a model's id or one of its aliases.
 
-    `key` is a key or the name of one that llm stores; without it llm looks in its own places.
+    `key` is a key or the name of one that llm stores; without it, llm looks where it usually does.
     `options` are sent with every request, under the model's own names.
     """
 
@@ -212,7 +212,7 @@ class LLMClient:
         infos: Mapping[str, ModelInfo] | None = None,
         threads: int = MAX_THREADS,
     ) -> "LLMClient":
-        """Return a client for `llm/<model>`; ConfigError if llm has no such model."""
+        """Return a client for `llm/<model>`; raise ConfigError if llm has no such model."""
         client = cls(key=key, options=options, infos=infos, threads=threads)
         client._find_model(model)
         return client
@@ -239,7 +239,7 @@ class LLMClient:
         return self._infos.get(model) or ModelInfo()
 
     async def close(self) -> None:
-        """Tell running models that no caller waits."""
+        """Tell running models that no caller is waiting."""
         self._threads.give_up_all()
 
     def _late(self) -> str:
@@ -263,7 +263,7 @@ class LLMClient:
                 yield piece
 
     def _response(self, model: Any, request: Request, *, stream: bool) -> Any:
-        """Return a response that has not begun: llm sends when its events are requested."""
+        """Return a response that has not started: llm sends when its events are requested."""
         turns = Turns(self._library, request)
         conversation = model.conversation()
         turns.remember(conversation)
@@ -302,7 +302,7 @@ class LLMClient:
 
     @contextlib.contextmanager
     def _translated(self, request: Request) -> Generator[None, None, None]:
-        """Return errors of llm and its plugins as our own, without keys."""
+        """Raise errors of llm and its plugins as our own, without keys."""
         secrets = [self._key or ""]
         try:
             yield
@@ -315,7 +315,7 @@ class LLMClient:
 
 
 def _in_thread(flow: Flow, written: "_Written") -> Reply:
-    """Drive a blocking response until it ends, is long enough, or no caller waits."""
+    """Drive a blocking response until it ends, is long enough, or no caller is waiting."""
     events = written.response.stream_events()
     try:
         for event in events:
@@ -381,7 +381,7 @@ class _Written:
     def add(self, event: Any) -> str:
         """Add one event, and return the text it adds. `cut` means that it exceeds the cap.
 
-        Most models receive the cap and end by themselves; this is for those that know none.
+        Most models receive the cap and stop on their own; this is for those that accept none.
         """
         said = event.chunk if isinstance(event.chunk, str) else ""
         if event.type == "reasoning":
@@ -414,7 +414,7 @@ class _Written:
         )
 
     def _finish(self, has_calls: bool) -> Literal["stop", "length", "tool_calls"]:
-        """Return why a model ended: llm does not say, but the number of tokens shows the cap."""
+        """Return why a model stopped: llm does not say, but a token count at the cap shows it."""
         written = self.response.output_tokens
         if self.cut or (isinstance(written, int) and written >= self._request.max_output_tokens):
             return "length"

@@ -2,9 +2,9 @@
 
 It takes part in the real loop. As the model of a run it writes two short cells: one searches the
 context with `ctx.search`, the other submits the best passages with their places, below a line that
-says what they are. As the model of a call over a text it quotes the sentence that fits the question
-best. It never writes a sentence about the context itself. Its runs end with `passages`, never with
-`answer`.
+says what they are. As the model of a call about a text it quotes the sentence that best fits the
+question. It never writes its own sentences about the context. Its runs end with `passages`, never
+with `answer`.
 """
 
 import asyncio
@@ -91,7 +91,7 @@ NUMBERING = re.compile(r"^\s*(?:[-*•]|\[?\d+[\].):]|(?:answer|part|note) ?\d*:
 
 
 class OfflineClient:
-    """Finds and quotes passages: deterministic and free; without a match it says so."""
+    """Finds and quotes passages, deterministically and free; says so if nothing matches."""
 
     @classmethod
     def for_model(cls, model: str) -> "OfflineClient":
@@ -128,7 +128,7 @@ def _reply(request: Request) -> Reply:
 
 
 def _query_of_a_run(request: Request) -> str | None:
-    """Return the query if the request is a step of a run, not a call over a text."""
+    """Return the query if the request is a step of a run, not a call about a text."""
     system = "\n".join(message_text(each) for each in request.messages if each.role == "system")
     asked = [message_text(each) for each in request.messages if each.role == "user"]
     queries = [query for text in asked if (query := query_of(text))]
@@ -213,7 +213,7 @@ def _written(message: Message) -> str:
 
 
 def _literal(text: str) -> str:
-    """Return Python source for a text; a fence of backticks in it would end the cell."""
+    """Return Python source for a text, without backticks: a fence in it would end the cell."""
     return repr(text).replace("`", "\\x60")
 
 
@@ -228,7 +228,7 @@ def query_of(text: str) -> str | None:
 
 
 def search_query(question: str) -> str:
-    """Return what to search for: the question, with the names that a passage must hold in quotes.
+    """Return what to search for: the question, with names that a passage must contain in quotes.
 
     Empty if it has no words.
     """
@@ -249,7 +249,7 @@ def question_in(text: str) -> str:
 
 
 def answer_prompt(prompt: str) -> str:
-    """Answer a prompt that holds a question and a text: with a quotation, or NOT FOUND."""
+    """Answer a prompt that contains a question and a text, with a quotation or NOT FOUND."""
     question, body, is_notes = _parts(prompt)
     lines = body.splitlines()
     kept = [line for line in lines if not MISSING.fullmatch(line)]

@@ -28,11 +28,11 @@ NOT_THERE = (
 """Options of chat completions without an equivalent in /responses."""
 
 HIDDEN_INPUT = ("previous_response_id", "conversation", "prompt")
-"""They make the server add input that was never budgeted."""
+"""Options that make the server add input that was never budgeted."""
 
 
 def native_sampling(sampling: dict[str, Any]) -> dict[str, Any]:
-    """Return the options under the names of /responses; ConfigError for one that would be lost."""
+    """Return the options under the names of /responses; raise ConfigError for one without."""
     options = dict(sampling)
     refuse(options, "/responses", NOT_THERE)
     for name in HIDDEN_INPUT:
@@ -75,7 +75,7 @@ def _choice(given: Any) -> Any:
 FinishReason: TypeAlias = Literal["stop", "length", "tool_calls", "refusal", "other"]
 
 OUTPUT = "responses_output"
-"""Our key among a reply's opaque parts: its output items, to be sent back as they came."""
+"""Our key among a reply's opaque parts, for its output items, which are sent back unchanged."""
 
 CUT: dict[str, FinishReason] = {"max_output_tokens": "length", "content_filter": "refusal"}
 UNFINISHED = ("queued", "in_progress", "cancelled", "failed")
@@ -88,11 +88,11 @@ PIECES = {
     "response.reasoning_text.delta": "summary",
 }
 GAP = "\n\n"
-"""Between the texts of two output messages, such as a remark and the answer."""
+"""Separates the texts of two output messages, such as a remark and the answer."""
 
 
 def response_reply(payload: Any, quirks: Quirks) -> Reply:
-    """Return the reply in a decoded response; ValueError if there is none."""
+    """Return the reply in a decoded response; raise ValueError if there is none."""
     output = payload.get("output") if isinstance(payload, dict) else None
     if not isinstance(output, list):
         raise ValueError("the response holds no output")
@@ -125,7 +125,7 @@ def _said(items: list[dict[str, Any]], name: Literal["text", "refusal"]) -> str:
 
 
 def _reasoning(items: list[dict[str, Any]]) -> str:
-    """Return summaries of the thinking, or the thinking itself where a server shows it."""
+    """Return summaries of the thinking, or the thinking itself if a server shows it."""
     texts = []
     for item in items:
         if item.get("type") == "reasoning":
@@ -152,9 +152,9 @@ def _finish(payload: dict[str, Any], *, has_calls: bool) -> FinishReason:
 
 
 def _opaque(items: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """Return the output if it holds more than text: thinking, calls, kinds of messages.
+    """Return the output if it contains more than text: thinking, calls, kinds of messages.
 
-    Thinking without its encrypted content is left out: the server stores nothing to look it up.
+    Thinking without its encrypted content is left out: the server has not stored it.
     """
     kept = [
         item for item in items if item.get("type") != "reasoning" or item.get("encrypted_content")
@@ -166,7 +166,7 @@ def _opaque(items: list[dict[str, Any]]) -> dict[str, Any] | None:
 class StreamedResponse:
     """Collects the events of a stream.
 
-    The last event usually holds the whole response. If it is empty, finished items count, and
+    The last event usually contains the whole response. If it is empty, finished items are used, and
     finally the pieces of unfinished ones.
     """
 
@@ -249,7 +249,7 @@ OURS = ("model", "input", "stream", "stream_options")
 
 
 class ResponsesDialect:
-    """OpenAI's newer dialect, the only one of some of its models."""
+    """OpenAI's newer dialect, the only one that some of its models speak."""
 
     def __init__(self, quirks: Quirks = QUIRKS["openai"]) -> None:
         self._quirks = quirks
@@ -312,7 +312,7 @@ def _tool(tool: ToolSpec) -> dict[str, Any]:
 
 
 def _items(message: Message) -> list[dict[str, Any]]:
-    """Return one message as input items; an assistant's own output unchanged, where it is known."""
+    """Return one message as input items; an assistant's own output unchanged, if known."""
     if message.role == "tool":
         return [
             {
@@ -353,7 +353,7 @@ def _part(part: dict[str, Any], text_type: str) -> dict[str, Any]:
 
 
 class ResponsesClient(HttpClient):
-    """One server at `base_url`, used as given plus `/responses`. It never retries by itself.
+    """One server at `base_url`, used as given plus `/responses`. It never retries on its own.
 
     For `azure` it finds the v1 API at the endpoint. Nothing is stored on the server.
     """

@@ -1,7 +1,7 @@
-"""What users pass in becomes one stored blob, described by structure only.
+"""Turn what users pass in into one stored blob, described only by its structure.
 
 Values are encoded once per run; files are read again for every session of the tree. Their text
-never enters a message or a log: those hold hash, size and description.
+never enters a message or a log, which hold only hash, size and description.
 """
 
 from rlm.context.citable import citable_texts

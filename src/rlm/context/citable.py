@@ -18,8 +18,8 @@ MAX_JSON_BYTES = 64 << 20
 def citable_texts(context: StoredContext) -> Documents:
     """Yield the names and texts of a context, in its order; blocking.
 
-    A file or a plain text is one text; a list or dict of texts, and a folder, have several. Other
-    JSON has its strings, named by their places, such as `reports[3].title`.
+    A file or a plain text is one text; a list or dict of texts, or a folder, has several. Other
+    JSON yields its strings, named by where they are, such as `reports[3].title`.
     """
     texts = context.documents_in_order()
     if texts is not None and context.kind == "text":
@@ -55,7 +55,7 @@ def _value(context: StoredContext) -> Any:
 
 
 def _strings(value: Any) -> Iterator[tuple[str, str]]:
-    """Yield every string within a JSON value, by its place; without recursion."""
+    """Yield every string within a JSON value, and where it is; without recursion."""
     waiting: list[tuple[str, Any]] = [("", value)]
     while waiting:
         name, each = waiting.pop()

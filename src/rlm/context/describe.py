@@ -30,7 +30,7 @@ MAX_NAMES = 20
 NAME = re.compile(r"[A-Za-z_][\w .\-/]{0,39}")
 SEPARATORS = (",", "\t", ";", "|")
 CUT_TOKEN_CHARS = 16
-"""The length of a number or `false` that the end of the sample may cut in two."""
+"""The longest number or literal such as `false` that the end of the sample may cut in two."""
 
 FEWEST_MARKERS = 3
 _MARKER = re.compile(
@@ -47,7 +47,7 @@ _UNREADABLE = (ValueError, RecursionError)
 
 
 def format_of(sample: str, *, whole: bool) -> str:
-    """Return what to add to the description of a text, with field names; nothing if in doubt."""
+    """Return what to add to the description of a text, with field names; empty if in doubt."""
     stripped = sample.lstrip()
     looks = "looks like" if whole else "begins like"
     if stripped.startswith(("{", "[")):
@@ -63,7 +63,7 @@ def format_of(sample: str, *, whole: bool) -> str:
 def table_of(sample: str, separators: Sequence[str], *, whole: bool) -> tuple[int, str] | None:
     """Return the number of rows of a table and the names of its columns.
 
-    None unless all rows have the same number of cells, by one of the separators that occur.
+    Return None unless one of the separators gives all rows the same number of cells.
     """
     occurring = [each for each in separators if each in sample] or separators[:1]
     tables = [table for each in occurring if (table := _rows(sample, each, whole))]
@@ -97,7 +97,7 @@ def _join_names(names: list[str]) -> str:
 
 
 def _json_lines(text: str, looks: str, whole: bool) -> str:
-    """Describe objects, one per line, by the keys that all of them have."""
+    """Describe objects, one per line, by the keys that they all have."""
     lines = text.split("\n")
     if not whole:
         lines.pop()  # it may be cut
@@ -131,7 +131,7 @@ def _json(text: str, whole: bool) -> str:
 
 
 def _is_cut(error: json.JSONDecodeError, text: str) -> bool:
-    """Return whether a JSON text is valid except that it does not end."""
+    """Return whether a JSON text is valid apart from being cut off."""
     unterminated = error.msg.startswith("Unterminated string")
     return unterminated or error.pos >= len(text.rstrip()) - CUT_TOKEN_CHARS
 
@@ -150,7 +150,7 @@ def _columns(sample: str, whole: bool) -> str:
 
 
 def _rows(sample: str, separator: str, whole: bool) -> list[list[str]]:
-    """Return the rows as `csv` reads them, without empty ones; none if their lengths differ."""
+    """Return the rows as `csv` reads them, without empty rows; none if their lengths differ."""
     text = io.StringIO(sample.removeprefix("\N{BYTE ORDER MARK}"), newline="")
     try:
         rows = [row for row in csv.reader(text, delimiter=separator, strict=whole) if row]
@@ -184,7 +184,7 @@ def _markers(sample: str) -> str:
 
 
 def _is_markdown(sample: str) -> bool:
-    """Return whether there are headings of two levels outside code, where they are comments."""
+    """Return whether there are headings of two levels outside code, where `#` is a comment."""
     levels, count, in_code = set[str](), 0, False
     for line in sample.split("\n"):
         in_code ^= _FENCE.match(line) is not None
@@ -207,7 +207,7 @@ MAX_ROWS = 1000
 
 
 def describe(value: Any) -> str:
-    """Return one or two lines on type, size and inner structure."""
+    """Return one or two lines about type, size and inner structure."""
     if isinstance(value, str):
         about = len(value) > COUNTED_CHARS
         lines = _about_lines(value) if about else count_lines(value)
@@ -224,7 +224,7 @@ def describe(value: Any) -> str:
 def describe_text(
     chars: int, lines: int, sample: str, structure: str | None = None, *, about: bool = False
 ) -> str:
-    """Describe a text of which only the beginning is at hand; `structure` if already known."""
+    """Describe a text from its beginning, or from its `structure` if already known."""
     if not chars:
         return "an empty str: everything you need is in the query."
     in_lines = f"{'about ' if about else ''}{counted(lines, 'line')}"
@@ -237,7 +237,7 @@ def describe_text(
 
 
 def _about_lines(text: str) -> int:
-    """Describe lines from samples all over the text: counting a gigabyte takes a second."""
+    """Estimate the number of lines from samples: counting a gigabyte takes a second."""
     step = len(text) // LINE_SAMPLES
     found = sum(
         text.count("\n", at, at + LINE_SAMPLE_CHARS) for at in range(0, step * LINE_SAMPLES, step)

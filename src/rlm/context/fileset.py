@@ -19,7 +19,7 @@ __all__ = ["FileSet", "files"]
 
 
 class FileSet(Struct, frozen=True):
-    """Files below `root` by patterns: `*` and `?` within a name, `**` across folders."""
+    """Files below `root` that match patterns: `*` and `?` within a name, `**` across folders."""
 
     patterns: tuple[str, ...]
     root: Path
@@ -32,7 +32,7 @@ class FileSet(Struct, frozen=True):
 
     def matches(self, folder: Path, wildcards: tuple[str, ...]) -> "Iterator[Found | Skipped]":
         """Yield what is found in a folder and not ignored."""
-        from rlm.filesystem.walking import walk  # imported here because few contexts are files
+        from rlm.filesystem.walking import walk  # Imported late: few contexts are files.
 
         for each in walk(folder, self.root):
             if fits(tuple(each.name.split("/")), wildcards):
@@ -42,7 +42,7 @@ class FileSet(Struct, frozen=True):
 def files(*patterns: str | PathLike[str], root: str | PathLike[str] | None = None) -> FileSet:
     """Choose files by glob patterns, relative to `root` or else to the current folder.
 
-    What .gitignore excludes is not found by a wildcard; a name without one always counts.
+    Wildcards do not match what .gitignore excludes; a name without wildcards always counts.
     """
     if not patterns:
         raise ConfigError("files() needs at least one pattern, such as files('docs/**/*.md')")

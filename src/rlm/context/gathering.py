@@ -20,14 +20,14 @@ MAX_FILES = 100_000
 
 @dataclass
 class Gathered:
-    """Files by their whole paths, and what was left out; `base` is where names begin."""
+    """Files by their full paths, and what was left out; names are relative to `base`."""
 
     what: str
     base: Path
     labels: Mapping[Path, str] = field(default_factory=dict)
-    """Folders elsewhere, whose files are named after a label."""
+    """Folders elsewhere, and the labels that begin the names of their files."""
     asked: dict[Path, bool] = field(default_factory=dict)
-    """Whether the caller named the file itself: then a problem with it is an error."""
+    """Whether the caller named the file itself, so that a problem with it is an error."""
     left_out: dict[Path, str] = field(default_factory=dict)
     remarks: list[str] = field(default_factory=list)
 
@@ -48,7 +48,7 @@ class Gathered:
         return number
 
     def named_files(self) -> list[tuple[str, Path]]:
-        """Return the files, in order of their names, which are relative and have slashes."""
+        """Return the files sorted by name; names are relative and have slashes."""
         return sorted((self._name(path), path) for path in self.asked)
 
     def skipped(self) -> list[Skipped]:
@@ -72,7 +72,7 @@ class Gathered:
 def gather_folder(folder: Path, fetched_from: str | None = None) -> Gathered:
     """Return everything in a folder, by names relative to it.
 
-    If it was fetched, errors say from where, and nothing in it is taken for a corpus.
+    If it was fetched, errors say from where, and nothing in it is treated as a corpus.
     """
     folder = _whole(folder)
     gathered = Gathered(fetched_from or display_path(folder), folder)
@@ -83,7 +83,7 @@ def gather_folder(folder: Path, fetched_from: str | None = None) -> Gathered:
 def gather_paths(paths: Sequence[Path], labels: Mapping[Path, str]) -> Gathered:
     """Return files and folders, by names relative to the deepest folder that holds them all.
 
-    The files of a folder with a label are named after it.
+    The names of files in a folder with a label begin with the label.
     """
     whole = [_whole(path) for path in paths]
     local = [path.parent for path in whole if path not in labels]
@@ -99,7 +99,7 @@ def gather_paths(paths: Sequence[Path], labels: Mapping[Path, str]) -> Gathered:
 
 
 def gather_set(chosen: FileSet) -> Gathered:
-    """Return what patterns find, by names relative to their root, or to what holds it all."""
+    """Return what patterns find, by names relative to their root or their common folder."""
     root = _whole(chosen.root)
     gathered = Gathered(" ".join(map(display_path, chosen.patterns)), root)
     missed = [pattern for pattern in chosen.patterns if not _add_pattern(gathered, chosen, pattern)]

@@ -1,6 +1,6 @@
 """The parts of a stored blob: bytes in memory, and files that are read again each time.
 
-Text is encoded for transport (UTF-8 that keeps lone surrogates, or JSON) block by block, so that a
+Text is encoded for transport (as UTF-8 that keeps lone surrogates, or as JSON) block by block, so a
 context of any size needs only a few megabytes besides what the caller holds.
 """
 
@@ -39,7 +39,7 @@ Documents = Iterator[tuple[str | None, Iterator[str]]]
 """Names (None in a list) and texts, each in pieces, to be read in order."""
 
 Seen = Callable[[str], object]
-"""Called with every piece of text (or every line) on its way, for counting."""
+"""Called with every piece of text (or every line) as it passes, for counting."""
 
 
 def wire(text: str) -> bytes:
@@ -48,7 +48,7 @@ def wire(text: str) -> bytes:
 
 
 class Part(Protocol):
-    """A run of bytes of a blob, produced again whenever a session is fed."""
+    """A range of bytes of a blob, produced again for every session."""
 
     def check(self) -> None:
         """Raise ConfigError if the bytes are no longer available."""
@@ -70,7 +70,7 @@ class MemoryPart(Struct, frozen=True):
 
 
 class HeldText(Struct, frozen=True):
-    """A text in memory; `in_json` makes it the inside of a JSON string."""
+    """A text in memory; with `in_json`, it becomes the inside of a JSON string."""
 
     text: str
     in_json: bool = False
@@ -150,7 +150,7 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 class FilePart(Struct, frozen=True):
-    """A file whose bytes are sent as they are."""
+    """A file whose bytes are sent unchanged."""
 
     path: Path
     stamp: Stamp
@@ -168,7 +168,7 @@ class FilePart(Struct, frozen=True):
 
 
 class TextPart(FilePart, frozen=True):
-    """A file that is decoded; `in_json` makes it the inside of a JSON string."""
+    """A file that is decoded; with `in_json`, it becomes the inside of a JSON string."""
 
     encoding: str
     in_json: bool = False

@@ -66,7 +66,7 @@ def describe_pictures(pictures: Mapping[str, Picture]) -> str:
 
 
 def stand_in(pictures: Mapping[str, Picture]) -> str:
-    """Return a text in place of a picture, for models that only read text."""
+    """Return a text that replaces a picture, for models that only read text."""
     return "\n".join(
         f"[image: {display_path(name)}, {_facts(each)}]" for name, each in pictures.items()
     )

@@ -55,7 +55,7 @@ class _StaysText(Exception):
 
 
 def store_file(path: Path) -> StoredContext:
-    """Store what a file holds; a large one is read again whenever a session needs it."""
+    """Store the contents of a file; a large file is read again whenever a session needs it."""
     head, stamp = head_of(path, SAMPLE_BYTES)
     suffix = path.suffix.lower()
     if (text := Converter().text_of(path)) is not None:
@@ -97,7 +97,7 @@ def _document(text: str, path: Path) -> StoredContext:
 
 
 def _binary(path: Path, stamp: Stamp, head: bytes) -> StoredContext:
-    """Store bytes; a picture can be shown to a model as it is, or by the file's name."""
+    """Store bytes; a picture can be shown to a model directly, or by the file's name."""
     part, tally = FilePart(path, stamp), Tally()
     for block in part.blocks():
         tally.add(block)
@@ -120,7 +120,7 @@ def _binary(path: Path, stamp: Stamp, head: bytes) -> StoredContext:
 
 
 def _json(path: Path, stamp: Stamp, head: bytes) -> StoredContext:
-    """Store a JSON file as its own text, which the worker parses as we do; it stays in memory."""
+    """Store a JSON file as its text, which the worker parses as we do; it stays in memory."""
     if stamp.size > MAX_JSON_BYTES:
         raise _StaysText(f"it is larger than {MAX_JSON_BYTES >> 20} MiB")
     try:
@@ -260,7 +260,7 @@ class _Blob:
         self.names.append(name)
 
     def _opening(self, name: str) -> tuple[bytes, Tally]:
-        """Return what precedes a text, with a tally that continues from there."""
+        """Return the bytes that precede a text, and a tally that continues after them."""
         before = '", ' if self.names else "{"
         opening = wire(f'{before}{json.dumps(name, ensure_ascii=False)}: "')
         tally = self.tally.copy()

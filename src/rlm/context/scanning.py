@@ -24,11 +24,11 @@ __all__ = [
 ]
 
 HASHED_AT_ONCE_BYTES = 4 << 20
-"""A larger context is hashed beside the run, and only if needed."""
+"""A larger context is hashed during the run, and only if needed."""
 
 
 class Tally:
-    """The size of a blob while its bytes pass, and its hash as long as it is small."""
+    """The size of a blob, counted as its bytes pass, and its hash while it is small."""
 
     def __init__(self) -> None:
         self.size_bytes = 0
@@ -52,7 +52,7 @@ class Tally:
 
 
 class TextCount:
-    """What a description says about a text, counted while its pieces pass."""
+    """The facts for the description of a text, counted as its pieces pass."""
 
     def __init__(self) -> None:
         self.chars = 0
@@ -77,7 +77,7 @@ def scan_text(
 ) -> tuple[Part, Tally, TextCount]:
     """Read a text file once; the result continues `tally`, which stays unchanged.
 
-    A byte order mark may be a coincidence: what it cannot decode is read as UTF-8.
+    A byte order mark may be a coincidence: if it does not fit, the file is read as UTF-8.
     """
     part = TextPart(path, stamp, encoding_of(head), in_json)
     try:
@@ -91,7 +91,7 @@ def _scanned(part: TextPart, tally: Tally) -> tuple[Part, Tally, TextCount]:
     for block in part.blocks(count.add):
         now.add(block)
     same = not part.in_json and now.size_bytes - tally.size_bytes == part.stamp.size
-    if same and part.encoding == "utf-8":  # nothing was escaped, so it need not be decoded again
+    if same and part.encoding == "utf-8":  # Nothing was escaped, so it need not be decoded again.
         return FilePart(part.path, part.stamp), now, count
     return part, now, count
 
@@ -105,7 +105,7 @@ SUFFIX = re.compile(r"\.\w{1,10}")
 def describe_table(suffix: str, count: TextCount) -> str | None:
     """Describe a table in a file, naming its columns if the first row holds only names.
 
-    None if it is not a table; of a long one only the beginning is examined.
+    Return None if it is not a table; only the beginning of a long table is examined.
     """
     whole = count.chars <= len(count.sample)
     table = table_of(count.sample, TABLES[suffix], whole=whole)

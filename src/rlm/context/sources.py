@@ -1,4 +1,4 @@
-"""A context whose data stays on the host: what is stored of it is its manifest."""
+"""A context whose data stays on the host: only its manifest is stored."""
 
 import json
 from typing import Any
@@ -17,7 +17,7 @@ def store_source(source: DataSource) -> StoredContext:
 
 
 def restore_source(spec: dict[str, Any] | None, sha256: str, description: str) -> StoredContext:
-    """Open the data of a recorded run again; ConfigError if it is gone, or not the same."""
+    """Open the data of a recorded run again; ConfigError if it is gone or has changed."""
     found = store_source(reopen_data(spec))
     if found.sha256 != sha256:
         raise ConfigError("the data of this run has changed since; give the same again")

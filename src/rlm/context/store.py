@@ -65,16 +65,16 @@ ContextValue = (
 )
 """A `str` is always text, never a path; files are `Path` objects, lists of those, or `files(…)`.
 
-An open file is read from where it is, and an iterator to its end, both within bounds. Frames, files
-that can only be tables, and what `table` and `database` return stay on the host, for SQL. What
-`place` returns is fetched.
+An open file is read from its position, and an iterator to its end, both within bounds. Data frames,
+files that can only be tables, and the values of `table` and `database` stay on the host, for SQL.
+The value of `place` is fetched.
 """
 
 
 def store_context(
     value: ContextValue | StoredContext, pictures: Mapping[str, Picture] | None = None
 ) -> StoredContext:
-    """Store what the caller passed in; None is an empty text, and what is stored stays as it is.
+    """Store what the caller passed in; None is an empty text; a StoredContext is kept as it is.
 
     `pictures` of another context can be named besides its own; the description omits them.
     """
@@ -128,7 +128,7 @@ class EncodedJson(Struct, frozen=True):
 
 
 def store_encoded(value: EncodedJson, beside: dict[str, Any]) -> StoredContext:
-    """Store encoded JSON, or a dict of it (named `context`) and other values."""
+    """Store encoded JSON, or a dict of it (as `context`) and other values."""
     if beside:
         text = f'{{"context": {value.text}, {json.dumps(beside, ensure_ascii=False)[1:]}'
         return StoredContext("json", text, describe({"context": None, **beside}))
@@ -165,13 +165,13 @@ _FILES = (PathLike, Place, Fetched)
 def _fetched(value: Place | Fetched) -> Fetched:
     if isinstance(value, Fetched):
         return value
-    from rlm.data.places import fetch  # imported here because few contexts are elsewhere
+    from rlm.data.places import fetch  # Imported late: few contexts are elsewhere.
 
     return fetch(value)
 
 
 def _store_fetched(fetched: Fetched) -> StoredContext:
-    """Store what was fetched as tables, one file, or several; it is never taken for a corpus."""
+    """Store what was fetched as tables, one file, or several; it is never treated as a corpus."""
     if (given := tables_of(fetched)) is not None:
         stored = store_source(open_data(given))
     elif len(fetched.paths) == 1:
@@ -208,7 +208,7 @@ def _store_several(values: list[Any] | tuple[Any, ...]) -> StoredContext:
 def _store_files(
     value: PathLike[Any] | FileSet | list[Path], labels: Mapping[Path, str] | None = None
 ) -> StoredContext:
-    """Store files. Imported here, because many programs pass only texts."""
+    """Store files; the imports are here because many programs pass only texts."""
     from rlm.context.gathering import gather_folder, gather_paths, gather_set
     from rlm.context.reading import store_file, store_files
     from rlm.filesystem.opening import is_folder
@@ -243,7 +243,7 @@ def _store_json(value: Any) -> StoredContext:
 
 
 def _texts_of(value: Any) -> HeldTexts | None:
-    """Return the texts of a list or dict that holds nothing else, as they are now."""
+    """Return the current texts of a list or dict that holds nothing else."""
     if isinstance(value, (list, tuple)):
         texts = tuple(value)
         return HeldTexts(texts) if texts and _are_texts(texts) else None

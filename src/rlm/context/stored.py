@@ -41,7 +41,7 @@ _MIN_CHARS = 1 << 20
 def ascii_in_place(text: str) -> memoryview | None:
     """Return a view of an ASCII text without a copy; None if its bytes must be made.
 
-    With it, hashing or sending a gigabyte does not hold the interpreter's lock.
+    With a view, hashing or sending a gigabyte does not hold the interpreter's lock.
     """
     if len(text) < _MIN_CHARS or not text.isascii() or sys.implementation.name != "cpython":
         return None
@@ -53,12 +53,12 @@ def ascii_in_place(text: str) -> memoryview | None:
     find.argtypes = [ctypes.py_object, ctypes.POINTER(ctypes.c_ssize_t)]
     address = find(text, ctypes.byref(size))
     data = (ctypes.c_char * size.value).from_address(address)
-    vars(data)["text"] = text  # It must outlive its bytes.
+    vars(data)["text"] = text  # The text must outlive the view.
     return memoryview(data).cast("B").toreadonly()
 
 
 _one_at_a_time = threading.Lock()
-"""Held while a thread is chosen to hash a context, not while it hashes."""
+"""Held while a thread to hash a context is chosen, not while it hashes."""
 
 
 class StoredContext:
@@ -113,13 +113,13 @@ class StoredContext:
 
     @cached_property
     def source_manifest(self) -> dict[str, Any]:
-        """What sandboxes are told of `source`; a corpus may have grown since."""
+        """What sandboxes know about `source`; a corpus may have grown since."""
         told: dict[str, Any] = json.loads(self.data)
         return told
 
     @cached_property
     def size_bytes(self) -> int:
-        """Return the number of bytes to send; known for files, which were counted before."""
+        """Return the number of bytes to send; for files, it was counted before."""
         return sum(map(len, self.blocks()))
 
     @property
@@ -129,7 +129,7 @@ class StoredContext:
 
     @property
     def known_sha256(self) -> str | None:
-        """Return the hash, unless the context is large and its hash was not needed so far."""
+        """Return the hash; None if the context is large and its hash was not needed so far."""
         if self.size_bytes <= HASHED_AT_ONCE_BYTES:
             return self.sha256
         made = self._hash
@@ -139,7 +139,7 @@ class StoredContext:
     def hashing(self) -> Future[str]:
         """Return the hash as a future, computed once; a large context is hashed in its own thread.
 
-        That thread does not keep the program from ending. A file that changed is a ConfigError.
+        That thread does not keep the program from ending. If a file changed, raise ConfigError.
         """
         with _one_at_a_time:
             made = self._hash
@@ -188,7 +188,7 @@ class StoredContext:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Return the notices except those to be expected, such as entries of .gitignore."""
+        """Return the notices, except expected ones such as entries of .gitignore."""
         missed = [each for each in self.skipped if each.reason not in EXPECTED]
         return (*self._remarks, *left_out(missed))
 
@@ -198,25 +198,25 @@ class StoredContext:
         return b"".join(self.blocks())
 
     def beside(self) -> "dict[str, StoredContext]":
-        """Return what a session receives besides, by name: the list of pictures, if any."""
+        """Return what else a session receives, by name: the list of pictures, if any."""
         if not self.pictures:
             return {}
         return {"pictures": StoredContext("json", json.dumps(manifest(self.pictures)), "")}
 
     def chunks(self, chunk_bytes: int) -> Iterator[bytes]:
-        """Yield the blob in pieces of one size; a file that changed is a ConfigError."""
+        """Yield the blob in pieces of one size; ConfigError if a file changed."""
         for part in self._parts:
-            part.check()  # check all first: a session must not be fed half a context
+            part.check()  # Check all first: a session must not receive half a context.
         yield from cut(self.blocks(), chunk_bytes)
 
     def in_place(self) -> memoryview | None:
-        """Return all bytes where they lie in memory; None if they must be made."""
+        """Return a view of all bytes in memory; None if they must be made."""
         return None if self._text is None else ascii_in_place(self._text)
 
     def documents_in_order(self) -> Documents | None:
-        """Yield the text, or the texts of a list, dict or files; None if there is anything else.
+        """Return the text, or the texts of a list, dict or files; None for anything else.
 
-        Each must be read before the next; a file that changed is a ConfigError.
+        Each must be read before the next; ConfigError if a file changed.
         """
         return None if self._texts is None else self._checked(self._texts)
 
@@ -226,7 +226,7 @@ class StoredContext:
         yield from texts.in_order()
 
     def text(self) -> str:
-        """Return the context as one text, for strategies that read it all; documents by name."""
+        """Return the whole context as one text; each document follows its name."""
         if self.documents and (texts := self.documents_in_order()) is not None:
             return "\n\n".join(f"=== {name} ===\n{''.join(pieces)}" for name, pieces in texts)
         if self.source is not None:
@@ -262,11 +262,11 @@ class StoredContext:
 
     @property
     def source_kind(self) -> str:
-        """What the data on the host is, such as `tables`; empty if the context is no such data."""
+        """The kind of data on the host, such as `tables`; empty if the context is not such data."""
         return "" if self.source is None else str(self.source_manifest["source"])
 
     def described(self, preview_chars: int) -> str:
-        """Return the description; if the model may see content at once, with rows of tables."""
+        """Return the description, with rows of tables if the model may see content at once."""
         if self.source is None or not preview_chars:
             return self.description
         rows = self.source.preview(preview_chars)
@@ -287,5 +287,5 @@ class StoredContext:
         return hashlib.sha256(pair).hexdigest()[:16]
 
     def blocks(self) -> Iterator[bytes]:
-        """Yield the blob in pieces as they come; a character of a text is in one or more."""
+        """Yield the blob in pieces of any size; a piece may end inside a character."""
         return chain.from_iterable(part.blocks() for part in self._parts)

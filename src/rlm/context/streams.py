@@ -1,4 +1,4 @@
-"""Open files, iterators and tables that callers pass in: read within bounds, or explained."""
+"""Read open files and iterators within bounds, and explain values that are no context."""
 
 import json
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -9,7 +9,7 @@ from rlm.errors import ConfigError
 __all__ = ["advice_for", "is_open_file", "read_file", "read_items"]
 
 MAX_READ_CHARS = 256 << 20
-"""How much is read of an open file or an iterator: it is held in memory, unlike a `Path`."""
+"""How much of an open file or iterator is read: unlike a `Path`, it is held in memory."""
 MAX_ITEMS = 1_000_000
 READ_AT_ONCE = 1 << 20
 
@@ -20,7 +20,7 @@ def is_open_file(value: object) -> bool:
 
 
 def read_file(value: Any) -> str | bytes:
-    """Return what is left of an open file, as its mode says: text or bytes."""
+    """Return the rest of an open file, as text or bytes according to its mode."""
     name = f"the open file {getattr(value, 'name', '')!s}".strip()
     parts: list[Any] = []
     size = 0
@@ -68,9 +68,9 @@ def _check_size(size: int, name: str) -> None:
 
 
 def advice_for(value: object) -> str:
-    """Return what to write in place of a value, or of one in it, that is no context.
+    """Return what to write instead of a value that is, or contains, something that is no context.
 
-    It is empty if nothing is known.
+    Return "" if there is no advice.
     """
     inside = [value]
     if isinstance(value, (list, tuple)):
@@ -108,4 +108,4 @@ _ADVICE = (
     (("collect", "lazy"), "collect a {name} first, and pass the frame: df.collect()"),
     (("model_dump",), "pass a {name} as a dict, value.model_dump(mode='json')"),
 )
-"""Methods by which a value is recognized, without importing what made it, and what to write."""
+"""Methods that identify a value without importing its library, and what to write instead."""

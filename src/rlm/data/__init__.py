@@ -1,7 +1,7 @@
-"""Data that stays on the host: tables and databases, which cells ask for rows; and places.
+"""Data that stays on the host: tables and databases, from which cells query rows; and places.
 
-A sandbox gets a manifest, never the data; `answer` of a source serves the requests of its cells,
-within limits. `table`, `tables`, `database` and `place` are what users pass as a context.
+A sandbox gets a manifest, never the data; the `answer` method of a source serves the requests of
+cells, within limits. Users pass `table`, `tables`, `database` and `place` values as a context.
 """
 
 from rlm.data.given import (

@@ -1,7 +1,7 @@
-"""What an answer of a data source gave a cell: how much, and which parts of which documents.
+"""What a cell received from a data source: how much, and which parts of which documents.
 
-An answer may be one that an earlier execution recorded, so it is read as untrusted input: what
-can't be understood counts as nothing returned.
+An answer may come from the record of an earlier execution, so it is read as untrusted input: what
+can't be parsed counts as nothing returned.
 """
 
 import json
@@ -13,7 +13,7 @@ from msgspec import Meta, Struct
 __all__ = ["METHODS", "Answered", "Touched", "answered", "request_text"]
 
 _TEXTS = {"sql": "query", "search": "query", "grep": "pattern", "rows": "table"}
-"""The argument of each method that says what was asked; `read` has documents instead."""
+"""The argument of each method that shows the request; `read` has documents instead."""
 
 _KEY_CHARS = 1_000
 
@@ -21,7 +21,7 @@ Count = Annotated[int, Meta(ge=0, le=1 << 53)]
 
 
 class Touched(Struct, frozen=True):
-    """A document that an answer has to do with; `end` is 0 unless bytes of it were read."""
+    """A document that occurs in an answer; `end` is 0 unless bytes of it were read."""
 
     id: int
     name: str
@@ -71,13 +71,13 @@ METHODS = frozenset(_SHAPES)
 
 
 def request_text(method: str, arguments: dict[str, Any]) -> str:
-    """Return what a request asks for, in words of its cell; empty if its documents say it."""
+    """Return the text of a request, as its cell wrote it; empty if the documents show it."""
     value = arguments.get(_TEXTS.get(method, ""))
     return value if isinstance(value, str) else ""
 
 
 def answered(method: str, arguments: dict[str, Any], answer: str) -> Answered:
-    """Return what an answer holds. A long one takes some milliseconds."""
+    """Return what an answer holds. A long answer takes some milliseconds."""
     size = len(answer) if answer.isascii() else len(answer.encode("utf-8", "surrogatepass"))
     if (shape := _SHAPES.get(method)) is None:
         return Answered(bytes=size)
@@ -96,14 +96,14 @@ def answered(method: str, arguments: dict[str, Any], answer: str) -> Answered:
 
 
 def _standard(answer: str) -> str:
-    """Return the same JSON with null for numbers that the standard has not."""
+    """Return the same JSON with null for numbers that the standard lacks."""
     if "NaN" not in answer and "Infinity" not in answer:
         return answer
     return json.dumps(json.loads(answer, parse_constant=lambda _: None))
 
 
 def _part(arguments: dict[str, Any], part: _Part) -> tuple[Touched, ...]:
-    """Return the document that was read; none if a cell only asked whether it is there."""
+    """Return the document that was read; none if a cell only asked whether it exists."""
     if arguments.get("size") == 0:
         return ()
     key, start = arguments.get("document"), arguments.get("start", 0)

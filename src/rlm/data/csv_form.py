@@ -1,4 +1,4 @@
-"""The form of a CSV file: what separates its values, where its header is, which row is wrong."""
+"""The form of a CSV file: its delimiter, where its header is, and which row is wrong."""
 
 import csv
 import io
@@ -20,7 +20,7 @@ _DELIMITERS = (",", ";", "\t", "|")
 
 
 class CsvForm(NamedTuple):
-    """`skip` lines before the header are titles, or empty."""
+    """The form of a CSV file; the `skip` lines before the header are titles or empty."""
 
     delimiter: str
     skip: int
@@ -29,9 +29,9 @@ class CsvForm(NamedTuple):
 def csv_form(path: str, form: str) -> CsvForm:
     """Return the form of a file, judged by its first rows; `form` is `csv` or `tsv`.
 
-    The delimiter is the one with which quotes make sense, and which gives most rows the same number
-    of columns. Titles have one column where the rows have several; any other row before them is for
-    `wrong_row` to tell.
+    The delimiter is the one with which quotes make sense and most rows have the same number of
+    columns. Titles have one column where the rows have several; any other row before the header
+    is reported by `wrong_row`.
     """
     marks = ("\t",) if form == "tsv" else _DELIMITERS
     found = {mark: _sampled(path, mark) for mark in marks}
@@ -58,7 +58,7 @@ def csv_rows(path: str, form: CsvForm) -> Iterator[tuple[int, list[str]]]:
 
 
 def wrong_width(line: int, row: list[str], width: int) -> str:
-    """Return what is wrong with a row that has not as many columns as the header."""
+    """Return what is wrong with a row that has more or fewer columns than the header."""
     return f"line {line:,} has {counted(len(row), 'column')}, the header has {width}"
 
 
@@ -88,7 +88,7 @@ class _Sample(NamedTuple):
 
     @property
     def usual(self) -> tuple[int, int]:
-        """How many rows have the usual number of columns, if that is several; and the number."""
+        """How many rows have the most common number of columns above one, and that number."""
         widths = Counter(width for width, _ in self.rows if width > 1)
         if not widths:
             return 0, 1
@@ -114,7 +114,7 @@ def _rows_in(
     text: str, delimiter: str, *, strict: bool
 ) -> tuple[list[tuple[int, int]], str | None]:
     """Return the rows of a sample, and what is wrong with it."""
-    # Not `splitlines`, which takes a form feed or U+2028 in a value for the end of a line.
+    # Not `splitlines`, which treats a form feed or U+2028 in a value as a line end.
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=strict)
     rows: list[tuple[int, int]] = []
     try:

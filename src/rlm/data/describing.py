@@ -1,6 +1,6 @@
 """Describe tables to a model: names, types, numbers of rows, and a few statistics.
 
-Ranges are given of numbers and times only: other values are content.
+Ranges are given only for numbers and times: other values are content.
 """
 
 import re
@@ -21,12 +21,12 @@ MAX_TYPE_CHARS = 60
 MAX_VALUE_CHARS = 30
 MAX_SAMPLE_CHARS = 200
 SAMPLE_CHARS = 20_000
-"""How much text of rows is kept for runs that show some."""
+"""How much text of rows is kept for runs that show rows."""
 _RANGED = re.compile(
     r"U?(?:TINY|SMALL|BIG|HUGE)?INT(?:EGER)?\d*|DOUBLE(?: PRECISION)?|FLOAT\d*|REAL|DATE(?:TIME)?"
     r"|(?:DECIMAL|NUMERIC)(?:\([\d, ]+\))?|TIME(?:STAMP)?[\w ]*(?:\(\d\))?[\w ]*"
 )
-"""Types whose range is given; that of a list or a structure would be content."""
+"""Types whose range is given; the range of a list or structure would be content."""
 _ENUM = re.compile(r"ENUM\s?\((?:'(?:[^']|'')*'(?:, )?)*\)")
 
 
@@ -36,7 +36,7 @@ def described_tables(
     limits: QueryLimits,
     left_out: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
-    """Return the description of a context of tables; those `left_out` can't be read."""
+    """Return the description of a context of tables; `left_out` are unreadable tables."""
     if len(tables) == 1:
         head = f"`context` is a table for SQL ({engine}):"
     else:
@@ -81,7 +81,7 @@ def _lines_of(table: dict[str, Any]) -> list[str]:
 
 
 def _about(kind: str, statistics: list[Any] | None, rows: int | None) -> str:
-    """Return what is known of a column: its range, its distinct values, its share of nulls."""
+    """Return what is known about a column: range, distinct values, share of nulls."""
     if not statistics or not rows:
         return ""
     lowest, highest, distinct, nulls = statistics
@@ -102,7 +102,7 @@ def _type(kind: str) -> str:
 
 
 def _name(name: str) -> str:
-    """Return a name on one line, of limited length; odd characters as escapes."""
+    """Return a name on one line, of limited length, with odd characters escaped."""
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
     return shown if len(shown) <= MAX_NAME_CHARS else f"{shown[:MAX_NAME_CHARS]}…"
 

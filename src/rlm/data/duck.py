@@ -1,7 +1,7 @@
-"""DuckDB over exactly the files that were given. It runs only in a limited process.
+"""DuckDB over exactly the given files. It runs only in a limited process.
 
-The database is in memory, and everything that leads out of it is switched off before the first
-query: other files, extensions, settings. The kernel refuses other files too, where it can.
+The database is in memory, and all access to the outside is switched off before the first query:
+other files, extensions, settings. Where it can, the kernel refuses other files too.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from rlm.data.results import Answer, QueryError, error_answer, rows_answer
 __all__ = ["DuckTables", "open_tables", "preload"]
 
 MAX_STATED_COLUMNS = 60
-"""Statistics of more columns take long, and no description would show them."""
+"""Statistics of more columns take too long, and no description would show them."""
 
 _SETTINGS = {
     "allow_community_extensions": "false",
@@ -40,7 +40,7 @@ _DATABASE = "given"
 
 
 def preload() -> None:
-    """Load the library before processes are forked; nothing is opened, so no thread is started."""
+    """Load the library before processes are forked; open nothing, so that no thread starts."""
     importlib.import_module("duckdb")
     with contextlib.suppress(ImportError):
         importlib.import_module("pytz").timezone("UTC")  # DuckDB needs it for times with a zone.
@@ -95,7 +95,7 @@ class DuckTables:
         self._references[name] = reference
 
     def _parquet_reader(self, paths: list[str]) -> str:
-        """Read all parts; folders named such as `month=04` are columns that no file has."""
+        """Return SQL to read all parts; `month=04` folders are columns if no file has them."""
         found = [set(_NAMED_FOLDER.findall(path)) for path in paths]
         options = _OWN_COLUMNS
         if len(paths) > 1 and found[0] and all(each == found[0] for each in found):
@@ -105,10 +105,10 @@ class DuckTables:
         return f"read_parquet([{', '.join(map(_text, paths))}], {options})"
 
     def _csv_reader(self, path: str, form: str) -> str:
-        """Find out the form of a CSV file once; DuckDB would do so again for every query."""
+        """Find the form of a CSV file once; DuckDB would do so again for every query."""
         whole = Path(path).stat().st_size <= _SNIFFED_WHOLE_BYTES
         rows = -1 if whole else _SNIFFED_ROWS
-        # Left alone, DuckDB takes a file with one wrong row for a file of one column, or skips all
+        # By itself, DuckDB reads a file with one wrong row as a file of one column, or skips all
         # rows before the wrong one.
         found = self._csv[path] = csv_form(path, form)
         given = f"delim={_text(found.delimiter)}, skip={found.skip}"
@@ -165,7 +165,7 @@ class DuckTables:
     def schema(self) -> dict[str, Any]:
         """Return the version, and the columns and types of each table; or the problem.
 
-        A view whose tables are gone is left out, and named with the reason.
+        A view whose tables are gone is left out, and listed with the reason.
         """
         if self._problem:
             return {"error": self._problem}
@@ -219,11 +219,11 @@ class DuckTables:
         except self._duckdb.Error as error:
             return error_answer(self._words(error))
         finally:
-            self._connection.interrupt()  # Otherwise DuckDB computes the rest of a cut result.
+            self._connection.interrupt()  # Otherwise DuckDB would compute the rest of a cut result.
             self._connection.rollback()
 
     def _check(self, sql: str) -> None:
-        """Refuse anything but one SELECT, which SHOW, DESCRIBE and VALUES are for DuckDB too."""
+        """Refuse anything but one SELECT; to DuckDB, SHOW, DESCRIBE and VALUES are SELECTs too."""
         statements = self._connection.extract_statements(sql)
         if len(statements) != 1:
             raise QueryError(f"one statement at a time, not {len(statements)}")
@@ -233,14 +233,14 @@ class DuckTables:
             raise QueryError(f"only SELECT is possible here, not {name}: the data is read-only")
 
     def _why_unreadable(self, error: Exception) -> str:
-        """Return why a table can't be opened: what is wrong with a CSV file, or DuckDB's words."""
+        """Return why a table can't be opened: the wrong row of a CSV file, or DuckDB's error."""
         for path, form in self._csv.items():
             if (wrong := wrong_row(path, form)) is not None:
                 return f"{self._names[path]}: {wrong}"
         return self._words(error)
 
     def _words(self, error: Exception) -> str:
-        """Return an error in one line: without the query, and with names in place of paths."""
+        """Return an error in one line, without the query, and with names instead of paths."""
         text = str(error).partition("\n\nLINE ")[0]
         for path, name in self._names.items():
             text = text.replace(path, name)

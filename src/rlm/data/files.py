@@ -28,8 +28,8 @@ __all__ = [
 TableFormat = Literal["parquet", "csv", "tsv", "sqlite", "duckdb"]
 
 HASHED_WHOLE_BYTES = 64 << 20
-"""Of a larger file, beginning, end and size are hashed: reading it all would take longer than most
-queries."""
+"""For a larger file, only beginning, end and size are hashed: reading it all would take longer than
+most queries."""
 HASHED_PART_BYTES = 1 << 20
 
 _PARQUET = b"PAR1"
@@ -42,13 +42,13 @@ _PARQUET_SUFFIXES = (".parquet", ".pq")
 _TABS = (".tsv", ".tab")
 _PENDING: dict[str, str] = {"sqlite": "-wal", "duckdb": ".wal"}
 _BEGUN = bytes.fromhex("d9d505f920a163d7")
-"""How the journal of a SQLite transaction begins until it ends."""
+"""How the journal of an unfinished SQLite transaction begins."""
 
 
 class TableFile(NamedTuple):
-    """A file that holds a table, or a database; `stamp` tells whether it was changed.
+    """A file that holds a table or a database; `stamp` shows whether it was changed.
 
-    A table in several Parquet files has the others as `more`.
+    If a table is in several Parquet files, `more` holds the others.
     """
 
     path: str
@@ -81,7 +81,7 @@ class TableFile(NamedTuple):
 
 
 def is_table_file(path: Path) -> bool:
-    """Return whether a file can only be a table: CSV files are texts, too, unless asked for."""
+    """Return whether a file can only be a table; a CSV file is also a text unless asked for."""
     try:
         head, status = _head(path)
     except (OSError, ValueError):
@@ -92,7 +92,7 @@ def is_table_file(path: Path) -> bool:
 
 
 def format_of(head: bytes) -> TableFormat | None:
-    """Return the format that the beginning of a file tells, if it can only be a table."""
+    """Return the format shown by the beginning of a file, if it can only be a table."""
     if head.startswith(_PARQUET):
         return "parquet"
     if head.startswith(_SQLITE):
@@ -101,7 +101,7 @@ def format_of(head: bytes) -> TableFormat | None:
 
 
 def is_parquet_folder(path: Path) -> bool:
-    """Return whether a folder holds Parquet files, and nothing else."""
+    """Return whether a folder holds Parquet files and nothing else."""
     if not _is_folder(path):
         return False
     found = False
@@ -116,7 +116,7 @@ def is_parquet_folder(path: Path) -> bool:
 
 
 def parquet_parts(path: Path) -> tuple[Path, ...] | None:
-    """Return the Parquet files of a folder or a pattern, which are one table; None for a file."""
+    """Return the Parquet files of a folder or pattern, which form one table; None for a file."""
     if _is_folder(path):
         found = [e for e in _visible_files(path) if e.suffix.lower() in _PARQUET_SUFFIXES]
     elif glob.has_magic(str(path)) and not os.path.lexists(path):
@@ -139,7 +139,7 @@ def _is_folder(path: Path) -> bool:
 
 
 def _visible_files(folder: Path) -> Iterator[Path]:
-    """Yield the files in and below a folder; as usual for tables, none named `_…` or `.…`."""
+    """Yield the files in and below a folder, except those named `_…` or `.…`, by convention."""
 
     def refuse(error: OSError) -> None:
         name = Path(error.filename or folder).name
@@ -153,7 +153,7 @@ def _visible_files(folder: Path) -> Iterator[Path]:
 
 
 def table_file(path: Path) -> TableFile:
-    """Return a file as a table; ConfigError if it is none."""
+    """Return a file as a table; ConfigError if it is not one."""
     path = path.absolute()
     try:
         head, status = _head(path)
@@ -211,7 +211,7 @@ def _head(path: Path) -> tuple[bytes, os.stat_result]:
 
 
 def _stamp(status: os.stat_result, path: Path, form: TableFormat) -> tuple[int, ...]:
-    """Return what changes with a file, and with the file of pending changes beside a database."""
+    """Return facts that change with a file, or with the pending changes beside a database."""
     beside = (0, 0)
     if form in _PENDING:
         with contextlib.suppress(OSError):
@@ -221,9 +221,9 @@ def _stamp(status: os.stat_result, path: Path, form: TableFormat) -> tuple[int, 
 
 
 def _check_settled(file: TableFile) -> None:
-    """Raise ConfigError if a transaction of another program is half written to a SQLite file.
+    """Raise ConfigError if another program's transaction is half written to a SQLite file.
 
-    SQLite would wait for its lock. Our process can't see locks: it is allowed nothing but to read.
+    SQLite would wait for the lock, but our process can't see locks: it may only read.
     """
     if file.format != "sqlite":
         return

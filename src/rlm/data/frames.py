@@ -27,7 +27,7 @@ class Frame(Protocol):
 
 
 def is_frame(value: object) -> bool:
-    """Return whether a value is a table in memory, by Arrow's protocol; a column is none."""
+    """Return whether a value is a table in memory, by Arrow's protocol; a column is not one."""
     return callable(getattr(value, _ARROW, None)) and hasattr(value, "columns")
 
 
@@ -56,7 +56,7 @@ class TemporaryTable:
 
 
 def _named(field: Any) -> Any:
-    """Return a field; the unnamed index of a frame of pandas is a column named `index`."""
+    """Return a field; the unnamed index of a pandas frame becomes a column named `index`."""
     number = field.name.removeprefix(_UNNAMED_INDEX).removesuffix("__")
     if field.name.startswith(_UNNAMED_INDEX) and number.isdigit():
         return field.with_name("index" if number == "0" else f"index_{number}")
@@ -64,9 +64,9 @@ def _named(field: Any) -> Any:
 
 
 def _stored(field: Any, arrow: Any) -> Any:
-    """Return a field as it is written, where Parquet has no type for it.
+    """Return a field with a type that Parquet has.
 
-    Categories of polars are texts, and durations are seconds.
+    Categories of polars become texts, and durations become seconds.
     """
     if arrow.types.is_duration(field.type):
         return field.with_type(arrow.float64())

@@ -41,13 +41,13 @@ class GivenTables(Struct, frozen=True):
 
 
 class GivenCorpus(Struct, frozen=True):
-    """The folder of a corpus, which `rlm index` made."""
+    """The folder of a corpus, made by `rlm index`."""
 
     path: Path
 
 
 class OpenCorpus(Protocol):
-    """A `Corpus` of `rlm.data.corpus`, for type checkers: few programs import that."""
+    """A `Corpus` of `rlm.data.corpus`, for type checkers; few programs import that module."""
 
     path: Path
 
@@ -55,7 +55,7 @@ class OpenCorpus(Protocol):
 
 
 class Database(Struct, frozen=True):
-    """A database by URL, or by `$NAME` of an environment variable that holds its URL."""
+    """A database by URL, or by the `$NAME` of an environment variable that holds its URL."""
 
     url: str
     schemas: tuple[str, ...]
@@ -80,14 +80,14 @@ class Database(Struct, frozen=True):
 def table(value: Any, name: str | None = None) -> GivenTables:
     """Pass a file (Parquet, CSV, TSV, SQLite, DuckDB) or a frame as a table for `ctx.sql`.
 
-    A file may be elsewhere: `s3://bucket/x.parquet`, or what `place` returns. The Parquet files of
+    A file may be elsewhere: `s3://bucket/x.parquet`, or the value of `place`. The Parquet files of
     a folder, or of a pattern such as `s3://bucket/x/*.parquet`, are parts of one table.
     """
     return _named([(name, value)])
 
 
 def tables(*values: Any, **named: Any) -> GivenTables:
-    """Pass several files or frames as tables; files are named after themselves, or by keyword."""
+    """Pass several files or frames as tables; tables are named after their files, or by keyword."""
     if not values and not named:
         raise ConfigError("tables() needs at least one file or frame, such as tables('orders.csv')")
     return _named([*((None, each) for each in values), *named.items()])
@@ -96,7 +96,7 @@ def tables(*values: Any, **named: Any) -> GivenTables:
 def database(url: str, schemas: list[str] | tuple[str, ...] = ("public",)) -> Database:
     """Let cells query a database, read-only: `postgresql://…`, `sqlite:///path`, or `$VARIABLE`.
 
-    Only the listed schemas of PostgreSQL are shown and searched.
+    In PostgreSQL, only the listed schemas are shown and searched.
     """
     if not isinstance(url, str) or not url:
         raise ConfigError("database() needs a URL, such as 'postgresql://reader@host/sales'")
@@ -106,7 +106,7 @@ def database(url: str, schemas: list[str] | tuple[str, ...] = ("public",)) -> Da
 
 
 def given_data(value: object) -> GivenTables | GivenCorpus | Database | None:
-    """Return what a context is, if it is data for queries; None if it is anything else."""
+    """Return a context as data for queries; None if it is anything else."""
     if isinstance(value, GivenTables | GivenCorpus | Database):
         return value
     if _is_open_corpus(value):
@@ -154,7 +154,7 @@ def _tables_by_name(value: Mapping[Any, Any]) -> GivenTables:
 
 
 def tables_of(fetched: Fetched) -> GivenTables | None:
-    """Return what was fetched as tables, if it can only be that; its parts may be one table."""
+    """Return fetched files as tables, if they can only be that; they may be one table."""
     if not all(map(is_table_file, fetched.paths)):
         return None
     if fetched.place.is_table:
@@ -163,7 +163,7 @@ def tables_of(fetched: Fetched) -> GivenTables | None:
 
 
 def _is_open_corpus(value: object) -> TypeGuard[OpenCorpus]:
-    """Return whether a value is a `Corpus`, by name: few programs need that module, and another
+    """Return whether a value is a `Corpus`, by its name: few programs need that module, and another
     thread may be importing it.
     """
     return any((kind.__module__, kind.__qualname__) == _CORPUS for kind in type(value).__mro__)
@@ -180,7 +180,7 @@ def _table_name(path: Path) -> str:
 
 
 def _named(given: list[tuple[str | None, Any]]) -> GivenTables:
-    """Give every table a name that needs no quotes in SQL, and that no other has."""
+    """Give every table a unique name that needs no quotes in SQL."""
     by_name: dict[str, Any] = {}
     for name, value in given:
         if isinstance(value, str) and is_address(value):
@@ -217,7 +217,7 @@ tablesample then to trailing transaction true union unique unpack unpivot update
 variadic verbose when where window with
 """
 _RESERVED = frozenset(_WORDS_OF_SQL.split())
-"""Words that are no names in the SQL of DuckDB or SQLite; such a table gets an underscore."""
+"""Words that can't be names in DuckDB or SQLite; such a table gets an underscore."""
 
 
 def _plain_name(name: str) -> str:

@@ -1,6 +1,6 @@
 """SQLite over a database file, or over CSV files without DuckDB. It runs only in a limited process.
 
-The authorizer of SQLite allows reading and nothing else: no PRAGMA, no ATTACH, no extension, no
+SQLite's authorizer allows reading and nothing else: no PRAGMA, no ATTACH, no extension, no
 virtual table that opens a file. A database is opened read-only.
 """
 
@@ -23,12 +23,12 @@ MAX_VALUE_BYTES = 64 << 20
 MAX_SQL_DEPTH = 200
 INSERTED_AT_ONCE = 1_000
 HIDDEN = 1
-"""What `table_xinfo` says of a column that `select *` leaves out."""
+"""The mark in `table_xinfo` of a column that `select *` leaves out."""
 SHARES_WAL = 2
-"""In the header of a file: it is written by way of another file beside it."""
+"""The mark in the header of a file that is written through a WAL file beside it."""
 
 _NUMBER = re.compile(r"-?(0|[1-9]\d{0,14})(\.\d{1,15})?")
-"""What stays the same as a number: no leading zeros, no exponent, not too many digits."""
+"""A text that a number can replace: no leading zeros, no exponent, not too many digits."""
 
 _ALLOWED = {
     sqlite3.SQLITE_SELECT,
@@ -93,7 +93,7 @@ class LiteTables:
             try:
                 self._connection.execute(f"select * from {reference} limit 0")
                 columns, types = self._columns(reference)
-            except sqlite3.Error as error:  # A view of what is gone, or a virtual table.
+            except sqlite3.Error as error:  # A view of missing tables, or a virtual table.
                 left_out[name] = str(error)
                 continue
             described = {"name": name, "reference": reference}
@@ -102,7 +102,7 @@ class LiteTables:
         return {"engine": engine, "tables": tables, "left_out": left_out}
 
     def _columns(self, reference: str) -> tuple[list[str], list[str]]:
-        """Return the names and types of columns, also of generated ones."""
+        """Return the names and types of columns, including generated columns."""
         self._connection.set_authorizer(None)
         try:
             found = self._connection.execute(f"pragma table_xinfo({reference})").fetchall()
@@ -120,7 +120,7 @@ class LiteTables:
             return {"error": f"{self._name}: {error}"}
 
     def statistics(self, name: str, columns: list[str], most_rows: int) -> dict[str, list[Any]]:
-        """Return nothing: types of SQLite belong to values, so that few statistics mean much."""
+        """Return nothing: in SQLite, values have types, so statistics of a column mean little."""
         return {}
 
     def query(self, sql: str, parameters: list[Any], max_rows: int, max_bytes: int) -> Answer:
@@ -147,8 +147,8 @@ def _authorized(action: int, first: str | None, second: str | None, *_: Any) -> 
 def _opened(path: str) -> sqlite3.Connection:
     """Open a database read-only.
 
-    One that is written by way of a second file can't be read without writing to a third, unless
-    that second file is gone: then nothing is pending, and the file can be taken as it is.
+    A database in WAL mode can't be read without writing to a third file, unless its WAL file is
+    missing or empty: then nothing is pending, and the database is read as immutable.
     """
     with Path(path).open("rb") as file:
         header = file.read(20)
@@ -170,7 +170,7 @@ def _opened(path: str) -> sqlite3.Connection:
 
 
 def _copy_csv(connection: sqlite3.Connection, name: str, path: str, form: str) -> None:
-    """Copy a CSV file into the database; a column of numbers alone becomes one of numbers."""
+    """Copy a CSV file into the database; a column with only numbers becomes numeric."""
     found = csv_form(path, form)
     header = next((row for _, row in csv_rows(path, found)), None)
     if not header:
@@ -210,7 +210,7 @@ def _batches(rows: Iterator[list[str | None]]) -> Iterator[list[list[str | None]
 
 
 def _distinct(header: list[str]) -> list[str]:
-    """Return names of columns; empty and repeated ones get a number."""
+    """Return the names of columns; empty and repeated names get a number."""
     names: list[str] = []
     known: Callable[[str], bool] = lambda name: name.casefold() in {n.casefold() for n in names}  # noqa: E731
     for number, given in enumerate(header, 1):

@@ -1,4 +1,4 @@
-"""Open data that was given, or that a recorded run was about. Blocking."""
+"""Open data that a user passed or that a recorded run used. Blocking."""
 
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ def open_data(given: GivenTables | GivenCorpus | Database) -> DataSource:
         from rlm.data.corpus.source import CorpusSource
 
         return CorpusSource(given.path)
-    from rlm.data.table_source import open_tables  # imported here because few contexts are tables
+    from rlm.data.table_source import open_tables  # Imported late: few contexts are tables.
 
     if isinstance(given, GivenTables):
         return open_tables(given)

@@ -1,8 +1,8 @@
 """A PostgreSQL database, read-only: every query runs on its server, within limits.
 
-The query becomes a subquery of ours, which turns each row into JSON and cuts it on the server. So
-nothing but a SELECT is possible, and a value of a gigabyte never comes here. The transaction is
-read-only, has a time-out, and is sent as one statement. URLs and passwords stay in this module.
+The query becomes a subquery of ours, which turns each row into JSON and cuts it on the server. Only
+a SELECT is therefore possible, and a value of a gigabyte is never sent. The transaction is
+read-only, has a timeout, and is sent as one statement. URLs and passwords stay in this module.
 """
 
 import hashlib
@@ -112,7 +112,7 @@ class PostgresSource:
     # -- the connection ------------------------------------------------------------------------
 
     def _connected(self) -> Any:
-        """Return the connection, on which every transaction is read-only and limited in time."""
+        """Return the connection, whose transactions are all read-only and limited in time."""
         if self._connection is not None and not self._connection.closed:
             return self._connection
         url, limits = self._given.resolved(), self._limits
@@ -125,7 +125,7 @@ class PostgresSource:
             tcp_user_timeout=milliseconds + 10_000,
             application_name="rlm",
         )
-        self._connection.read_only = True  # Each transaction begins so.
+        self._connection.read_only = True  # Applies to every transaction.
         for name, value in (
             ("default_transaction_read_only", "on"),
             ("statement_timeout", str(milliseconds)),
@@ -176,7 +176,7 @@ class PostgresSource:
     # -- queries -------------------------------------------------------------------------------
 
     def _query(self, sql: str, parameters: list[Any]) -> str:
-        """Answer one SELECT, in a transaction of its own; any error is an answer. Blocking."""
+        """Answer one SELECT in its own transaction; any error is an answer. Blocking."""
         with self._lock:
             check_wanted()
             try:
@@ -200,11 +200,11 @@ class PostgresSource:
         limits = self._limits
         subquery = f"({sql.rstrip().removesuffix(';')}\n) as q"
         with self._psycopg.RawCursor(connection) as cursor:
-            # Prepared, so that the server takes one statement and no more.
+            # Prepared, so that the server accepts only one statement.
             cursor.execute(f"select q.* from {subquery} limit 0", parameters, prepare=True)
             columns = [each.name for each in cursor.description]
             types = [each.type_display for each in cursor.description]
-            names = ", ".join(f"c{number}" for number in range(len(columns)))  # They are unique.
+            names = ", ".join(f"c{number}" for number in range(len(columns)))  # unique names
             asked = (
                 f"select left(row_to_json(q)::text, {limits.bytes + 1}) from {subquery} ({names}) "
                 f"limit {limits.rows + 1}"
@@ -229,12 +229,12 @@ class PostgresSource:
 
     @property
     def _place(self) -> list[str]:
-        """Where the database is, without who reads it."""
+        """Where the database is, without user and password."""
         parts = urlsplit(self._given.resolved())
         return [parts.hostname or "", parts.path, *self._given.schemas]
 
     def _words(self, error: Exception) -> str:
-        """Return an error in one line, without any part of the URL that is secret."""
+        """Return an error in one line, without secret parts of the URL."""
         diagnosis = getattr(error, "diag", None)
         text = getattr(diagnosis, "message_primary", None) or str(error)
         if hint := getattr(diagnosis, "message_hint", None):
@@ -245,7 +245,7 @@ class PostgresSource:
 
     @staticmethod
     def _secrets(url: str) -> list[str]:
-        """Return the password of a URL, as it is written and as it is meant, and all options."""
+        """Return the password of a URL, both encoded and decoded, and all options."""
         parts = urlsplit(url)
         found = [parts.password or "", unquote(parts.password or ""), parts.query]
         return sorted({each for each in found if each}, key=len, reverse=True)
@@ -254,7 +254,7 @@ class PostgresSource:
 def _tables(
     listed: list[tuple[str, str, str, int]], columns: dict[tuple[str, str], list[tuple[str, str]]]
 ) -> list[dict[str, Any]]:
-    """Return the tables; those of another schema than the first are named with it."""
+    """Return the tables; names outside the first schema include their schema."""
     tables: list[dict[str, Any]] = []
     first = listed[0][0] if listed else ""
     for schema, name, kind, about in listed:

@@ -22,7 +22,7 @@ def read_request(
 
 
 def quoted(name: str) -> str:
-    """Return a name as SQL writes it, whatever is in it."""
+    """Return any name quoted for SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 

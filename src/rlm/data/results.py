@@ -1,6 +1,6 @@
 """What a query returns to a cell: rows of plain values as JSON, within limits.
 
-It is used by every engine, also inside limited processes, so it imports little. An answer is JSON
+Every engine uses this module, also in limited processes, so it imports little. An answer is JSON
 that begins with its columns or with its error, so that the host need not read the rows.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 __all__ = ["Answer", "QueryError", "error_answer", "error_in", "plain", "rows_answer"]
 
 MAX_BLOB_BYTES = 1_000
-"""Longer binary values are cut: they are no text, and a model can't read them."""
+"""Longer binary values are cut: they are not text, and a model can't read them."""
 
 MAX_ERROR_CHARS = 600
 _MAX_SAFE_DEPTH = 20
@@ -56,14 +56,14 @@ def rows_answer(
 
 
 def error_answer(error: object) -> Answer:
-    """Return an answer that says why there is none, in one line."""
+    """Return an answer that holds an error, in one line."""
     line = " ".join(str(error).split())
     cut = line if len(line) <= MAX_ERROR_CHARS else f"{line[:MAX_ERROR_CHARS]}…"
     return json.dumps({"error": cut})
 
 
 def error_in(answer: Answer) -> str | None:
-    """Return the error of an answer, if it is one."""
+    """Return the error in an answer, if any."""
     if not answer.startswith(_ERROR):
         return None
     return str(json.loads(answer)["error"])
@@ -91,7 +91,7 @@ def plain(value: Any, depth: int = 0) -> Any:
 
 
 def _number(value: Decimal) -> int | float | str:
-    """Return a decimal as a number if that loses nothing, else as a text."""
+    """Return a decimal as a number if that loses nothing, else as text."""
     if not value.is_finite():
         return str(value)
     if value == value.to_integral_value():

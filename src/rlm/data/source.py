@@ -1,4 +1,4 @@
-"""What data that stays on the host has to offer, and the limits of what a cell may ask of it."""
+"""The interface of data that stays on the host, and the limits of requests from cells."""
 
 from typing import Any, Protocol
 
@@ -10,7 +10,7 @@ __all__ = ["DataRefused", "DataSource", "QueryLimits"]
 class QueryLimits(Struct, frozen=True):
     """The limits of one query from a cell, and of the process that answers it.
 
-    `memory_bytes` is what the database may hold; its process may have twice as much.
+    `memory_bytes` is how much memory the database may use; its process may use twice as much.
     """
 
     rows: int = 10_000
@@ -27,11 +27,11 @@ class DataRefused(Exception):
 
 
 class DataSource(Protocol):
-    """Data that is not copied into sandboxes: cells ask for parts of it.
+    """Data that is not copied into sandboxes: cells request parts of it.
 
-    `id` is the same for the same data; `manifest` is what a sandbox gets: JSON with the `id`, the
+    `id` is the same for the same data. `manifest` is what a sandbox gets: JSON with the `id`, the
     kind of source (`source`), and what its names in the REPL need. `spec` is enough to open the
-    source again without secrets; None if only the program that made it can.
+    source again, without secrets; None if only the program that made it can.
     """
 
     @property
@@ -44,7 +44,7 @@ class DataSource(Protocol):
     def spec(self) -> dict[str, Any] | None: ...
 
     def preview(self, chars: int) -> str:
-        """Return a few rows, which the model is shown if it may see content at once."""
+        """Return a few rows, shown to a model that may see content at once."""
         ...
 
     async def answer(self, method: str, arguments: dict[str, Any]) -> str:

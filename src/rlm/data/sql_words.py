@@ -1,7 +1,7 @@
-"""The names in a query for PostgreSQL, and which of them a read-only transaction does not stop.
+"""The names in a query for PostgreSQL, and those whose effects a read-only transaction allows.
 
-A query is split as PostgreSQL splits it, so that a name in a text or a comment is none. What is not
-certain is refused.
+A query is split as PostgreSQL splits it, so a name in a string or a comment is ignored. If anything
+is unclear, the query is refused.
 """
 
 import re
@@ -36,11 +36,11 @@ _REFUSED = re.compile(
     r"|.*_to_xml(?:schema|_and_xmlschema)?|ts_stat|ts_rewrite|crosstab.*|connectby"  # run other SQL
     r"|binary_upgrade_.*|brin_.*|gin_clean_pending_list|xmlroot"
 )
-"""Functions that act outside of tables, or run SQL of their own, and the tables of the system."""
+"""Functions that act outside tables or run other SQL, and the system tables."""
 
 
 def names_in(query: str) -> Iterator[tuple[str, bool]]:
-    """Yield the names in a query, and whether a dot follows; DataRefused if it is unclear."""
+    """Yield the names in a query, and whether a dot follows; DataRefused if unclear."""
     name: str | None = None
     for found in _TOKENS.finditer(query):
         kind = found.lastgroup if found.lastgroup != "tag" else "text"

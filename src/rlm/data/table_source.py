@@ -25,16 +25,16 @@ __all__ = ["TableSource", "open_tables"]
 
 MAX_TABLES = 200
 STATED_ROWS = 200_000
-"""Of a longer table, the statistics are those of its first rows."""
+"""The statistics of a longer table cover only its first rows."""
 STATISTICS_SECONDS = 10.0
 MAX_STATED_TABLES = 20
 PREVIEW_ROWS = 2
 OUTPUT_BYTES = 64 << 20
 
 _ADDRESS_SPACE = 2
-"""Times the memory of the database: its process also has threads, a heap and mapped files."""
+"""A factor for the memory of the database: its process also has threads, a heap and maps."""
 _DUCKDB_BYTES = 512 << 20
-"""Address space beyond that for DuckDB, whose allocator reserves far more than it uses."""
+"""Further address space for DuckDB, whose allocator reserves far more than it uses."""
 
 _duck = Jobs("rlm.data.duck", JobLimits(output_bytes=OUTPUT_BYTES), ready=0)
 _lite = Jobs("rlm.data.lite", JobLimits(output_bytes=OUTPUT_BYTES), ready=0)
@@ -105,14 +105,14 @@ class TableSource:
 
     @property
     def spec(self) -> dict[str, Any] | None:
-        """The files, by absolute paths; None if there are frames, which only a program has."""
+        """The files, by absolute paths; None if there are frames, which exist only in a program."""
         if self._temporary:
             return None
         files = {name: f.paths if f.more else f.path for name, f in self._files.items()}
         return {"source": "tables", "files": files}
 
     def preview(self, chars: int) -> str:
-        """Return the first rows of each table, as many tables as fit; they were read before."""
+        """Return the first rows of as many tables as fit; they were read before."""
         return self._sample[:chars]
 
     async def answer(self, method: str, arguments: dict[str, Any]) -> str:
@@ -124,7 +124,7 @@ class TableSource:
                 *("query", sql, parameters, self._limits.rows, self._limits.bytes),
                 seconds=self._limits.seconds,
             )
-            await asyncio.to_thread(self._check_files)  # A change meanwhile may be half in it.
+            await asyncio.to_thread(self._check_files)  # It may have changed during the query.
         except ConfigError as error:
             raise DataRefused(str(error)) from None
         except JobStopped as stopped:
@@ -167,7 +167,7 @@ class TableSource:
         return LimitedObject(_lite, "open_tables", listed, self._limits.bytes, limits=limits)
 
     def _asked(self, method: str, *arguments: Any) -> dict[str, Any]:
-        """Ask the process while the tables are opened; its problems are the caller's."""
+        """Ask the process while tables are opened; its problems become ConfigErrors."""
         try:
             found: dict[str, Any] = self._process.call(method, *arguments)
         except JobStopped as stopped:
@@ -177,7 +177,7 @@ class TableSource:
         return found
 
     def _measure(self, table: dict[str, Any], *, with_statistics: bool) -> None:
-        """Add the number of rows and statistics of columns, as far as they are found in time."""
+        """Add the number of rows and statistics of columns, if they are found in time."""
         table["rows"], table["statistics"] = None, {}
         try:
             found = self._process.call("count", table["name"])
@@ -190,7 +190,7 @@ class TableSource:
                     "statistics", *given, seconds=STATISTICS_SECONDS
                 )
         except JobStopped:
-            return  # It is too large for that; queries may be about less.
+            return  # The table is too large; queries may need less of it.
 
     def _first_rows(self) -> str:
         parts: list[str] = []

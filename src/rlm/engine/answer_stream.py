@@ -1,9 +1,9 @@
 """Answers written as prose, passed on while they arrive; code is never passed on.
 
-What was passed on can't be taken back, so text is held until it can only be a part of the answer:
-after `Final Answer:` or `FINAL(` at the start of a line, or anywhere in the reply to a direct
-question, and not before two words stand side by side, which no Python program has. A fence, another
-final or a tag of thinking ends the stream; the rest follows when the reply is complete and is read.
+Passed-on text can't be taken back, so text is held until it can only be part of the answer: after
+`Final Answer:` or `FINAL(` at the start of a line, or anywhere in the reply to a direct question,
+and only once two words stand side by side, which no Python program has. A fence, another final or
+a thinking tag ends the stream; the rest follows when the reply is complete and has been parsed.
 """
 
 import keyword
@@ -28,7 +28,7 @@ _ENDS = pattern(
     r"```|~~~|<(?:/|/?t|/?th|/?thi|/?thin|/?think|$)|^[ \t]*+[*_`#>-]*+[ \t]*+(?i:final|submit)",
     re.MULTILINE,
 )
-"""What may begin something else than the answer; the last line may be incomplete."""
+"""What may begin something other than the answer; the last line may be incomplete."""
 _PARTIAL = pattern(
     r"(?:^[ \t]*+[*_`#>-]*+[ \t]*+[A-Za-z_]{0,6}|[`~<*_\s]++|\)\s*+)\Z", re.MULTILINE
 )
@@ -69,7 +69,7 @@ def prose_stream(scope: Scope, *, after_marker: bool) -> ReplyStream | None:
     if scope.depth or not listeners:
         return None
     if any(isinstance(each, OutputStreamed) for each in scope.tree.events):
-        return None  # Cells have shown parts of the answer, which the final one may repeat.
+        return None  # Cells have streamed parts of the answer; the final may repeat them.
 
     def tell(piece: str) -> None:
         scope.emit_live(OutputStreamed, listeners, text=piece)
@@ -93,7 +93,7 @@ class ProseStream(ReplyStream):
         self._is_over = False
 
     def restart(self) -> None:
-        """Begin again: the reply is requested once more. Nothing was passed on."""
+        """Start over, because the reply is requested again; nothing was passed on yet."""
         self._text, self._start = "", None if self._after_marker else 0
         self._is_over = False
 
@@ -109,7 +109,7 @@ class ProseStream(ReplyStream):
         self._tell_until(answer, self._certain_end(answer))
 
     def finish(self, text: str) -> None:
-        """Pass on what is left of the answer, now that all of the reply can be read."""
+        """Pass on the rest of the answer, now that the reply is complete."""
         answer = final_answer(text) if self._after_marker else direct_answer(text)
         told = "".join(self._sent)
         if answer is not None and answer.startswith(told):
@@ -130,7 +130,7 @@ class ProseStream(ReplyStream):
         return True
 
     def _certain_end(self, answer: str) -> int:
-        """Return up to where the text is a part of the answer, whatever follows."""
+        """Return the end of the text that is part of the answer whatever follows."""
         ends = _ENDS.search(answer, max(0, self._told - 16))
         if ends is not None:
             self._is_over = True

@@ -1,9 +1,9 @@
 """Answer the requests of sandboxed code: calls, child runs, tools, the budget.
 
 Sandboxed code is not trusted: every argument is checked here, models must be on the caller's list,
-and errors are answered with a sentence the model can act on.
+and an error is returned as a sentence that the model can act on.
 
-A call with pictures has `arguments["images"]`: for each prompt a list of bytes and of names.
+A call with pictures has `arguments["images"]`: for each prompt, a list of bytes and names.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ SUB_CALL_SYSTEM = "You are a sub-LLM. Answer from the text in the prompt, briefl
 _SYSTEM = Message("system", SUB_CALL_SYSTEM)
 
 CALLS_PER_SLOT = 4
-"""How many calls of a batch are begun per slot: some wait before they are sent again."""
+"""How many calls of a batch are started per slot: some are waiting to be retried."""
 
 MAX_TEXTS = 100_000
 MAX_TEXT_CHARS = 20_000_000
@@ -142,7 +142,7 @@ class Bridge:
         return self._with_failed_replies("llm", arguments, answer)
 
     def _output_cap(self, arguments: dict[str, Any]) -> int:
-        """Return how many tokens a reply may have: what a cell asks for, up to the limit."""
+        """Return how many tokens a reply may have: what the cell asks for, up to the limit."""
         most, asked = self.config.limits.call_output_tokens, arguments.get("max_tokens")
         if asked is None:
             return most
@@ -174,7 +174,7 @@ class Bridge:
         return await shape_of(schema)
 
     async def _shaped(self, prompt: str, model: str, cap: int, shape: Shape) -> str:
-        """Return a reply as JSON of this shape; ask again, with the mistake, if it has another."""
+        """Return a reply as JSON of this shape; if it has another, ask again with the mistake."""
         asked = f"{prompt}\n\n{shape.description}\n\n{JSON_ONLY}"
         problem = ""
         for _ in range(SHAPE_ATTEMPTS):
@@ -205,7 +205,7 @@ class Bridge:
         return {}, [await result.to_json()]
 
     def _with_failed_replies(self, kind: str, arguments: dict[str, Any], answer: Answer) -> Answer:
-        """Return the answer with texts in place of failures, if the run has any for them."""
+        """Return the answer with failures replaced by `failed_replies`, if the run has any."""
         told, texts = answer
         name = f"{kind}_batched" if arguments.get("batched") is True else kind
         template = self.config.call_rules.failed_replies.get(name)
@@ -314,9 +314,9 @@ class Bridge:
     async def _all_of(self, count: int, ask: Callable[[int], Awaitable[str]]) -> Answer:
         """Return the replies in order. Failed items are reported by index and affect no other.
 
-        Items beyond `max_calls` are not begun: a batch may name millions.
+        Items beyond `max_calls` are not started: a batch may have millions.
         """
-        if count == 1:  # Most calls: a task would take longer than the rest.
+        if count == 1:  # The usual case, where a task would cost more than the rest.
             reply = await outcome(ask(0))
             return ({"failed": {}}, [reply]) if isinstance(reply, str) else _one_failed(reply)
         room = min(count, max(0, self.scope.budget.room().calls))
@@ -399,7 +399,7 @@ def _one_failed(error: RLMError) -> Answer:
 
 
 def _failures(errors: Mapping[str, RLMError]) -> dict[str, Any]:
-    """Return why calls failed, and which limits refused them, by their places."""
+    """Return why calls failed, and which limits refused them, by index."""
     told: dict[str, Any] = {"failed": {place: str(error) for place, error in errors.items()}}
     limits = {place: e.limit for place, e in errors.items() if isinstance(e, CallRefused)}
     return {**told, "limits": limits} if limits else told

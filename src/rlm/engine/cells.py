@@ -3,7 +3,7 @@
 How a reply is read:
 
 1. thinking is stripped (`<think>…</think>`), except where it is text inside a fenced block;
-2. the fenced blocks are found, and which of them are cells: ```repl, ```python, bare ``` …; a fence
+2. the fenced blocks are found, and those that are cells: ```repl, ```python, bare ``` …; a fence
    around nothing but `FINAL: …` or `FINAL_VAR: name` is removed;
 3. finals (`FINAL(...)`, `Final Answer: …`, see finals.py) are searched for between the blocks;
 4. a reply without any fence is code if it parses as Python that does something.
@@ -113,7 +113,7 @@ def prose_of(text: str) -> str:
 
 
 def _cells_of_argument(code: Any) -> tuple[Cell, ...]:
-    """Return the code as given, or what is inside if the model fenced it."""
+    """Return the code as given, or without its fence if the model added one."""
     if not isinstance(code, str) or not code.strip():
         return ()
     fenced = parse_reply(code).cells if code.lstrip().startswith(("```", "~~~")) else ()
@@ -152,10 +152,10 @@ def _without_thinking(text: str, python: PythonParser) -> str:
 
     An opening tag hides everything up to the next closing tag; a closing tag without an opening one
     hides everything before it; an opening tag that is never closed hides the rest if it starts a
-    line. In mid-sentence, one that is never closed, or only inside a fenced block, is just a word.
+    line. In mid-sentence, a tag that is not closed, or only inside a fenced block, is just a word.
     """
     lowered = text.lower()
-    if "<think" not in lowered and "</think" not in lowered:  # true of nearly every reply
+    if "<think" not in lowered and "</think" not in lowered:  # nearly every reply
         return text
     reader = _BlockReader(text, python, judges=True)
     kept: list[str] = []
@@ -191,8 +191,8 @@ def _tags(text: str) -> Iterator[tuple[re.Match[str], re.Match[str] | None]]:
 def _is_fenced(tag: re.Match[str], position: int, reader: "_BlockReader") -> bool:
     """Whether a tag is text in a fenced block that begins at `position` or later.
 
-    A closing tag alone on its line is not, if the block is broken or never closed: then the fence
-    was opened inside a thought.
+    A closing tag alone on its line is not, if the block is broken or never closed: the fence was
+    then opened inside a thought.
     """
     block = reader.first_from(position)
     while block is not None and block.end <= tag.start("tag"):
@@ -217,7 +217,7 @@ _MARGIN = pattern(r"(?:[ \t\r]*+\n)*+([ \t]++)")
 class _Block(Region, frozen=True):
     """A fenced block; `is_sound` if it is closed and, if it could be a cell, parses.
 
-    Only a reader with `judges` finds that out.
+    Only a reader with `judges` checks that.
     """
 
     code: str
@@ -227,8 +227,8 @@ class _Block(Region, frozen=True):
 class _BlockReader:
     """Reads the fenced blocks of a text one by one, from increasing positions.
 
-    A block with only one possible end is not parsed, unless the reader judges: the worker parses
-    it.
+    Unless `judges` is true, a block with only one possible end is not parsed here: the worker
+    parses it.
     """
 
     def __init__(self, text: str, python: PythonParser, *, judges: bool = False) -> None:
@@ -315,7 +315,7 @@ def _holds_label(block: _Block) -> bool:
 
 
 def _without_fences_of_labels(text: str, blocks: Sequence[_Block]) -> str:
-    """Return the reply with these finals as prose, where they count."""
+    """Return the reply with these finals as prose, so that they are found."""
     for block in reversed(blocks):
         if _holds_label(block):
             text = f"{text[: block.start]}\n{block.code}\n{text[block.end :]}"

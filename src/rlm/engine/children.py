@@ -1,6 +1,6 @@
 """The task of a child run, and the answer that comes back.
 
-Its answer is stored: a child that has ended is not run again when its parent is.
+The answer is stored, so a child that has ended does not run again when its parent is resumed.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -30,7 +30,7 @@ __all__ = [
 
 
 class ChildTask(Struct, frozen=True):
-    """What `rlm_query` asks for. Without a context of its own, the prompt is the context.
+    """What `rlm_query` asks for. Without a context, the prompt is the context.
 
     `pictures` are those of its parent, which the child may name. `tools` names the tools it gets;
     None stands for all that children may have.
@@ -56,7 +56,7 @@ class ChildTask(Struct, frozen=True):
 class ChildAnswer(Struct, frozen=True):
     """The answer of a child run, which is all that comes back.
 
-    `stored`: it ran in an earlier execution and was not run again.
+    `stored`: the child ran in an earlier execution and was not run again.
     """
 
     text: str

@@ -22,9 +22,9 @@ async def outcome(awaited: Awaitable[Value]) -> Value | RLMError:
 async def concurrently(
     count: int, ask: Callable[[int], Awaitable[Value]], at_once: int
 ) -> list[Value | RLMError]:
-    """Return all outcomes in order; raise other errors when all are done.
+    """Return all outcomes in order; raise other errors once all are done.
 
-    At most `at_once` run concurrently: a task for each would fill the memory.
+    At most `at_once` run concurrently, because a task for each would fill the memory.
     """
     outcomes: dict[int, Value | RLMError] = {}
     ahead = iter(range(count))

@@ -20,7 +20,7 @@ from rlm.prompts.observation import cut
 __all__ = ["RunData"]
 
 LONG_CHARS = 256 << 10
-"""Longer answers are looked into in a thread."""
+"""Longer answers are examined in a thread."""
 
 
 class RunData:
@@ -40,10 +40,10 @@ class RunData:
         raise CallRefused("this run has no such data", limit="kind")
 
     async def answer(self, arguments: dict[str, Any]) -> tuple[dict[str, Any], Sequence[str]]:
-        """Answer one request, or return what it was answered in an earlier execution.
+        """Answer one request, or return its answer from an earlier execution.
 
-        It counts as a call and is recorded like that of a tool, from which a log is replayed; what
-        the cell was given is also summed up in `DataRead`.
+        It counts as a call and is recorded like a tool call, so that a log can be replayed; what
+        the cell received is also summed up in `DataRead`.
         """
         method, given = arguments["method"], arguments["arguments"]
         if not (method.isidentifier() and method.isascii()):  # It becomes part of an event's name.

@@ -1,7 +1,7 @@
-"""Sum up what the cells of a run were given of data, in events of bounded size.
+"""Sum up the data that the cells of a run received, in events of bounded size.
 
-A cell may ask a hundred thousand times. Equal requests are counted, and parts of a document are
-joined where they meet, so one event for each method of a cell holds most of it; the rest follows
+A cell may send a hundred thousand requests. Equal requests are counted, and adjacent parts of a
+document are joined, so one event per method and cell usually holds everything; the rest follows
 in further events, and no count is lost.
 """
 
@@ -18,7 +18,7 @@ from rlm.events import DataRead, DataRequest, DocumentRead
 __all__ = ["DataReads"]
 
 MAX_ENTRIES = 500
-"""Requests, documents and ranges of one event."""
+"""The most requests, documents and ranges in one event."""
 MAX_CHARS = 100_000
 TEXT_CHARS = 1_000
 NAME_CHARS = 200
@@ -41,7 +41,7 @@ class _Document(Struct):
 
 
 class _Open(Struct):
-    """What one event will say."""
+    """The contents of an event that is still being collected."""
 
     manifest: Mapping[str, Any]
     count: int = 0
@@ -80,7 +80,7 @@ class DataReads:
         error: str | None = None,
         from_journal: bool = False,
     ) -> None:
-        """Count one request to the source of a manifest, and what it was answered."""
+        """Count one request to the source of a manifest, and its answer."""
         key = manifest["id"], method if method in METHODS else "other"
         one = self._open.setdefault(key, _Open(manifest))
         one.count += 1
@@ -105,7 +105,7 @@ class DataReads:
         self._report_if_full(key)
 
     def report(self) -> None:
-        """Emit what was read since the last time."""
+        """Emit what was read since the last report."""
         for key in sorted(self._open):
             self._emit(key)
 
@@ -176,5 +176,5 @@ def _with_range(ranges: list[tuple[int, int]], start: int, end: int) -> list[tup
 
 
 def _short(text: str, most: int) -> str:
-    """Return a text, or its beginning and how long it is."""
+    """Return a text, or its beginning and its length if it is too long."""
     return text if len(text) <= most else f"{text[:most]}… ({len(text):,} characters)"

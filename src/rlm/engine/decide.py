@@ -1,7 +1,7 @@
 """Decide what follows from a reply and its cells: continue, end, or change course.
 
-The loop gathers facts in a `StepResult`; `decide` looks at them and at the `Progress` of the run
-and returns one decision, and notes in `Progress` which hints were given. Each rule is a small
+The loop gathers facts in a `StepResult`; `decide` weighs them with the `Progress` of the run,
+returns one decision, and notes in `Progress` which hints were given. Each rule is a small
 function; their order in `decide` is the policy.
 """
 
@@ -177,7 +177,7 @@ def of_wrong_shape(
     progress: Progress,
     guards: Guards,
 ) -> Decision:
-    """Send an answer back. One that is merely still in `answer` does not count as a mistake."""
+    """Send an answer back; a value left in `answer` by an earlier step is not a new mistake."""
     is_new = submission.how != "answer" or any(
         "answer" in names_used(cell.code) for cell in step_result.actions.cells
     )

@@ -1,4 +1,4 @@
-"""How a run ends when its model did not end it: with the best answer there is.
+"""End a run that its model did not end, with the best answer available.
 
 Candidates, in order: what was submitted last; a variable with a name like `answer`; the reply to
 one "answer now" call, paid from what was held back at the start; the last output. An answer of
@@ -91,7 +91,7 @@ def _planned_size(budget: Budget, config: RunConfig, info: ModelInfo) -> tuple[i
 
 
 def _no_room(budget: Budget, amount: Amount) -> CallRefused:
-    """Say which limit leaves not even room for the smallest final call, and how much is enough."""
+    """Say which limit has no room for even the smallest final call, and how much is enough."""
     too_little = "too little for a step and a final answer: allow"
     if budget.room().tokens < LARGEST_SHARE * amount.tokens:
         text = f"{too_little} {SHARE * amount.tokens:,} tokens (max_tokens)"
@@ -137,7 +137,7 @@ async def give_up(
     detail: str,
     limit: str | None = None,
 ) -> Ending:
-    """End with the best answer there is; `final` is None if no call may be made any more."""
+    """End with the best answer available; `final` is None if no more calls may be made."""
     refused: tuple[Submission, str] | None = None
     async with aclosing(_candidates(run, final, why, detail)) as candidates:
         async for submission, source in candidates:

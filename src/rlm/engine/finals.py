@@ -212,7 +212,7 @@ def _without_mark(value: str, mark: str) -> str:
 
 
 def _value(text: str) -> Final | None:
-    """Return literal text as a final; empty text is none."""
+    """Return literal text as a final; None if it is empty."""
     return Final("value", text, text.isidentifier() and not iskeyword(text)) if text else None
 
 
@@ -256,7 +256,7 @@ def _unquoted(text: str) -> str | None:
 def _evaluated(string: re.Match[str]) -> str:
     """Return the value of one string literal.
 
-    Unknown escapes are doubled, which means the same and does not warn; a CR stays a CR.
+    Unknown escapes are doubled, which gives the same value without a warning; a CR stays a CR.
     """
     body = string["body"]
     if string["raw"] or "\\" not in body:

@@ -1,6 +1,6 @@
-"""Whether an answer that a model wrote down by itself can come from what it has seen.
+"""Whether an answer that a model wrote itself can come from what it has seen.
 
-A small model that does not find a value tends to invent one. An answer that code computed is never
+A small model that can't find a value tends to invent one. An answer that code computed is never
 questioned, nor is prose: only a short literal, such as a code, a name or a number.
 """
 
@@ -22,7 +22,7 @@ MIN_WORD_CHARS = 3
 JUDGEMENTS = frozenset(
     {"yes", "no", "true", "false", "none", "unknown", "not found", "n/a", "same", "unclear"}
 )
-"""Answers that are conclusions, so that they need not be written anywhere."""
+"""Answers that are conclusions and need not occur anywhere in the text."""
 
 _WORD = pattern(r"\w+")
 _DIGIT = pattern(r"\d")
@@ -37,7 +37,7 @@ def is_literal(text: str, actions: Actions, results: Sequence[CellResult]) -> bo
 
 
 def _constants(code: str) -> set[str]:
-    """Return constants that code submits, or binds to a name, as they are."""
+    """Return the constants that code submits or binds to a name unchanged."""
     tree = PythonParser().parse_values(code)
     values: list[ast.expr] = []
     for node in ast.walk(tree) if tree is not None else ():

@@ -15,16 +15,16 @@ from rlm.prompts.hints import hint
 __all__ = ["hint_for"]
 
 LARGE_BYTES = 50_000
-"""In a smaller context, a poor approach costs less than the question would."""
+"""In a smaller context, a poor approach costs less than asking about the kind."""
 
 ROOM_TO_ASK = Amount(calls=50, tokens=100_000, picodollars=PICODOLLARS // 10)
-"""A run that may use less than this (ten cents) gets no question."""
+"""With less than this left (ten cents), a run does not ask about the kind."""
 
 OUTPUT_TOKENS = 512
 
 
 async def hint_for(calls: Calls, task: Task, scope: Scope, config: RunConfig) -> str:
-    """Return the hint; a model is asked only where words decide nothing and much is at stake.
+    """Return the hint; ask a model only if words decide nothing and much is at stake.
 
     Runs whose first message shows none of the context never send this extra request.
     """
@@ -50,7 +50,7 @@ def _is_worth_asking(task: Task, scope: Scope, config: RunConfig) -> bool:
 
 
 async def _asked(asker: Asker) -> str | None:
-    """Return the kind that the sub-model names; a hint is not worth a failed run."""
+    """Return the kind that the sub-model names, or None; a failed call must not end the run."""
     head, _ = asker.task.context.first_look(asker.config.preview_chars)
     try:
         reply = await asker.ask(prompts.kind_prompt(asker.task.query, head), OUTPUT_TOKENS)

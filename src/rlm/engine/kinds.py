@@ -1,7 +1,7 @@
-"""Which kind of answer a query wants: by its words, or by a model's one word.
+"""Which kind of answer a query wants, by its own words or by a one-word reply of a model.
 
-The kind decides how map/reduce reads a text, and which hint the loop gives. Words are free and say
-the same each time; docs/decisions/0013-hints-by-kind.md has the reasons.
+The kind decides how map/reduce reads a text, and which hint the loop gives. Words cost nothing and
+give the same kind each time; docs/decisions/0013-hints-by-kind.md has the reasons.
 """
 
 import re
@@ -13,7 +13,7 @@ __all__ = ["KINDS", "by_words", "kind_in", "surely"]
 
 KINDS = ("find", "count", "list", "label", "pairs", "summary")
 ENDS_CHARS = 2_000
-"""How much of either end of a query is looked at: what it asks for is there."""
+"""How much of each end of a query is examined: what it asks for is usually there."""
 
 FEW_WORDS = 4
 """A shorter query says too little for a model to tell its kind."""
@@ -53,7 +53,7 @@ _SIGNS = {
         re.IGNORECASE,
     ),
 }
-"""What shows each kind; the first that is found counts."""
+"""The words that show each kind; the first match counts."""
 
 _WORD = pattern(rf"\b({'|'.join(KINDS)})\b", re.IGNORECASE)
 

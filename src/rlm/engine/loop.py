@@ -31,7 +31,7 @@ __all__ = ["ReplRun"]
 
 
 class ReplRun:
-    """One run with a REPL. Its child runs are more of these, and draw on its budget."""
+    """One run with a REPL. Its child runs are objects of this class too, and draw on its budget."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class ReplRun:
 
     async def run(self) -> RunResult:
         """Execute the whole run; every limit ends it with a result, not with an error."""
-        self.bridge.inside = inside.get()  # Tools that start runs of their own must know this one.
+        self.bridge.inside = inside.get()  # Tools that start runs must know this one.
         self.run_state.announce(self.services.environment.name, "rlm")
         try:
             ending = await self._steps()
@@ -86,7 +86,7 @@ class ReplRun:
         reply = await self.history.ask(self.session.variables)
         result = await self.act(reply)
         decision = await self.run_state.decide(result)
-        # In a resumed run, this step has ended before: what the model was shown then counts.
+        # A resumed run may repeat a step: the model then gets what it was shown the first time.
         if (shown := await self.run_state.already_shown(result)) is not None:
             self.history.append(reply, shown.text)
             self.run_state.report_budget()

@@ -1,6 +1,6 @@
 """Pictures for the prompts of a run: those a cell sends, and those of its contexts by name.
 
-A name is looked up only in the contexts: never in a folder, never on the network.
+A name is looked up only in the contexts, never in a folder or on the network.
 """
 
 import asyncio
@@ -106,7 +106,7 @@ def _no_such(name: str, names: list[str]) -> str:
             f"{missing}, which has none; send bytes, as in images=[open(name, 'rb').read()] "
             "(names of files and addresses are not opened)"
         )
-    import difflib  # Rarely needed, so import it late.
+    import difflib  # Imported late: rarely needed.
 
     close = difflib.get_close_matches(name[:_SHOWN_CHARS], names, _SHOWN_NAMES)
     few = list(dict.fromkeys([*close, *names[:_SHOWN_NAMES]]))[:_SHOWN_NAMES]

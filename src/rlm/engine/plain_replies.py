@@ -32,8 +32,8 @@ _COMPUTING = (ast.Call, ast.Subscript, ast.BinOp, ast.JoinedStr, ast.ListComp, a
 class PlainReply(Struct, frozen=True):
     """What a reply says: `text`, or the value of `variable` if it exists.
 
-    `is_code`: it is code that is no answer unless that variable exists; then `text` is only what
-    was written beside the code.
+    `is_code`: the reply is code, and no answer unless that variable exists; `text` is then only
+    what was written beside the code.
     """
 
     text: str = ""
@@ -123,7 +123,7 @@ def _computes(text: str, variables: Collection[str]) -> bool:
 
 
 def _calls_in(text: str) -> tuple[ToolCall, ...]:
-    """Return tool calls that a model wrote into its text; one that can't be read has no name."""
+    """Return tool calls that a model wrote into its text; an unreadable one has no name."""
     found = []
     for number, match in enumerate(_TOOL_CALL.finditer(text)):
         try:

@@ -53,7 +53,7 @@ FEWEST_MESSAGES_TO_COMPACT = 6
 """Instructions, task and two steps: a shorter history is not worth compacting."""
 
 SEARCHED_BYTES = 16_000_000
-"""In a larger context, a weak model's answer is not looked for."""
+"""A larger context is not searched for a weak model's answer."""
 
 MIN_OUTPUT_TOKENS = 1_024
 """A step with a smaller output cap is hardly worth its input."""
@@ -124,7 +124,7 @@ class RunState:
             self.scope.emit(Planned, strategy=strategy, reason=self.task.chosen_because)
 
     async def _report_hash(self) -> None:
-        """Report the hash of the context while the first requests are under way."""
+        """Report the hash of the context while the first requests are in flight."""
         with suppress(ConfigError):  # A file changed: the session needs it and reports it.
             sha256 = await asyncio.wrap_future(self.task.context.hashing())
             self.scope.emit(ContextHashed, context_sha256=sha256)
@@ -204,7 +204,7 @@ class RunState:
         )
 
     def cited(self) -> dict[str, Any]:
-        """Return what the end of the run says about its citations."""
+        """Return the fields about citations for the end of the run."""
         return {
             "citations": tuple(self.citations.found),
             "unsupported_quotes": self.citations.unsupported,
@@ -234,7 +234,7 @@ class History:
         self._chars = 0
         self.messages: list[Message] = []
         self.new_stream: Callable[[], ReplyStream | None] = lambda: None
-        """Makes what passes on the reply to a step, or None."""
+        """Makes the stream that passes on the reply to a step, or returns None."""
 
     async def open(self, system: str, first: str) -> None:
         """Begin the conversation; a resumed run reuses its recorded opening messages."""
@@ -342,7 +342,7 @@ class ReplRunState(RunState):
                     yield name if file is None else f"{name}/{file}", pieces
 
     def _answer_stream(self) -> ReplyStream | None:
-        """Return what passes on an answer written as prose, if it would be accepted in any form."""
+        """Return a stream for an answer in prose, if an answer of any form would be accepted."""
         if not self.scope.wants_pieces:
             return None
         rejected = guarded(self.progress, self.config.guards, self.scope.step)
@@ -390,7 +390,7 @@ class ReplRunState(RunState):
     async def _is_unfounded(self, step_result: StepResult, submission: Submission) -> bool:
         """Whether a weak model may have invented its answer.
 
-        What a cell prints of its own code is no evidence: a made-up value may be printed first.
+        Output that a cell copies from its own code is no evidence: the value may be made up.
         """
         if not self._checks_literals:
             return False
@@ -407,7 +407,7 @@ class ReplRunState(RunState):
     async def already_shown(self, step_result: StepResult) -> Shown | None:
         """Return what the model was shown after this step in an earlier execution.
 
-        The cells ran again only to restore their variables. If they printed something else now,
+        The cells ran again only to restore their variables. If their output differs this time,
         an event reports it.
         """
         known = await self.scope.recorded("observation")
@@ -424,7 +424,7 @@ class ReplRunState(RunState):
 
 
 def _is_structured(submission: Submission) -> bool:
-    """Return whether an answer is a list or dict, whose strings are no quotes."""
+    """Whether an answer is a list or dict, whose strings are not quotes."""
     return submission.json is not None and submission.json.lstrip()[:1] in ("{", "[")
 
 

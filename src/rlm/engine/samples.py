@@ -1,7 +1,7 @@
 """Several runs of one query, on one budget: the most frequent answer is the answer.
 
-The samples are child runs, so they are recorded, resumed and shown like those. Only as many run at
-once as could settle the vote, and none is started when no other answer can win any more.
+The samples are child runs and are recorded, resumed and shown as such. Only as many run at once as
+could settle the vote, and none is started once no other answer can win.
 """
 
 import asyncio
@@ -39,11 +39,11 @@ NOT_NEEDED = "it was not needed any more: the other samples had settled the answ
 
 Execution = ReplRun | PlainRun
 StartSample = Callable[[Scope, RunConfig, Task], Execution]
-"""Makes the run of a sample, by the strategy of its configuration."""
+"""Makes the run of a sample, with the strategy of its configuration."""
 
 
 def checked_samples(samples: Any) -> int:
-    """Return the number of samples; ConfigError if it is none."""
+    """Return the number of samples; ConfigError if it is not one."""
     if isinstance(samples, bool) or not isinstance(samples, int):
         raise ConfigError(f"samples must be a whole number, not {samples!r}")
     if not 1 <= samples <= MAX_SAMPLES:
@@ -52,7 +52,7 @@ def checked_samples(samples: Any) -> int:
 
 
 class SamplesState(RunState):
-    """The state of the run above the samples: stopping it stops those."""
+    """The state of the run above the samples: stopping it stops them."""
 
     winner: RunResult | None = None
 
@@ -69,7 +69,7 @@ class SamplesState(RunState):
             each.stop()
 
     async def find_quotes(self, answer: str) -> None:
-        """Do nothing: the sample has found them."""
+        """Do nothing: the samples have found their quotes."""
 
     def cited(self) -> dict[str, Any]:
         if self.winner is None:
@@ -79,7 +79,7 @@ class SamplesState(RunState):
 
 
 class SampledRun(PlainRun):
-    """Runs `count` samples, and answers what most of them answer."""
+    """A run of `count` samples, whose answer is the one most of them give."""
 
     run_state: SamplesState
 
@@ -148,7 +148,7 @@ class SampledRun(PlainRun):
                 self._note(running.pop(task), task.result())
 
     async def _cancel(self, running: "dict[asyncio.Task[RunResult], int]") -> None:
-        """Cancel the samples that are not needed any more."""
+        """Cancel the samples that are no longer needed."""
         for task in running:
             task.cancel()
         if running:
@@ -166,7 +166,7 @@ class SampledRun(PlainRun):
         self._tally.add(number, _ballot(result) if has_voted else None)
 
     def _count_all(self) -> None:
-        """Count the best answers of samples that were ended early, for want of others."""
+        """Count the best answers of samples that ended early, if there are no other answers."""
         self._tally = Tally(self.count)
         for number, result in self._results.items():
             self._tally.add(number, None if result.answer is None else _ballot(result))
@@ -180,7 +180,7 @@ class SampledRun(PlainRun):
         return child
 
     async def _sample(self, number: int, scope: Scope) -> RunResult:
-        """Return the result of one sample; its failure is a result, too."""
+        """Return the result of one sample; its failure is a result too."""
         parent = self.run_state
         call_id = f"{parent.scope.run_id}.sample{number}"
         about = {"call_id": call_id, "kind": "rlm", "model": parent.config.model}
@@ -313,7 +313,7 @@ def _without_answer(scope: Scope, why: Any, detail: str) -> RunResult:
 
 
 async def _remember(scope: Scope, result: RunResult) -> None:
-    """Store the result of a sample: it is not run again when its run is resumed."""
+    """Store the result of a sample, so that it does not run again when the run is resumed."""
     plain = msgspec.to_builtins(replace(result, events=(), usage=UsageSummary()))
     opaque = {**spent_by(scope), "result": plain}
     await scope.remember(_key(scope), Reply(text=str(result.answer), opaque=opaque))

@@ -1,6 +1,6 @@
 """The session of a run: opened, loaded, timed, and replaced when its worker dies.
 
-An error in a cell is a result. A dead worker becomes a result too: its last checkpoint takes over,
+An error in a cell is a result. A dead worker becomes a result too: its last checkpoint replaces it,
 or a new session with the context loaded again, and the model is shown what was lost.
 """
 
@@ -63,7 +63,7 @@ FRESH_ANSWER: ContextSource = ReplValue("json", '{"content": "", "ready": false}
 
 
 AfterCell = Callable[[Session, Scope, int], Awaitable[None]]
-"""Called with the worker, the run and the number of the cell after each cell; it raises nothing."""
+"""Called after each cell with the worker, the run and the cell's number; raises nothing."""
 
 
 class RunSession:
@@ -90,7 +90,7 @@ class RunSession:
         self._scope: Scope | None = None
         self._host: Host | None = None
         self.outlives_runs = False
-        """If true, a run that is cancelled leaves the variables as they are."""
+        """Whether the session is kept after a run, so that cancelling one keeps the variables."""
         self.restore: Callable[[Session], Awaitable[str]] | None = None
         """Called with the first worker after its contexts are loaded; returns what was lost."""
         self._answering: set[asyncio.Task[Any]] = set()
@@ -115,7 +115,7 @@ class RunSession:
         self._is_stopped = True
 
     async def leave(self, host: Host, *, close: bool) -> None:
-        """Answer nothing for a run that has ended: threads of its cells may still ask."""
+        """Stop answering for a run that has ended: threads of its cells may still send requests."""
         if close:
             await self.close()
         if self._host is not host:
@@ -217,7 +217,7 @@ class RunSession:
     async def _set_up(self, session: BaseSession) -> None:
         """Run `setup_code` in a new worker; its output is dropped, its variables stay.
 
-        An answer that it submits counts for nothing.
+        An answer that it submits is ignored.
         """
         try:
             result = await self._execute(self._config.setup_code)
@@ -334,7 +334,7 @@ class RunSession:
         }
 
     def take_loss(self) -> str:
-        """Return what the model has to be shown about lost variables, once."""
+        """Return, once, what the model must be shown about lost variables."""
         loss, self.loss = self.loss, ""
         return loss
 
@@ -382,8 +382,8 @@ class RunSession:
     ) -> Done:
         """Await a worker request; cancelling interrupts the cell instead of killing the worker.
 
-        That applies to runs that were asked to stop and to sessions that outlive their runs;
-        elsewhere the worker is killed.
+        This applies to runs that were asked to stop and to sessions that outlive their runs;
+        in other cases the worker is killed.
         """
         task = asyncio.create_task(work)
         try:

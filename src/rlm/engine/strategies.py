@@ -26,7 +26,7 @@ __all__ = ["PlainRun", "RelayRun", "Relayed", "choose_strategy"]
 MAX_REPAIRS = 3
 OPERATOR = "operator"
 CODE = "code"
-"""The `how` of a reply that is code and so no answer."""
+"""The `how` of a reply that is code, and therefore no answer."""
 
 
 def choose_strategy(calls: Calls, task: Task, config: RunConfig) -> tuple[str, Task]:
@@ -59,7 +59,7 @@ def choose_strategy(calls: Calls, task: Task, config: RunConfig) -> tuple[str, T
 
 
 class PlainRun:
-    """A run without a REPL, with the same events and endings as every run."""
+    """A run without a REPL, with the same events and endings as any other run."""
 
     def __init__(
         self, calls: Calls, config: RunConfig, scope: Scope, task: Task, strategy: str
@@ -101,7 +101,7 @@ class Relayed(Struct, frozen=True, kw_only=True):
 
 
 class RelayRun(PlainRun):
-    """One request of a client of the server, with the budget and events of every run."""
+    """One request of a client of the server, with the budget and events of any other run."""
 
     def __init__(
         self, calls: Calls, config: RunConfig, scope: Scope, task: Task, relayed: Relayed

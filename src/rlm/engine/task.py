@@ -24,9 +24,9 @@ class Task(Struct, frozen=True):
     """A query and its context; for a child run, the call of its parent too.
 
     `description` replaces that of the context, `prologue` is shown below the query, `settings`
-    are needed to run it again, `objection_to` says what is wrong with the shape of an answer,
+    are needed to run the task again, `objection_to` says what is wrong with the shape of an answer,
     `chosen_because` says why `auto` chose its strategy, and `operator` is what `rlm.operators`
-    asks for in place of an answer.
+    asks for instead of an answer.
     """
 
     query: str
@@ -70,7 +70,7 @@ def _owner(tool: Tool) -> str:
 
 
 class Services(Struct, frozen=True):
-    """What all runs of a tree share; child runs have `child_toolset` in place of `toolset`.
+    """What all runs of a tree share; child runs have `child_toolset` instead of `toolset`.
 
     `fallback` answers without code when a model is stuck; `after_cell` looks at the session after
     every cell.
@@ -120,7 +120,7 @@ class Ending(Struct, frozen=True):
     rejected: Submission | None = None
 
     def without_model(self) -> "Ending":
-        """Return this ending for a model that only searches: what it found is no answer."""
+        """Return this ending for a model that only searches: what it finds is no answer."""
         if self.stop_reason == "answer" or self.limit == "wrong_shape":
             return replace(self, stop_reason="passages", limit=None, detail=NO_MODEL)
         return self

@@ -1,4 +1,4 @@
-"""Count equal answers of several runs, and know when no other can win any more."""
+"""Count equal answers of several runs, and tell when no other answer can win."""
 
 import json
 import re
@@ -13,14 +13,14 @@ _ENDING = " \t.,;:!?"
 _MARKS = "\"'`*“”‘’"
 _LONGEST_NUMBER_CHARS = 100
 MAX_COMPARED_CHARS = 100_000
-"""Longer answers are equal only if they are the same: some letters become 18 in one form."""
+"""Longer answers must be identical: normalizing may turn one character into 18."""
 
 
 def ballot_of(answer: str, answer_json: str | None = None) -> str:
     """Return a text that equal answers have in common.
 
-    Lists and dicts are compared by value, numbers too: 1,000 is 1000.0. Of other texts, case, white
-    space, quotation marks around them and punctuation at their end do not count.
+    Lists and dicts are compared by value, numbers too: 1,000 is 1000.0. In other texts,
+    case, white space, enclosing quotation marks and final punctuation do not count.
     """
     if max(len(answer), len(answer_json or "")) > MAX_COMPARED_CHARS:
         return answer
@@ -28,7 +28,7 @@ def ballot_of(answer: str, answer_json: str | None = None) -> str:
         try:
             return json.dumps(_by_value(json.loads(answer_json)), sort_keys=True)
         except (ValueError, RecursionError):
-            pass  # It is compared as a text.
+            pass  # Compare it as text.
     text = " ".join(unicodedata.normalize("NFKC", answer).casefold().split())
     text = text.strip(_MARKS).rstrip(_ENDING).strip(_MARKS)
     text = _THOUSANDS.sub(lambda found: found[0].replace(",", ""), text)
@@ -36,7 +36,7 @@ def ballot_of(answer: str, answer_json: str | None = None) -> str:
 
 
 def _number(text: str) -> str | None:
-    """Return a number in one form; None if the text is none."""
+    """Return a number in one form; None if the text is not a number."""
     if len(text) > _LONGEST_NUMBER_CHARS or not text.lstrip("+-.")[:1].isdigit():
         return None
     try:
@@ -45,7 +45,7 @@ def _number(text: str) -> str | None:
         return None
     whole = text.lstrip("+-")
     if not value.is_finite() or (whole[:1] == "0" and whole[1:2].isdigit()):
-        return None  # 007 is a name.
+        return None  # 007 is a name, not a number.
     return f"{value.normalize():f}" if abs(value.adjusted()) < _LONGEST_NUMBER_CHARS else None
 
 
@@ -80,7 +80,7 @@ class Tally:
     def missing(self) -> int:
         """How many more votes would settle it in favour of the leader; 0 or less if it is settled.
 
-        It is settled when the runs that are left can't make another answer as frequent.
+        It is settled when the runs that are left can't make another answer equally frequent.
         """
         first, second = sorted((0, 0, *map(len, self._votes.values())))[:-3:-1]
         return (self.left + second - first) // 2 + 1

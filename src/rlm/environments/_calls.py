@@ -1,4 +1,4 @@
-"""Calls of a worker's cells: each is checked, and answered in a task of its own, in any order."""
+"""Calls from a worker's cells: each is checked, then answered in its own task, in any order."""
 
 import asyncio
 import sys
@@ -32,7 +32,7 @@ class Call(Struct, frozen=True):
     """A call from a cell. `prompts` is the number of model calls in it.
 
     `parts` are its texts. Pictures are in the arguments: `images` holds, for each prompt, a list
-    of bytes and of names. It is missing if there are none.
+    of bytes and names. Without pictures, the key is missing.
     """
 
     kind: str
@@ -53,8 +53,8 @@ class _OperatorArguments(Struct, forbid_unknown_fields=True):
     name: str
     options: dict[str, Any]
     model: str | None
-    left: int | None = None  # How many of the texts are left items of pairs.
-    absent: tuple[int, ...] = ()  # The places of items that are None.
+    left: int | None = None  # How many of the texts are the left items of pairs.
+    absent: tuple[int, ...] = ()  # The positions of the items that are None.
 
 
 class _ContextKind(Struct, forbid_unknown_fields=True):
@@ -83,7 +83,7 @@ _ARGUMENTS = {
     for kind, each in bounds.CALLS.items()
 }
 _ROWS = JsonBounds(bounds.CALLS[b"llm"].arguments_bytes, 4 * wire.MAX_PARTS)
-"""In a batch, every prompt has a list of pictures, or an object that describes its context."""
+"""A batch has a list of pictures, or an object that describes the context, for every prompt."""
 _LLM = json.Decoder(_LlmArguments)
 _RLM = json.Decoder(_RlmArguments)
 _OPERATOR = json.Decoder(_OperatorArguments)
@@ -185,7 +185,7 @@ def _check_model(model: str | None) -> None:
 
 
 def _read_tool(frame: wire.Frame) -> Call | None:
-    """Read with Python's json: msgspec reads only 40,000 numbers such as 1e300 a second."""
+    """Check a tool call. Python's json reads it: msgspec reads only 40,000 1e300s a second."""
     try:
         given = read_json(frame.part(1), _ARGUMENTS[b"tool"])
     except TooLarge:
@@ -236,7 +236,7 @@ def _read_budget(frame: wire.Frame) -> Call | None:
 
 
 def _read_message(frame: wire.Frame) -> Call | None:
-    """Check a message of a cell: a key and a text."""
+    """Check a message from a cell: a key and a text."""
     read_metadata(frame, 1, _NOTHING)
     kind, parts = frame.text(0), read_parts(frame.parts[2:])
     return Call(kind, {}, parts, 0) if len(parts) == 2 else None
@@ -276,7 +276,7 @@ class PendingCalls:
         self._pace = pace
         self._fail = fail
         self._loop = asyncio.get_running_loop()
-        self._tasks: dict[int, asyncio.Task[None] | None] = {}  # None for a call that is beginning
+        self._tasks: dict[int, asyncio.Task[None] | None] = {}  # None while a call is starting
         self._is_cancelled = False
         self._held_bytes = self._pending_bytes = 0
         self.prompts = 0
@@ -287,7 +287,7 @@ class PendingCalls:
         return self._held_bytes > _MAX_HELD_BYTES or self._pending_bytes > _MAX_PENDING_BYTES
 
     def start(self, frame: wire.Frame) -> None:
-        """Answer a call in a task of its own."""
+        """Answer a call in its own task."""
         call = _call_or_refusal(frame) if frame.size_bytes <= OFF_LOOP_BYTES else None
         if frame.id in self._tasks:
             raise ProtocolViolation("the worker used the same call id twice")
@@ -306,20 +306,20 @@ class PendingCalls:
                 task.cancel()
 
     def cancel(self) -> None:
-        """Answer nothing any more."""
+        """Cancel every call that has not been answered."""
         self._is_cancelled = True
         for task in self._tasks.values():
             if task is not None:
                 task.cancel()
 
     async def wait(self, timeout_seconds: float) -> None:
-        """Wait until every call has ended, or the time is up."""
+        """Wait until every call has ended, or until the timeout."""
         tasks = [task for task in self._tasks.values() if task is not None]
         if tasks:
             await asyncio.wait(tasks, timeout=timeout_seconds)
 
     def _begin(self, call_id: int, call: Call) -> None:
-        """Count the prompts of a call; the cell's clock stands still for some kinds."""
+        """Count the prompts of a call; some kinds of calls stop the cell's clock."""
         self.prompts += call.prompts
         if call.kind in WAITS_FOR:
             self._clock.begin_wait(call_id)
@@ -350,7 +350,7 @@ class PendingCalls:
         self._stream.write(data)
 
     async def _until_read(self, size: int) -> None:
-        """Hold an answer back while the worker does not read."""
+        """Hold back an answer of this size until the worker has read the others."""
         self._held_bytes += size
         self._pace()
         await self._stream.until_room()
@@ -358,7 +358,7 @@ class PendingCalls:
         self._pace()
 
     async def _answer_frame(self, call_id: int, call: Call | CallRefused) -> tuple[bytes, bool]:
-        """Return the answer to send, and whether all of it failed."""
+        """Return the answer to send, and whether every part of the call failed."""
         try:
             if isinstance(call, CallRefused):
                 raise call
@@ -381,14 +381,14 @@ def _encode_answer(call_id: int, meta: dict[str, Any], texts: Sequence[str]) -> 
 def _start_task(
     loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]
 ) -> "asyncio.Task[None]":
-    """Return a task that has begun, where Python allows it: most answers are then done at once."""
+    """Start a task, eagerly where Python supports that: most answers are then ready at once."""
     if sys.version_info >= (3, 12):
         return asyncio.Task(work, loop=loop, eager_start=True)
     return loop.create_task(work)
 
 
 def _call_or_refusal(frame: wire.Frame) -> Call | CallRefused:
-    """Return the call, or why it is refused, which the cell will see."""
+    """Return the call, or the refusal that the cell will see."""
     try:
         return read_call(frame)
     except CallRefused as error:

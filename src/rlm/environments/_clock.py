@@ -2,7 +2,7 @@
 
 The clock stops while the cell waits for models or tools. A cell decides what it asks and how often,
 so it must not get unlimited time by asking: calls that the host answers itself do not stop the
-clock, other calls do so only after a moment, and there is a ceiling in real time.
+clock, other calls stop it only after a moment, and there is a ceiling in real time.
 """
 
 import asyncio
@@ -31,14 +31,14 @@ _MOMENT_SECONDS = 0.01
 cache, take less, so they never stop it, however many there are."""
 _CALL_SECONDS = 0.002
 """Each call costs the cell at most this much time, so that a flood of calls can't keep the host
-busy for ever."""
+busy forever."""
 _CEILING_FACTOR = 60
 _MIN_CEILING_SECONDS = 3_600.0
 
 _INTERRUPTS = 3
 _GRACE_SECONDS = 1.0
 _LOOKS = 4
-"""How often the state of a worker is read in each grace period."""
+"""How many times the state of a worker is read in each grace period."""
 
 _STOPPING_SECONDS = 30.0
 """The longest time from the first interrupt to the end of a cell, whatever its worker does."""
@@ -67,7 +67,7 @@ class Interruptible(Protocol):
 async def until_had(
     worker: Interruptible, seconds: float, progress: Callable[[], int] = lambda: 0
 ) -> None:
-    """Wait until a worker has had this much time, on a processor or asleep by its own choice.
+    """Wait until a worker has had this much time, on a processor or asleep by choice.
 
     Time spent waiting for a processor does not count: a busy machine is not the worker's fault. The
     count starts again when `progress` changes.
@@ -90,7 +90,7 @@ class CellStopper:
     """Interrupts a cell until it ends; calls `give_up` with the reason if it does not.
 
     An interrupt counts once it was delivered and the worker has had time to act on it. `progress`
-    is any number that changes while its answer arrives. The ceiling applies in any case.
+    returns a number that changes while the answer arrives. The ceiling applies in any case.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class CellStopper:
             self._task = self._loop.create_task(self._interrupt_again())
 
     def time_is_up(self) -> None:
-        """Interrupt a cell several times, and give it up if it does not end."""
+        """Interrupt a cell several times, and give up if it does not end."""
         self.stop()
         self.time_was_up = True
         self._ceiling = self._loop.call_later(_STOPPING_SECONDS, self._reach_ceiling)
@@ -217,21 +217,21 @@ class CellClock:
             self._timer = None
 
     def _account(self, now: float) -> None:
-        """Move the deadline by the time the clock was stopped since the last call."""
+        """Move the deadline by the time the clock was stopped since this was last called."""
         if self._deadline is not None and (stopped := self._standing_still_since()) is not None:
             since = max(self._accounted_to, stopped)
-            if since < min(now, self._deadline):  # Time that is up stays up.
+            if since < min(now, self._deadline):  # A deadline that has passed stays passed.
                 self._deadline += now - since
         self._accounted_to = now
 
     def _standing_still_since(self) -> float | None:
-        """Return when the oldest call began to stop the clock, or None if none does."""
+        """Return when the oldest call stopped the clock, or will; None if no call does."""
         if not self._waiting or self._waits_count:
             return None
         return next(iter(self._waiting.values())) + _MOMENT_SECONDS
 
     def _ring_at(self, moment: float) -> None:
-        """Make sure the timer fires then or sooner; a timer that is due is not set again."""
+        """Make sure the timer fires then or sooner; do not set a timer again that is due."""
         if self._timer is not None:
             if self._timer.when() <= max(moment, self._loop.time()):
                 return

@@ -1,4 +1,4 @@
-"""The streams of a program in a cloud sandbox, built on what its SDK offers."""
+"""The streams of a program in a cloud sandbox, built on what the provider's SDK offers."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -42,7 +42,7 @@ async def outcome_of(doing: Awaitable[object]) -> Exception | None:
 class Outbox:
     """Sends bytes in batches: what arrives during one request goes into the next.
 
-    `failed` has the error once something could not be sent; nothing is sent after that.
+    `failed` holds the error once sending has failed; nothing is sent after that.
     """
 
     def __init__(self, write: Callable[[bytes], Awaitable[None]]) -> None:
@@ -90,7 +90,7 @@ class Outbox:
 
 
 class Inbox:
-    """The output of a program, from an SDK that passes it to a callback, as an async iterator.
+    """The output of a program as an async iterator, for SDKs that pass output to a callback.
 
     `outcome` is the exception with which the SDK ended, if any.
     """
@@ -133,9 +133,9 @@ class Inbox:
 async def until_failure(
     output: AsyncIterator[_Piece], failed: asyncio.Future[Exception]
 ) -> AsyncIterator[_Piece]:
-    """Yield output until sending fails: a program that gets no input would wait for ever.
+    """Yield output until sending fails: a program that gets no input would wait forever.
 
-    Output that ends soon after a failure explains it better, so that is preferred.
+    If the output itself ends soon after the failure, prefer that: it explains more.
     """
     while True:
         coming = asyncio.get_running_loop().create_task(_next_of(output))
@@ -178,7 +178,7 @@ class BytesPipe:
         await self._write(data)
 
     async def receive(self) -> bytes:
-        """Return the next piece, or no bytes when the program has ended."""
+        """Return the next piece, or empty bytes when the program has ended."""
         return await anext(self._pieces, b"")
 
     async def close(self) -> None:
@@ -191,7 +191,7 @@ class BytesPipe:
 
 
 class FirstTries:
-    """Repeats writes to a program that does not take input yet.
+    """Repeats writes to a program that does not accept input yet.
 
     `too_early` is part of the error message in that case. Nothing is repeated after a success.
     """
@@ -202,7 +202,7 @@ class FirstTries:
         self._left = _FIRST_TRIES
 
     async def send(self, data: bytes) -> None:
-        """Send bytes; repeat if they are the first and came too early."""
+        """Send bytes; try again if they are the first and came too early."""
         while (error := await outcome_of(self._write(data))) is not None:
             self._left -= 1
             if self._left <= 0 or self._too_early not in str(error):

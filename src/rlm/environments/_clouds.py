@@ -1,7 +1,7 @@
 """What all cloud environments share: keys, errors, streams and clean-up.
 
-A sandbox costs money while it exists. So it is ended with its session, when it can't be used, and
-when its creation is cancelled; and every sandbox has a time limit at the provider.
+A sandbox costs money while it exists. So it ends with its session, when it can't be used, and when
+its creation is cancelled; and every sandbox has a time limit at the provider.
 """
 
 import asyncio
@@ -81,7 +81,7 @@ class Cloud(RemoteEnvironment):
 
     @abstractmethod
     async def end(self, sandbox: Any) -> None:
-        """End the sandbox; may be called again if that failed."""
+        """End the sandbox; may be called again if it fails."""
 
     async def let_go(self, sandbox: Any) -> None:
         """Close the connections to the sandbox."""
@@ -110,7 +110,7 @@ class Cloud(RemoteEnvironment):
                 raise ConfigError(f"{self.name} does not take these options: {words}") from None
 
     async def _await_sandbox(self, making: Coroutine[Any, Any, Any]) -> Any:
-        """Wait for a sandbox; if cancelled meanwhile, end it."""
+        """Wait for a sandbox; if cancelled in the meantime, end it."""
         task = asyncio.get_running_loop().create_task(making)
         try:
             return await asyncio.shield(task)
@@ -184,7 +184,7 @@ class Cloud(RemoteEnvironment):
 
     @contextlib.contextmanager
     def in_our_words(self, what: str) -> Generator[None]:
-        """Turn any exception of an SDK, or of its libraries, into one of ours."""
+        """Turn any exception of the SDK, or of its libraries, into one of ours."""
         try:
             yield
         except RLMError:

@@ -15,7 +15,7 @@ __all__ = ["export_files"]
 _LONGEST_NAME_BYTES = 255
 _DEEPEST = 50
 _MAX_ENTRIES = 8_192
-"""Files and folders together: as many as fit into the scratch folder of a session."""
+"""Files and folders together: as many as a session's scratch folder can hold."""
 
 _log = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ async def export_files(
 ) -> Path | None:
     """Write files to a new folder below `folder` and return it; None if there are no files.
 
-    What exceeds the limits, in bytes or in number, is left out and logged.
+    Files beyond the limits on bytes and number are left out and logged.
     """
     harmless = [name for name, _ in files if _is_harmless(name)]
     names = _within_limit(harmless)
@@ -63,7 +63,7 @@ async def _copy(name: str, read: Read, target: Path, left: int) -> int:
     try:
         fd = await asyncio.to_thread(_create, target / name)
     except OSError:
-        return 0  # This file system treats two names as one, or one is a folder.
+        return 0  # This file system sees two names as one, or one is a folder.
     try:
         while copied < left and (piece := await read(name, copied)):
             copied += await asyncio.to_thread(_write, fd, piece[: left - copied])

@@ -1,6 +1,6 @@
 """A session whose worker was forked by a zygote, and the handle of that worker.
 
-A checkpoint is a copy of the worker that waits at a socket of its own (`rlm.worker.checkpoints`).
+A checkpoint is a copy of the worker that waits at its own socket (`rlm.worker.checkpoints`).
 It is taken when the session has been idle for a moment, so that no cell waits for it. When the
 worker is lost, the copy takes its place.
 
@@ -47,7 +47,7 @@ _TERMINATION_SECONDS = 1.0
 _CEILING_SECONDS = 10.0
 _EXPLANATION_SECONDS = 2.0
 _MAX_BYTES_PER_BYTE = 16
-"""Bytes of memory that a Python value takes at most, for each byte of a stored context."""
+"""The most bytes of memory that a Python value takes for each byte of a stored context."""
 
 _log = logging.getLogger(__name__)
 
@@ -78,14 +78,14 @@ class WorkerHandle:
         monitor: socket.socket,
         how_sandbox_ended: Callable[[], Awaitable[str]] | None = None,
     ) -> None:
-        """`how_sandbox_ended` is asked if the container around the worker ended, not the worker."""
+        """`how_sandbox_ended` is called if the container ended, rather than the worker in it."""
         monitor.setblocking(False)
         self._monitor = monitor
         self._how_sandbox_ended = how_sandbox_ended
         self._loop = asyncio.get_running_loop()
         self.has_checkpoint = False
         self.dropped_checkpoints = 0
-        """How many checkpoints were dropped and are not yet known to have ended."""
+        """How many dropped checkpoints are not yet known to have ended."""
         self.cpu_seconds = 0.0
         """The processor time of all processes of the session that have died."""
         self._deaths = 0
@@ -106,7 +106,7 @@ class WorkerHandle:
         self._signal(orders.INTERRUPT)
 
     async def signals_sent(self) -> None:
-        """Wait until every signal that was ordered has been sent."""
+        """Wait until every requested signal has been sent."""
         while self._unconfirmed_signals > 0 and not self._is_over:
             await self._news.wait()
 
@@ -162,7 +162,7 @@ class WorkerHandle:
         await asyncio.shield(self._listening)
 
     async def clean_up(self) -> None:
-        """Do nothing: what a session wrote was in a file system of its own."""
+        """Do nothing: what the session wrote was in its own file system."""
 
     def replace_worker(self) -> None:
         """Make the checkpoint the worker; pending kills of the old worker do not affect it."""
@@ -207,7 +207,7 @@ class WorkerHandle:
         try:
             await self._read_reports()
         except (OSError, MsgspecError, RecursionError, UnicodeError):
-            pass  # The zygote is gone, or does not follow the protocol any more.
+            pass  # The zygote is gone, or no longer follows the protocol.
         finally:
             await self._explain_end()
             self.end()
@@ -224,7 +224,7 @@ class WorkerHandle:
             self._wake_waiting()
 
     async def _explain_end(self) -> None:
-        """If no death was reported, the container itself ended: ask how."""
+        """Ask how the container ended, if no death of a worker was reported."""
         if self._how_sandbox_ended is None or self._is_ending or self._deaths:
             return
         with contextlib.suppress(TimeoutError):
@@ -295,8 +295,8 @@ class ForkedSession(WorkerSession):
         """`ends` are the host's two sockets of the session: its stream and its monitor.
 
         `sends_fds` says whether file descriptors can be sent to the worker; if not, `lend` may have
-        another process send them. The last two are for workers in a sandbox of their own, such as a
-        container.
+        another process send them. The last two are for workers that have their own sandbox, such as
+        a container.
         """
         connection, monitor = ends
         self._handle = WorkerHandle(monitor, how_sandbox_ended)
@@ -373,7 +373,7 @@ class ForkedSession(WorkerSession):
         )
 
     async def _export_if_wanted(self) -> None:
-        """Export files before the end; a session that is busy or lost can't be asked for any."""
+        """Export files before the end; a session that is busy or lost can't list any."""
         if self._export_to is None or self.is_busy:
             return
         try:
@@ -405,7 +405,7 @@ class ForkedSession(WorkerSession):
     # Checkpoints.
 
     def _take_when_idle(self) -> None:
-        """Set a timer, unless one is set, that checks how long the session has been idle."""
+        """Set a timer, if none is set, that checks how long the session has been idle."""
         if self._takes_checkpoints:
             self._idle_since = self._loop.time()
             if self._timer is None:
@@ -423,7 +423,7 @@ class ForkedSession(WorkerSession):
             self._taking = self._loop.create_task(self._take_checkpoint())
 
     async def _take_checkpoint(self) -> None:
-        """Have the worker fork a copy, which replaces the checkpoint before it."""
+        """Have the worker fork a copy, which replaces the previous checkpoint."""
         ours, theirs = socket.socketpair()
         taken = False
         try:
@@ -458,7 +458,7 @@ class ForkedSession(WorkerSession):
         try:
             async with asyncio.timeout(_RESTORE_SECONDS):
                 await self._end_worker()  # It must be gone before the copy continues,
-                await self._handle.signals_sent()  # and no SIGTERM may be on its way any more.
+                await self._handle.signals_sent()  # and no SIGTERM may still be on its way.
                 if self._closing is not None:
                     return
                 self._handle.has_checkpoint = False
@@ -473,7 +473,7 @@ class ForkedSession(WorkerSession):
         raise SessionRestored(str(loss), lost_variables=lost) from loss
 
     async def _resume(self, checkpoint: _Checkpoint) -> None:
-        """Let the checkpoint take the place of the worker; it must know the time already used."""
+        """Let the checkpoint replace the worker, and send it the time already used."""
         self._handle.replace_worker()
         self._attach(checkpoint.connection)
         self._variables = dict.fromkeys(checkpoint.variables)

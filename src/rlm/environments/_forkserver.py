@@ -54,7 +54,7 @@ Pair = tuple[socket.socket, socket.socket]
 
 
 def is_greeted(greeting: bytes) -> bool:
-    """Return whether `request` sends this greeting, so that the session need not."""
+    """Return whether `request` sends this greeting, so that the session does not have to."""
     return len(greeting) <= _MAX_GREETING_BYTES
 
 
@@ -65,7 +65,7 @@ def settings_frame(settings: str) -> bytes:
 
 
 def report_in(data: bytes) -> dict[str, Any] | None:
-    """Return the zygote's report once it is complete; ConfigError if it can't serve."""
+    """Return the zygote's report once it is complete; raise ConfigError if it can't serve."""
     if len(data) < _LENGTH.size:
         return None
     (size,) = _LENGTH.unpack_from(data)
@@ -123,7 +123,7 @@ def _memory_in(greeting: bytes) -> int:
 
 
 def request(control: socket.socket, order: bytes, greeting: bytes) -> Pair:
-    """Ask for a session; BlockingIOError if hundreds are being made at this moment."""
+    """Ask for a session; raise BlockingIOError if hundreds are being made right now."""
     stream, workers_end = socket.socketpair()
     monitor, zygotes_end = socket.socketpair()
     with workers_end, zygotes_end:

@@ -1,7 +1,7 @@
 """The host's end of the connection to a worker: `Stream` moves bytes, the rest checks frames.
 
 The code in a sandbox may be hostile and write to the stream itself. So nothing in a frame is
-trusted before it was checked here, and nothing is decoded before its size was checked against
+trusted before it is checked here, and nothing is decoded before its size is checked against
 `rlm.worker.bounds` and the limits of the session. `_calls` reads the calls of cells.
 """
 
@@ -75,11 +75,11 @@ class Stream:
 
     @property
     def is_full(self) -> bool:
-        """Whether many bytes wait to be sent."""
+        """Whether many bytes are waiting to be sent."""
         return not self._has_room.is_set()
 
     async def until_room(self) -> None:
-        """Wait until everything was sent, or the stream is closed."""
+        """Wait until everything has been sent, or the stream is closed."""
         await self._has_room.wait()
 
     def read(self, on: bool) -> None:
@@ -90,7 +90,7 @@ class Stream:
         self._watch_input(on)
 
     def look(self) -> None:
-        """Read now what has arrived already, without waiting for the event loop."""
+        """Read what has already arrived, without waiting for the event loop."""
         if self._is_reading:
             self._read_once()
 
@@ -295,7 +295,7 @@ def read_done(
 
 
 def _variable_words(part: bytes, new: int, changed: int) -> list[str]:
-    """Split names and descriptions, after checking how many there are."""
+    """Split names and descriptions, once their number has been checked."""
     if not part:
         words = []
     elif len(part) > bounds.MAX_VARIABLES_BYTES or part.count(b"\0") >= _MAX_VARIABLE_WORDS:
@@ -308,7 +308,7 @@ def _variable_words(part: bytes, new: int, changed: int) -> list[str]:
 
 
 def _decode_texts(parts: list[bytes], within: SessionBounds) -> list[str]:
-    """Decode a submitted text; one that is too long is cut before."""
+    """Decode a submitted text; cut it first if it is too long."""
     max_bytes = 2 * _MAX_CHAR_BYTES * within.answer_chars + _SLACK_BYTES
     return [
         _lenient(part) if len(part) <= max_bytes else str(part[:max_bytes], "utf-8", "replace")
@@ -317,7 +317,7 @@ def _decode_texts(parts: list[bytes], within: SessionBounds) -> list[str]:
 
 
 def _output(part: bytes, kept_chars: int) -> str:
-    """Decode output; of very long output, only both ends are decoded."""
+    """Decode output; if it is very long, decode only its beginning and end."""
     if not part:
         return ""
     room = _MAX_CHAR_BYTES * kept_chars + _SLACK_BYTES
@@ -360,7 +360,7 @@ def read_value(
 
 
 def read_files(frame: wire.Frame) -> list[tuple[str, int]]:
-    """Check the answer to LIST_FILES: names and sizes, which may be lies."""
+    """Check the answer to LIST_FILES: names and sizes, which may be false."""
     try:
         listed = msgspec.convert(read_json(frame.part(1), _FILES), list[tuple[str, int]])
     except (ValueError, msgspec.ValidationError) as error:
@@ -387,7 +387,7 @@ def read_parts(parts: list[bytes]) -> list[str]:
 
 
 def _small_metadata(frame: wire.Frame, index: int, decoder: json.Decoder[_Shape]) -> _Shape:
-    """Check the size of an answer; one that is too large is a violation."""
+    """Check the size of an answer; an answer that is too large violates the protocol."""
     try:
         return read_metadata(frame, index, decoder)
     except TooLarge as error:

@@ -22,9 +22,9 @@ def stream_over(
 
 
 class PumpedStream(Stream):
-    """A stream that receives and sends in tasks of its own.
+    """A stream that receives and sends in its own tasks.
 
-    What arrives while reading is off waits until it is on again.
+    What arrives while reading is off is delivered when it is on again.
     """
 
     _receiving: "asyncio.Task[None] | None" = None
@@ -32,7 +32,7 @@ class PumpedStream(Stream):
     _arrived: bytes | None = None
 
     def look(self) -> None:
-        """Do nothing: a task is receiving already."""
+        """Do nothing: a task is already receiving."""
 
     def close(self) -> None:
         """Close the socket; `on_end` is not called."""
@@ -45,7 +45,7 @@ class PumpedStream(Stream):
         busy = [each for each in (self._receiving, self._sending) if each is not None]
         for each in busy:
             each.cancel()
-            each.add_done_callback(lambda _: self._socket.close())  # No task uses it any more.
+            each.add_done_callback(lambda _: self._socket.close())  # No task uses it by then.
         if not busy:
             self._socket.close()
 
@@ -83,7 +83,7 @@ class PumpedStream(Stream):
             self._on_end()
 
     async def _send_rest(self) -> None:
-        """Send what did not fit at once, in order; what is written meanwhile follows."""
+        """Send what did not fit at once, in order, followed by what is written in the meantime."""
         while self._unsent:
             data, _ = self._unsent[0]
             with contextlib.suppress(OSError):  # The peer is gone; what it sent can still be read.

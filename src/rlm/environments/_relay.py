@@ -22,7 +22,7 @@ _MAX_WORDS_CHARS = 500
 
 
 class Channel:
-    """The far end of one of a session's sockets, and what is to be written to it."""
+    """The far end of one of a session's sockets, and the pieces to write to it."""
 
     def __init__(self, far_end: socket.socket) -> None:
         far_end.setblocking(False)
@@ -41,7 +41,7 @@ class Relay:
         self._sending = asyncio.Lock()
         self._channels: dict[int, Channel] = {}
         self._tasks: list[asyncio.Task[None]] = []
-        self._control: asyncio.Queue[bytes | None] = asyncio.Queue()  # None: it has ended.
+        self._control: asyncio.Queue[bytes | None] = asyncio.Queue()  # None: the sandbox has ended.
         self._reading = self._loop.create_task(self._read())
         self._reading.add_done_callback(self._note_failure)
         self._ended: str | None = None
@@ -49,7 +49,7 @@ class Relay:
     async def set_up(self, archive: bytes, settings: str) -> dict[str, Any]:
         """Send the worker and its settings; return the zygote's report."""
         await self._send_raw(archive)
-        await self._hear()  # The worker is there; from now on it reads multiplexed pieces.
+        await self._hear()  # The worker is up; from now on it reads multiplexed pieces.
         await self._send(multiplex.CONTROL, settings_frame(settings))
         heard = b""
         while (report := report_in(heard)) is None:
@@ -59,13 +59,13 @@ class Relay:
         return report
 
     async def open(self) -> Pair:
-        """Ask for the session; return the host's two sockets of it."""
+        """Ask for the session; return the host's two sockets for it."""
         ends = self.connect()
-        await self._send(multiplex.OPEN, orders.NOW)  # There is a socket for what comes back.
+        await self._send(multiplex.OPEN, orders.NOW)  # By now there are sockets for the replies.
         return ends
 
     def connect(self) -> Pair:
-        """Return the host's two sockets of a session that exists already."""
+        """Return the host's two sockets for a session that already exists."""
         ends = []
         for number in (multiplex.STREAM, multiplex.MONITOR):
             ours, far_end = socket.socketpair()
@@ -107,7 +107,7 @@ class Relay:
         self._note_ending(ending)
 
     def _note_failure(self, reading: "asyncio.Task[None]") -> None:
-        """End the session if reading failed with an exception of the pipe's own."""
+        """End the session if reading failed with an exception that only this pipe raises."""
         if not reading.cancelled() and (error := reading.exception()) is not None:
             self._note_ending(f"is out of reach: {type(error).__name__}: {error}")
 
@@ -136,7 +136,7 @@ class Relay:
             channel.incoming.put_nowait(b"")
 
     async def _hear(self) -> bytes:
-        """Wait for a message of the zygote, or the empty one with which the relay there begins."""
+        """Wait for a message from the zygote, or for the empty one that its relay sends first."""
         piece = await self._control.get()
         if piece is None:
             raise SessionDied(f"the sandbox {self._ended}")
@@ -154,7 +154,7 @@ class Relay:
     # To the sandbox.
 
     async def _carry_out(self, number: int, channel: Channel) -> None:
-        """Send what the session writes, as far as there is room, and its end."""
+        """Send what the session writes, when there is room, and finally its end."""
         while True:
             while not (room := self._multiplexer.room(number)):
                 channel.has_room.clear()

@@ -105,7 +105,7 @@ class WorkerSession(BaseSession):
         self._decoder.limits = self._bounds.after(wire.INIT)
         self._last_id = self._expected = self._received_bytes = 0
         self._reply: asyncio.Future[wire.Frame] | None = None
-        self._is_behind = False  # Frames have arrived that wait for other tasks' turns.
+        self._is_behind = False  # True: frames have arrived that must wait for other tasks.
         self._stopper = CellStopper(self._worker, lambda: self._received_bytes, self._on_stuck_cell)
         self._clock = CellClock(self._loop, self._stopper.time_is_up)
         self._calls = PendingCalls(self._host, self._stream, self._clock, self._pace, self._end)
@@ -126,7 +126,7 @@ class WorkerSession(BaseSession):
     ) -> "WorkerSession":
         """Shake hands with a new worker; it is killed if that fails.
 
-        `greeting` is that of `greeting_of`, or None if the worker has been sent it already.
+        `greeting` comes from `greeting_of`; None if the worker already has it.
         `sends_fds` is False if the socket can't carry file descriptors to the worker; `lend` may
         have another process send them. `bounds` limits the frames of the session.
         """
@@ -157,7 +157,7 @@ class WorkerSession(BaseSession):
             raise SessionError(f"{name} could not be loaded: {error}")
 
     async def _load_shared(self, name: str, context: ContextSource) -> wire.Frame:
-        """Send the file that all sessions map; a thread writes it, once."""
+        """Send the file that all sessions map; a thread writes it once."""
         shared = await asyncio.to_thread(shared_context, context)
         parts = [wire.to_bytes(name), wire.to_json(shared.layout)]
         async with self._one_request:
@@ -184,7 +184,7 @@ class WorkerSession(BaseSession):
                     await self._stream.until_room()
                     self._check_alive()
                     self._stream.write(wire.encode(wire.LOAD, 0, [chunk]))
-            except BaseException:  # The worker holds half a context now.
+            except BaseException:  # The worker now holds half a context.
                 self._end(SessionDied(f"{name} could not be read to its end"))
                 raise
             parts = [wire.to_bytes(name), wire.to_bytes(context.kind)]
@@ -201,7 +201,7 @@ class WorkerSession(BaseSession):
     async def execute(self, code: str, *, timeout_seconds: float) -> CellResult:
         """Run a cell; waiting for models and tools does not count towards `timeout_seconds`."""
         async with self._one_request:
-            await self._worker.signals_sent()  # One meant for another cell must not stop this one.
+            await self._worker.signals_sent()  # A signal for another cell must not stop this one.
             self._calls.prompts = 0
             self._stopper.time_was_up = False
             started = self._loop.time()
@@ -234,7 +234,7 @@ class WorkerSession(BaseSession):
         return await self._checked(await self._ask(wire.READ_FILE, parts), _frames.read_piece)
 
     async def checkpoint(self, fd: int) -> bool:
-        """Have the worker fork a copy that listens at `fd`; return False if it can't now."""
+        """Have the worker fork a copy that listens at `fd`; return False if it can't do so now."""
         frame = await self._ask(wire.CHECKPOINT, [], [fd])
         return (await self._checked(frame, _frames.read_value))[1] is None
 
@@ -259,7 +259,7 @@ class WorkerSession(BaseSession):
         return self._loop.create_task(self._end_worker())
 
     async def _end_worker(self) -> None:
-        """End the worker, if it still runs, and wait until nothing of it is left."""
+        """End the worker, if it is still running, and wait until nothing is left of it."""
         self._end(SessionDied("the session was closed"))
         await self._calls.wait(_CLOSE_SECONDS)
         await self._worker.wait()
@@ -308,7 +308,7 @@ class WorkerSession(BaseSession):
     async def _answer_to(
         self, request_id: int, data: bytes | None, expected: int, fds: Sequence[int] = ()
     ) -> wire.Frame:
-        """Send a request, unless it was sent already, and wait for its answer."""
+        """Send a request, unless it has been sent, and wait for its answer."""
         self._last_id = request_id
         self._expected = expected
         self._reply = self._loop.create_future()
@@ -332,7 +332,7 @@ class WorkerSession(BaseSession):
             raise type(self._ended)(str(self._ended))
 
     async def _checked(self, frame: wire.Frame, read: Callable[[wire.Frame], _Read]) -> _Read:
-        """Read an answer, in a thread if it is long; an invalid one ends the session."""
+        """Read an answer, in a thread if it is long; an invalid answer ends the session."""
         try:
             if frame.size_bytes <= OFF_LOOP_BYTES:
                 return read(frame)
@@ -355,7 +355,7 @@ class WorkerSession(BaseSession):
         self._receive_frames()
 
     def _receive_frames(self) -> None:
-        """Handle the frames that have arrived; of a flood, only some at a time."""
+        """Handle the frames that have arrived; if there are very many, only some at a time."""
         try:
             for _ in range(_MAX_FRAMES_AT_ONCE):
                 if self._ended is not None or (frame := self._decoder.pop()) is None:
@@ -396,7 +396,7 @@ class WorkerSession(BaseSession):
         self._end(SessionDied(f"the worker {how}"))
 
     def _end(self, error: RLMError) -> None:
-        """Kill the worker and fail what waits for it; only the first reason counts."""
+        """Kill the worker and fail everything that waits for it; only the first error counts."""
         if self._ended is not None:
             return
         self._ended = error

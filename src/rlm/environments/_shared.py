@@ -73,7 +73,7 @@ class MemoryFile:
     def widen(self, start: int, form: int, new_form: int) -> None:
         """Widen every character from `start` to the end of the file, in place.
 
-        It goes from the last block to the first, so that nothing is overwritten before it was read.
+        Works from the last block to the first, so that nothing is overwritten before it is read.
         """
         self._flush()
         old, new = WIDTHS[form], WIDTHS[new_form]
@@ -188,7 +188,7 @@ _entries_lock = threading.Lock()
 def worth_sharing(source: ContextSource) -> bool:
     """Return whether a file is possible, and cheaper than sending the bytes to each session."""
     if source.kind == "source":
-        return False  # The worker needs more than its bytes.
+        return False  # Its bytes are not all that the worker needs.
     can_be_forgotten = type(source).__weakrefoffset__ != 0
     return can_be_forgotten and can_share_memory() and source.size_bytes >= _MIN_BYTES
 

@@ -1,6 +1,6 @@
 """Packs the worker for a remote sandbox: a command line that starts it, and an archive of modules.
 
-Images of Python come without compiled files, and a read-only container can't store any; compiling
+Python images come without compiled files, and a read-only container can't store any; compiling
 what the worker needs takes longer than starting the container. So a Python with the same bytecode
 as ours gets compiled modules, including those of the standard library, which `rlm.worker.bootstrap`
 uses only where the sources are the same.
@@ -76,7 +76,7 @@ def _modules() -> Iterator[tuple[str, bool, str]]:
 
 
 def _library() -> dict[str, tuple[bool, int, int, bytes]]:
-    """Return modules of the standard library: is it a package, source size, checksum, code."""
+    """Return standard library modules: whether each is a package, source size, checksum, code."""
     command = [sys.executable, "-S", "-s", "-c", _LIST_LIBRARY, *COMMON_MODULES, *_BESIDES]
     listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout  # noqa: S603
     found = {}

@@ -1,6 +1,6 @@
 """`environment="agent"`: the local sandbox for agents.
 
-Its cells are isolated as those of `local` are; agents find more names in the namespace.
+Its cells are isolated like those of `local`, and have the names for agents besides.
 """
 
 from typing import Any

@@ -33,24 +33,24 @@ _ENGINE_SECONDS = 10.0
 
 
 class AutoEnvironment(BaseEnvironment):
-    """Opens sessions in the environment that it chooses; has the name of that once it is known.
+    """Opens sessions in the environment that it chooses, whose name it takes.
 
-    What this system says about itself is looked at here; what has to be tried, in `decide`.
+    The constructor uses what is known about this system; `decide` tries out the rest.
     """
 
     name = "auto"
     is_sandbox = True
 
     def __init__(self, make: Callable[[str], BaseEnvironment]) -> None:
-        """`make` returns the environment of a name, with the options that the user gave."""
+        """`make` returns the environment with that name, with the user's options."""
         self._make = make
         self._made: dict[str, BaseEnvironment] = {}
         self._chosen: BaseEnvironment | None = None
         self._is_decided = False
         self.reason = ""
-        """Why another than the expected environment was chosen, if it was."""
+        """Why an environment other than the expected one was chosen, if so."""
         refusals: dict[str, str] = {}
-        for name in CANDIDATES[:-1]:  # The last one has to be asked.
+        for name in CANDIDATES[:-1]:  # The last one has to be tried.
             if (problem := known_problem(name)) is None:
                 self._adopt(self._of(name, refusals))
                 break
@@ -58,7 +58,7 @@ class AutoEnvironment(BaseEnvironment):
 
     @classmethod
     def problem(cls) -> str | None:
-        """Return why nothing can be chosen here, as far as that is known."""
+        """Return why no environment works here, as far as that is known without a trial."""
         found = {name: known_problem(name) for name in CANDIDATES}
         refusals = {name: each for name, each in found.items() if each is not None}
         return nothing_isolates(refusals) if len(refusals) == len(found) else None
@@ -66,8 +66,8 @@ class AutoEnvironment(BaseEnvironment):
     async def decide(self) -> BaseEnvironment:
         """Return the environment; ConfigError if none can isolate code here.
 
-        `local` is tried by starting the process that its first session needs, so on Linux this
-        costs nothing that a session would not cost.
+        `local` is tried by starting the process that its first session needs anyway, so on Linux
+        this costs nothing extra.
         """
         if self._chosen is not None and self._is_decided:
             return self._chosen
@@ -77,7 +77,7 @@ class AutoEnvironment(BaseEnvironment):
             if problem is None:
                 made = self._of(name, refusals)
                 problem = await trial(made)
-            if problem is not None and name == self.name:  # It seemed to work.
+            if problem is not None and name == self.name:  # It was expected to work.
                 self.reason = f"passes over {name!r}: {problem}"
             if problem is None:
                 self._adopt(made)
@@ -103,7 +103,7 @@ class AutoEnvironment(BaseEnvironment):
         return {"chosen": chosen.name, **why, **await chosen.describe()}
 
     async def prepare(self, context: ContextSource) -> None:
-        """Do what `load` would spend time on."""
+        """Do the slow part of `load` in advance."""
         await (await self.decide()).prepare(context)
 
     async def close(self) -> None:
@@ -133,7 +133,7 @@ class AutoEnvironment(BaseEnvironment):
 
 def known_problem(name: str) -> str | None:
     """Return why a candidate can't be used here, as far as that is known without a trial."""
-    # Imported one by one: the first that works is usually the only one that is needed.
+    # Imported one by one: usually the first one works, and no other is needed.
     if name == "local":
         from rlm.environments.local import LocalEnvironment
 
@@ -148,13 +148,13 @@ def known_problem(name: str) -> str | None:
 
 
 async def trial(environment: BaseEnvironment) -> str | None:
-    """Return why a candidate that may work does not."""
+    """Try a candidate that may work; return why it does not, or None if it does."""
     try:
         if environment.name == "local":
             await environment.describe()
         elif environment.name == "docker":
             async with asyncio.timeout(_ENGINE_SECONDS):
-                await environment.not_ready()  # An image that has to be fetched is no problem.
+                await environment.not_ready()  # Having to fetch an image is no problem.
     except TimeoutError:
         return f"no engine answered within {_ENGINE_SECONDS:.0f} s"
     except (ConfigError, SessionError, OSError) as error:
@@ -163,10 +163,10 @@ async def trial(environment: BaseEnvironment) -> str | None:
 
 
 def nothing_isolates(refusals: Mapping[str, str]) -> str:
-    """Return what to do where no candidate works, and why none does."""
+    """Return a message that says what to do if no candidate works, and why none does."""
     import platform
 
-    if sys.platform == "win32" and platform.machine() == "ARM64":  # It has no wheel of pyeryx.
+    if sys.platform == "win32" and platform.machine() == "ARM64":  # pyeryx has no wheel for it.
         advice = "start Docker, or use WSL 2"
     elif sys.version_info >= (3, 12):
         advice = f"run: {install_command('wasm')}"
@@ -188,7 +188,7 @@ def nothing_isolates(refusals: Mapping[str, str]) -> str:
 def meant_by_local() -> str:
     """Return what `local` means in a program for the reference engine: off Linux, `auto`.
 
-    There it names the machine of the program, not a kind of isolation. Warns once.
+    In such a program, `local` names the machine, not a kind of isolation. Warns once.
     """
     if sys.platform == "linux":
         return "local"

@@ -1,4 +1,4 @@
-"""`environment="daytona"`: sandboxes of Daytona."""
+"""`environment="daytona"`: Daytona sandboxes."""
 
 import math
 import secrets
@@ -26,13 +26,13 @@ class _Sandbox(NamedTuple):
 class DaytonaEnvironment(Cloud):
     """Opens each session in a Daytona sandbox. Options have the names that Daytona uses.
 
-    `api_key`: yours, else that in DAYTONA_API_KEY. `snapshot`: one of yours or Daytona's own; or
+    `api_key`: by default the one in DAYTONA_API_KEY. `snapshot`: one of yours or Daytona's; or
     `image`, the name of one in a registry or a `daytona.Image`, with `cpu` (cores), `memory` and
-    `disk` (GiB). It needs Python 3.9. `timeout`: after this many seconds, in whole minutes, Daytona
-    ends a sandbox, whatever happens here; `auto_stop_interval`: after this many minutes without
-    activity, 0 for never. `network_access`: whether cells have a network. `name`: how names begin.
-    `target`: where. `hardened`: put the layers of `local` inside, too. `python`: the interpreter
-    there.
+    `disk` (GiB). It needs Python 3.9. `timeout`: Daytona ends a sandbox after this many seconds,
+    rounded to minutes, whatever happens here; `auto_stop_interval`: after this many minutes without
+    activity, 0 for never. `network_access`: whether cells have a network. `name`: a prefix for
+    names. `target`: the region. `hardened`: add the layers of `local` inside. `python`: its
+    interpreter.
     """
 
     name = "daytona"
@@ -68,7 +68,7 @@ class DaytonaEnvironment(Cloud):
         self._choices: dict[str, Any] = {
             "ttl_minutes": max(1, math.ceil(timeout / 60)),
             "auto_stop_interval": auto_stop_interval,
-            "ephemeral": True,  # Stopping deletes it.
+            "ephemeral": True,  # It is deleted when it stops.
             "network_block_all": not network_access,
             "labels": {"made_by": "rlm"},
         }
@@ -98,7 +98,7 @@ class DaytonaEnvironment(Cloud):
         try:
             return _Sandbox(client, await client.create(params, timeout=_CREATE_SECONDS))
         except BaseException as error:
-            if number := getattr(error, "sandbox_id", None):  # It took too long, but is being made.
+            if number := getattr(error, "sandbox_id", None):  # Too slow, but it is being made.
                 await self.surely_end(_Sandbox(client, await client.get(number)))
             await client.close()
             raise
@@ -114,7 +114,7 @@ class DaytonaEnvironment(Cloud):
         inbox = Inbox()
 
         async def take(text: str) -> None:
-            await inbox.take(text.replace("\0", ""))  # Some of its versions pad with them.
+            await inbox.take(text.replace("\0", ""))  # Some versions pad with these.
 
         async def pass_over(_: str) -> None:
             """Ignore stderr, to which the worker writes nothing."""
@@ -134,11 +134,11 @@ class DaytonaEnvironment(Cloud):
         return self.pipe(sandbox, write=FirstTries(write, _TOO_EARLY).send, output=inbox, how=how)
 
     async def end(self, sandbox: _Sandbox) -> None:
-        """Delete the sandbox with everything that runs in it."""
+        """Delete the sandbox and everything that runs in it."""
         await sandbox.sandbox.delete()
 
     async def let_go(self, sandbox: _Sandbox) -> None:
-        """Close the client of the sandbox; each has one, since event loops may differ."""
+        """Close the client of the sandbox; each sandbox has one, since event loops may differ."""
         await sandbox.client.close()
 
     def id_of(self, sandbox: _Sandbox) -> str:

@@ -1,4 +1,4 @@
-"""`environment="e2b"`: sandboxes of E2B, which are small virtual machines."""
+"""`environment="e2b"`: E2B sandboxes, which are small virtual machines."""
 
 import shlex
 from collections.abc import Sequence
@@ -15,9 +15,9 @@ class E2BEnvironment(Cloud):
     """Opens each session in an E2B sandbox. Options have the names that E2B uses.
 
     `template`: a name or id, by default E2B's own with Python; it determines cores and memory.
-    `timeout`: after this many seconds E2B ends a sandbox, whatever happens here.
+    `timeout`: E2B ends a sandbox after this many seconds, whatever happens here.
     `network_access`: whether cells have a network. `metadata`: labels to find it by.
-    `hardened`: put the layers of `local` inside, too. `python`: the interpreter there.
+    `hardened`: add the layers of `local` inside. `python`: its interpreter.
     """
 
     name = "e2b"
@@ -76,7 +76,7 @@ class E2BEnvironment(Cloud):
         return self.pipe(sandbox, write=handle.send_stdin, output=inbox, how=how)
 
     async def end(self, sandbox: Any) -> None:
-        """End the sandbox; `kill` returns False if it is gone already."""
+        """End the sandbox; `kill` returns False if it is already gone."""
         await sandbox.kill()
 
     def id_of(self, sandbox: Any) -> str:

@@ -18,11 +18,11 @@ _NOT_LINUX = "environment='ipython' is the local sandbox, which needs Linux"
 
 
 class IPythonEnvironment(LocalEnvironment):
-    """Opens sessions as hardened processes whose cells are IPython's.
+    """Opens sessions as hardened processes that run cells in IPython.
 
     Cells have magics (`%timeit`, `%%time`, `%%capture`, `%who`), `?`, `_`, `In`, `Out` and
     `display()`, which shows everything as text. `!command` is refused: the sandbox starts no
-    programs. Options are those of `local`; IPython itself need not be among the `packages`.
+    programs. The options are those of `local`; `packages` need not include IPython itself.
     """
 
     name = "ipython"

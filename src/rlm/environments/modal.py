@@ -18,10 +18,10 @@ class ModalEnvironment(Cloud):
     """Opens each session in a Modal sandbox. Options have the names that Modal uses.
 
     `image`: the name of one in a registry, or a `modal.Image`; it needs Python 3.9.
-    `app_name`: the app they belong to, made if there is none. `timeout`: after this many seconds
-    Modal ends a sandbox, whatever happens here. `network_access`: whether cells have a network.
-    `cpu`: cores, `memory`: MiB; of a pair, what is reserved and what is the limit. `region`,
-    `cloud`: where. `hardened`: put the layers of `local` inside, too. `python`: the interpreter.
+    `app_name`: the app they belong to, created if missing. `timeout`: Modal ends a sandbox after
+    this many seconds, whatever happens here. `network_access`: whether cells have a network.
+    `cpu`: cores, `memory`: MiB; a pair is a reservation and a limit. `region`, `cloud`: where it
+    runs. `hardened`: add the layers of `local` inside. `python`: its interpreter.
     """
 
     name = "modal"
@@ -65,7 +65,7 @@ class ModalEnvironment(Cloud):
         return super().has_key() or Path(file).expanduser().is_file()
 
     async def make(self, sdk: Any) -> Any:
-        """Make a sandbox without a command, which waits for later ones."""
+        """Make a sandbox without a command; it waits for later commands."""
         app = await sdk.App.lookup.aio(self._app_name, create_if_missing=True)
         image = self._image
         if isinstance(image, str):
@@ -89,7 +89,7 @@ class ModalEnvironment(Cloud):
         return self.pipe(sandbox, write=write, output=aiter(process.stdout), how=how)
 
     async def end(self, sandbox: Any) -> None:
-        """End the sandbox; one that has ended may be ended again."""
+        """End the sandbox; may be called again after it has ended."""
         await sandbox.terminate.aio()
 
     async def let_go(self, sandbox: Any) -> None:

@@ -15,7 +15,7 @@ from rlm.worker import command_pipe, multiplex, relay
 __all__ = ["LinesPipe", "Pipe", "PolledPipe"]
 
 _MAX_TEXT_CHARS = 1 << 20
-"""The most that one command may print: a line of base64, and other output of the sandbox."""
+"""The most that one command may print: a line of base64, and other output from the sandbox."""
 _WAIT_SECONDS = 10.0
 """How long a command waits in the sandbox for bytes to fetch."""
 
@@ -27,10 +27,10 @@ class Pipe(Protocol):
     """The input and output of a program in a sandbox."""
 
     async def send(self, data: bytes) -> None:
-        """Send all bytes; SessionError if the program is gone."""
+        """Send all bytes; raise SessionError if the program is gone."""
 
     async def receive(self) -> bytes:
-        """Return at least one byte, or none when the program has ended."""
+        """Return at least one byte, or empty bytes when the program has ended."""
 
     async def close(self) -> None:
         """End the program and its sandbox; may be called twice."""
@@ -82,7 +82,7 @@ class LinesPipe:
 class PolledPipe:
     """A pipe for sandboxes that can only run commands: some send bytes, others fetch them.
 
-    `run` returns the output of a command and raises SessionError if it could not be run. Every
+    `run` returns the output of a command, or raises SessionError if it could not be run. Every
     command may be repeated (`rlm.worker.command_pipe`), so occasional failures do no harm.
     """
 
@@ -93,7 +93,7 @@ class PolledPipe:
         how: Callable[[], Awaitable[str]],
         command: Sequence[str],
     ) -> None:
-        """`command` started the worker: it contains the Python to use and the socket's folder."""
+        """`command` started the worker; it names the Python to use and the socket's folder."""
         self._run = run
         self._end = end
         self._how = how
@@ -116,7 +116,7 @@ class PolledPipe:
                     raise SessionDied("the sandbox lost part of what it was sent")
 
     async def receive(self) -> bytes:
-        """Fetch bytes, waiting in the sandbox until there are some."""
+        """Fetch bytes; the command waits in the sandbox until there are some."""
         while not self._closed:
             words = ["get", str(self._received), str(int(1000 * _WAIT_SECONDS))]
             try:

@@ -1,4 +1,4 @@
-"""`environment="prime"`: sandboxes of Prime Intellect, which are virtual machines."""
+"""`environment="prime"`: Prime Intellect sandboxes, which are virtual machines."""
 
 import os
 import secrets
@@ -22,15 +22,15 @@ class _Sandbox(NamedTuple):
 class PrimeEnvironment(Cloud):
     """Opens each session in a Prime sandbox. Options have the names that Prime uses.
 
-    `docker_image`: any with Python 3.9 and bash. `timeout_minutes`: after this time Prime ends a
-    sandbox, whatever happens here. `network_access`: whether cells have a network. `name`: prefix
-    of names; `labels`: labels to find it by. `cpu_cores`, `memory_gb`, `disk_size_gb`: its size.
-    `region`, `team_id`: where, and for whom. `hardened`: put the layers of `local` inside, too.
-    `python`: the interpreter there.
+    `docker_image`: any with Python 3.9 and bash. `timeout_minutes`: Prime ends a sandbox after
+    this time, whatever happens here. `network_access`: whether cells have a network. `name`: a
+    prefix for names; `labels`: labels to find it by. `cpu_cores`, `memory_gb`, `disk_size_gb`: its
+    size. `region`, `team_id`: where it runs, and for whom. `hardened`: add the layers of `local`
+    inside. `python`: its interpreter.
     """
 
     name = "prime"
-    start_seconds = 600.0  # The first use of an image builds a machine from it.
+    start_seconds = 600.0  # On first use, a machine is built from the image.
     carries = "bytes"
     package = "prime_sandboxes"
     key_names = ("PRIME_API_KEY",)
@@ -108,11 +108,11 @@ class PrimeEnvironment(Cloud):
         return self.pipe(sandbox, write=process.write_stdin, output=aiter(process.stdout), how=how)
 
     async def end(self, sandbox: _Sandbox) -> None:
-        """Delete the sandbox with everything that runs in it."""
+        """Delete the sandbox and everything that runs in it."""
         await sandbox.client.delete(sandbox.id)
 
     async def let_go(self, sandbox: _Sandbox) -> None:
-        """Close the client of the sandbox; each has one, since event loops may differ."""
+        """Close the client of the sandbox; each sandbox has one, since event loops may differ."""
         await sandbox.client.aclose()
 
     def id_of(self, sandbox: _Sandbox) -> str:

@@ -1,4 +1,4 @@
-"""The base of environments with remote sandboxes: it does everything but make the sandbox.
+"""The base of environments with remote sandboxes: it does everything except make the sandbox.
 
 A subclass starts a command in a sandbox and returns a pipe to it. The worker is sent through that
 pipe, so nothing is installed or uploaded, and any image with Python 3.9 or newer will do.
@@ -26,9 +26,9 @@ __all__ = ["RemoteEnvironment", "sandbox_settings"]
 def sandbox_settings(
     *, hardened: bool, scratch: str, scratch_bytes: int = 64 << 20, max_threads: int = 128
 ) -> str:
-    """Return the settings of a zygote in a sandbox of its own, as JSON.
+    """Return the settings of a zygote that has a sandbox to itself, as JSON.
 
-    With `hardened`, the zygote adds its own layers or refuses to run. Without, only the sandbox
+    With `hardened`, the zygote adds its own layers or refuses to run. Without it, only the sandbox
     around it isolates cells.
     """
     layers: dict[str, Any] = {
@@ -46,7 +46,7 @@ def sandbox_settings(
 
 
 class RemoteEnvironment(BaseEnvironment):
-    """Opens each session in a sandbox of its own, which subclasses start."""
+    """Opens each session in its own sandbox, which subclasses start."""
 
     name: str
     is_paid = True

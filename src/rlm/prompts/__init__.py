@@ -55,7 +55,7 @@ NATIVE_TOOLS = (
 
 UNKNOWN_WINDOW_TOKENS = 32_000
 CHARS_A_TOKEN = 2
-"""Half of the usual four: dense text, and room for the reply."""
+"""Half the usual four, to allow for dense text and the reply."""
 
 LARGEST_CALL_CHARS = 400_000
 NAMES_FOR_SMALL_MODELS = ("context", "ctx", "llm_query", "map_query")
@@ -75,7 +75,7 @@ def _template(name: str) -> str:
 
 
 def fill(name: str, **values: object) -> str:
-    """Return a template with its `{{slots}}` filled, literally: values may hold braces."""
+    """Return a template with its `{{slots}}` filled literally: values may contain braces."""
     head, *rest = _template(name).split("{{")
     filled = [head]
     for piece in rest:
@@ -106,9 +106,9 @@ def system_prompt(
 ) -> str:
     """Return the instructions of a run, by the profile of its model.
 
-    `grants`: there are tools that children may have, so that the model can choose among them.
-    `pictures`: the context has some, so calls are shown to take them. `source`: it is data that
-    stays on the host, tables or a corpus.
+    `grants`: there are tools that children may have, among which the model can choose. `pictures`:
+    the context has pictures, so the prompt shows that calls take them. `source`: the kind of data
+    that stays on the host, tables or a corpus.
     """
     if config.system_prompt is not None:
         return config.system_prompt
@@ -180,7 +180,7 @@ def kind_prompt(query: str, preview: str) -> str:
 
 
 def map_prompt(query: str, chunk: str, number: int, count: int, kind: str = "") -> str:
-    """Return the prompt to read a piece; `kind` is that of the answer, if it has its own words."""
+    """Return the prompt to read a piece; `kind` is the kind of answer, if it has its own prompt."""
     name = f"map_{kind}" if kind else "map"
     return fill(name, query=query, chunk=chunk, number=number, count=count).rstrip("\n")
 
@@ -190,7 +190,7 @@ def reduce_prompt(query: str, notes: str, kind: str = "") -> str:
 
 
 def tiny_map_prompt(query: str, chunk: str) -> str:
-    """Return the prompt for models that answer NOT FOUND to everything if they may."""
+    """Return the prompt for models that answer NOT FOUND to everything if allowed to."""
     return fill("map_tiny", query=query, chunk=chunk).rstrip("\n")
 
 
@@ -211,7 +211,7 @@ def prepared_lines(variables: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _rows(small: bool, recursive: bool, methods: tuple[tuple[str, str], ...]) -> list[str]:
-    """Return a line on each name of the REPL, taken from the worker's own lists."""
+    """Return a line about each name of the REPL, from the worker's own lists."""
     shown = {*(NAMES_FOR_SMALL_MODELS if small else NAMES_FOR_ALL)}
     shown |= {*RECURSIVE_NAMES} if recursive else set()
     rows = []
@@ -228,7 +228,7 @@ def _rows(small: bool, recursive: bool, methods: tuple[tuple[str, str], ...]) ->
 
 
 def _without_images(row: str) -> str:
-    """Return a line on a call without its `images=`, which only pictures are for."""
+    """Return a line about a call without `images=`, which only pictures need."""
     return row.replace(", images=None", "").partition("; `images`")[0]
 
 

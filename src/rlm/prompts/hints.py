@@ -1,6 +1,6 @@
 """One line for the first message, by the kind of answer that the query wants.
 
-A hint that helps one kind of task harms another, so there is none where the kind is not known.
+A hint that helps one kind of task harms another, so there is none if the kind is unknown.
 """
 
 __all__ = ["hint"]

@@ -104,7 +104,7 @@ def session_restored(reason: str, lost: tuple[str, ...]) -> str:
 
 
 def variables_lost(lost: tuple[str, ...]) -> str:
-    """For a chat that was saved and loaded again."""
+    """Return the note for a chat that was saved and loaded again."""
     more = f" and {len(lost) - 40:,} more" if len(lost) > 40 else ""
     return (
         "This conversation goes on in a new REPL. These variables could not be brought there: "

@@ -1,4 +1,4 @@
-"""Render what the model sees after its cells ran."""
+"""Render what the model sees after its cells have run."""
 
 from collections.abc import Callable, Sequence
 
@@ -10,17 +10,17 @@ from rlm.worker.lines import count_lines
 __all__ = ["budget_worth_showing", "cut", "observation"]
 
 TIMED_OUT = "cell stopped after"
-"""How environments begin the message about a cell that ran out of time."""
+"""How environments begin the message about a cell that timed out."""
 
 MANY_LINES = 20
-"""From here on, the model is told how many lines it printed: they may be what it has to count."""
+"""From this many lines, the model sees how many it printed: it may need to count them."""
 
 MIN_OUTPUT_CHARS = 1_000
-"""Output is not cut below this to save tokens: less would not be worth a step."""
+"""Output is not cut below this to save tokens: with less, the step would be wasted."""
 
 
 def cut(text: str, limit: int, written_chars: int | None = None) -> str:
-    """Return head and tail of a text, with a line that says how much is missing."""
+    """Return the head and tail of a text, with a line that says how much is missing."""
     total = max(len(text), written_chars or 0)
     if total <= limit:
         return text
@@ -41,7 +41,7 @@ def observation(
     left: dict[str, float | int | None] | None = None,
     fits: Callable[[str], bool] = lambda text: True,
 ) -> str:
-    """Render output, errors and changes of the cells, then one line on what it took.
+    """Render the output, errors and changes of the cells, then a line of time, calls and budget.
 
     Output is cut further until the whole `fits`: a long output must not end a run whose budget
     would allow another step.
@@ -122,7 +122,7 @@ def _short(count: int) -> str:
 def budget_worth_showing(
     left: dict[str, float | int | None], limits: Limits
 ) -> dict[str, float | int | None]:
-    """Return money and tokens once half of them is used: before that they would only distract."""
+    """Return the money and tokens left once half is used; before, they would only distract."""
     limit = {"tokens": limits.max_tokens, "cost_usd": limits.max_cost_usd}
     shown: dict[str, float | int | None] = {}
     for name, most in limit.items():

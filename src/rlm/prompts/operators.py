@@ -1,8 +1,8 @@
 """The prompts of operators such as `classify`: pure functions from items to text.
 
-The instruction comes after the items and names the first and the last number. Small models copy an
-example that they see first, and then stop; told the range at the end, they answer for every item.
-An item that is alone in its prompt is asked about plainly, without numbers.
+The instruction comes after the items and states the first and the last number. Small models copy an
+example that comes first and then stop; with the range at the end, they answer for every item. A
+prompt with a single item asks about it plainly, without numbers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ def classify_prompt(
 ) -> str:
     """Ask for the label of each item. `codes` maps a short code to each label.
 
-    `candidates` holds, for each item, the codes of which one is right.
+    `candidates` holds, for each item, the codes to choose from.
     """
     labels = "\n".join(f"{code} = {_one_line(label)}" for code, label in codes.items())
     single = len(items) == 1
@@ -172,8 +172,8 @@ def _items(items: Sequence[str]) -> str:
 
 
 def _lines(items: Sequence[str]) -> str:
-    """Number the items; further lines of an item are indented, so that no text looks like a number
-    of ours.
+    """Number the items; further lines of an item are indented, so that none looks like one of our
+    numbers.
     """
     return "\n".join(
         f"{number}. " + "\n   ".join(item.splitlines()) for number, item in enumerate(items, 1)

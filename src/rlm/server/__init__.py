@@ -1,6 +1,6 @@
 """`rlm serve`: runs behind the HTTP interface that OpenAI's clients speak.
 
-`app` makes the same as an ASGI application, to be mounted in one of your own. Requests come from
+`app` returns the same as an ASGI application, which you can mount in your own. Requests come from
 strangers: they are measured before they are read, and checked before they run.
 """
 

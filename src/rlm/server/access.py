@@ -1,4 +1,4 @@
-"""Who may use the server, and one line of log for every request."""
+"""Who may use the server, and one log line for every request."""
 
 import logging
 import secrets
@@ -28,7 +28,7 @@ METHODS = frozenset({"GET", "HEAD", "POST", "DELETE", "OPTIONS", "PUT", "PATCH"}
 
 
 def check_address(host: str, has_tokens: bool) -> None:
-    """Raise unless a server that the network can reach requires a token."""
+    """Raise ConfigError if the network can reach a server that requires no token."""
     if not has_tokens and not is_loopback(host):
         raise ConfigError(
             f"other machines can reach {host}: set --token or --tokens-file, or listen at 127.0.0.1"
@@ -36,7 +36,7 @@ def check_address(host: str, has_tokens: bool) -> None:
 
 
 class Access:
-    """Checks the token of a request or, on a server without tokens, where it comes from."""
+    """Checks the token of a request or, on a server without tokens, its origin."""
 
     def __init__(self, settings: Settings, tokens: Tokens, hosts: HostPolicy) -> None:
         self._settings = settings
@@ -53,7 +53,7 @@ class Access:
             request.state.token = self._tokens.find(request.headers.getlist("authorization"))
 
     def _check_page(self, request: Request) -> None:
-        """Refuse pages of other sites that are open in a browser on this machine."""
+        """Refuse requests from other sites' pages in a browser on this machine."""
         hosts, origins = request.headers.getlist("host"), request.headers.getlist("origin")
         if not self._hosts.allows_host(hosts):
             port = "" if self._hosts.port is None else f":{self._hosts.port}"

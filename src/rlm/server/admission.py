@@ -1,4 +1,4 @@
-"""How many runs are in progress at once, and how many wait: first come, first served."""
+"""Limits how many runs are in progress and how many wait: first come, first served."""
 
 import asyncio
 import math
@@ -17,7 +17,7 @@ INITIAL_SECONDS = 1.0
 
 
 class Slot:
-    """The right to run, to be released at the end; a second release does nothing."""
+    """The right to run, released at the end; a second release does nothing."""
 
     def __init__(self, admission: "Admission", token: Token) -> None:
         self._admission = admission
@@ -70,7 +70,7 @@ class Admission:
     async def enter(self, token: Token, *, patient: bool = False) -> Slot:
         """Return a slot, at once or after waiting in line; raise ApiError if it can't wait.
 
-        A background run was accepted already, so it waits as long as it takes.
+        A background run has already been accepted, so it waits as long as it takes.
         """
         if not patient:
             self.check(token)
@@ -100,7 +100,7 @@ class Admission:
                 await turn
         except BaseException as error:
             if turn.done() and not turn.cancelled() and turn.exception() is None:
-                self._next()  # The slot had just been given to a request that has left.
+                self._next()  # The slot had just gone to a request that has left.
             if isinstance(error, TimeoutError):
                 raise unavailable(
                     f"no slot was free within {self._queue_seconds:g} s; try again later",
@@ -133,5 +133,5 @@ class Admission:
             del self._of_token[token.name]
 
     def _patience(self, ahead: int) -> int:
-        """Return when to try again, judging by how long recent runs took."""
+        """Return after how many seconds to try again, judging by how long recent runs took."""
         return max(1, min(MAX_RETRY_SECONDS, math.ceil(ahead * self._seconds / self._most)))

@@ -48,7 +48,7 @@ async def stream_events(
     heartbeat_seconds: float,
     error_of: Callable[[BaseException], ApiError],
 ) -> AsyncGenerator[bytes, None]:
-    """Yield events while a run is in progress, then how it ended."""
+    """Yield events while a run is in progress, then its ending."""
     work.add_done_callback(lambda _: outbox.wake())
     yield writer.begin()
     while not work.done():
@@ -107,7 +107,7 @@ class AnswerRoutes:
     ) -> tuple[Asking, Job]:
         """Receive a request and start its job; return the request without its texts.
 
-        A large body is read only when the job has its slot: until then it stays on disk.
+        A large body is read only when the job has a slot; until then it stays on disk.
         """
         service, token = self._service, token_of(request)
         async with service.bodies.arrived(request, token) as body:

@@ -1,4 +1,4 @@
-"""Answer a request: with a run or directly, within budgets, cut where the client says."""
+"""Answer a request, with a run or directly, within budgets, and cut where the client says."""
 
 import json
 import time
@@ -25,7 +25,7 @@ from rlm.web.responses import without_paths
 __all__ = ["BYTES_A_TOKEN", "Answerer", "Facts", "Outcome", "Stopper", "cut_to_tokens", "facts_of"]
 
 BYTES_A_TOKEN = 4
-"""How to estimate tokens without a tokenizer."""
+"""For estimating tokens without a tokenizer."""
 
 
 class Stopper:
@@ -40,7 +40,7 @@ class Stopper:
         self.stopped = False
 
     def feed(self, piece: str) -> str:
-        """Return what can be passed on now."""
+        """Add a piece, and return what can be passed on."""
         if self.stopped:
             return ""
         text = self._held + piece
@@ -58,7 +58,7 @@ class Stopper:
         return text[:cut]
 
     def end(self) -> str:
-        """Return what was held back and was not a stop sequence."""
+        """Return the text that was held back, which was no stop sequence after all."""
         if self.stopped:
             return ""
         text, self._held = self._held, ""
@@ -67,7 +67,7 @@ class Stopper:
         return text[: min(found)] if found else text
 
     def _pending(self, text: str) -> int | None:
-        """Return where an ending begins that may become a stop sequence."""
+        """Return where the text's end may begin a stop sequence, or None."""
         starts = [
             len(text) - size
             for stop in self._stops
@@ -127,7 +127,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
 
 class Answerer:
-    """Carries out plans. Whatever happens, the token's budget is settled."""
+    """Carries out plans. The token's budget is settled whatever happens."""
 
     def __init__(self, ledger: Ledger, metrics: Metrics) -> None:
         self._ledger = ledger
@@ -141,7 +141,7 @@ class Answerer:
         background: bool = False,
         continues: bool = False,
     ) -> Grant | None:
-        """Reserve what the plan wants of its token's budget; refused if nothing is left."""
+        """Reserve what the plan wants of its token's budget; raise ApiError if nothing is left."""
         return self._ledger.hold(
             plan.token, run_id, plan.wanted, background=background, continues=continues
         )
@@ -156,7 +156,7 @@ class Answerer:
         self._ledger.abandon(token.name, run_id)
 
     async def answer(self, plan: Plan, outbox: Outbox, grant: Grant | None) -> Outcome:
-        """Answer one request of a client that waits for it."""
+        """Answer one request of a waiting client."""
         meter, started = Meter(), time.monotonic()
         try:
             if plan.route == "direct":
@@ -226,7 +226,7 @@ class Answerer:
         run_id: str | None,
         grant: Grant | None,
     ) -> RunResult:
-        """Run with a REPL; a run with a name is journaled, and continues where it was."""
+        """Run with a REPL; a run with an id is journaled, and continues where it was."""
         config = replace(plan.config, limits=narrowed(plan.limits, grant))
         return await plan.engine.runner.answer(
             plan.task,
@@ -240,7 +240,7 @@ class Answerer:
 
 
 def narrowed(limits: Limits, grant: Grant | None) -> Limits:
-    """Return the limits of a run, lowered to what it was granted."""
+    """Return the limits of a run, lowered to its grant."""
     if grant is None:
         return limits
     tokens, money = grant.tokens, grant.cost_usd
@@ -254,7 +254,7 @@ def narrowed(limits: Limits, grant: Grant | None) -> Limits:
 
 
 def _rest(streamed: str, answer: str) -> str:
-    """Return the rest of an answer of which a part was streamed; both together are the answer.
+    """Return the rest of a partly streamed answer; both together are the answer.
 
     Most models submit all of it, some only what they said last; others continue where they were.
     """
@@ -264,7 +264,7 @@ def _rest(streamed: str, answer: str) -> str:
 
 
 def _check_begun(result: RunResult, grant: Grant | None) -> None:
-    """Refuse a request that is too large for its limits, instead of an empty answer."""
+    """Refuse a request that is too large for its limits, instead of returning an empty answer."""
     if result.stop_reason != "limit" or result.usage.total.requests:
         return
     if grant is not None:
@@ -282,9 +282,9 @@ def _check_begun(result: RunResult, grant: Grant | None) -> None:
 
 
 def answer_text(result: RunResult, *, typed: bool) -> str:
-    """Return the answer as text, a typed one as JSON.
+    """Return the answer as text; if `typed`, as JSON.
 
-    Raise ApiError if there is none of that type.
+    Raise ApiError if there is no answer of that type.
     """
     if not typed:
         return "" if result.answer is None else str(result.answer)

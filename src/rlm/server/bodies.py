@@ -1,7 +1,7 @@
 """Request bodies: how large they may be, where they wait, and how they are decoded.
 
-In memory a body counts as what it becomes: text may take four bytes a character, and every list,
-object and number of JSON takes many times its characters. A body that does not fit waits in line,
+A body counts as what it becomes in memory: text may take four bytes per character, and every JSON
+list, object and number takes many times its characters. A body that does not fit waits in line,
 per token; it waits on disk, so that waiting takes no memory.
 """
 
@@ -40,7 +40,7 @@ class Share:
         self.size = size
 
     def grow(self, size: int) -> None:
-        """Hold `size` more bytes without waiting; raise ApiError if they are not free."""
+        """Hold `size` more bytes without waiting; raise ApiError if they are not available."""
         self._allowance._take_now(self._token, size)
         self.size += size
 
@@ -63,7 +63,7 @@ class _Waiting(Struct, frozen=True, eq=False):
 class Allowance:
     """Bytes that all requests share. With several tokens, none may hold more than half.
 
-    It lives on one event loop. The requests of one token are served in order, and never wait for
+    Use it on one event loop. The requests of one token are served in order, and never wait for
     another token.
     """
 
@@ -114,7 +114,7 @@ class Allowance:
                 await turn
         except BaseException as error:
             if turn.done() and not turn.cancelled() and turn.exception() is None:
-                self._give_back(token, size)  # It was given to a request that has just left.
+                self._give_back(token, size)  # It had gone to a request that has just left.
             if isinstance(error, TimeoutError):
                 raise self._full() from None
             raise
@@ -166,13 +166,13 @@ class Allowance:
 
 
 SMALL_BYTES = 1 << 16
-"""Larger bodies are counted, and wait on disk until they may be read."""
+"""Larger bodies count against the allowance, and wait on disk until they may be read."""
 
 MANY_VALUES_BYTES = 1 << 20
-"""A body whose values take more is decoded in another process."""
+"""A body whose values take more memory is decoded in another process."""
 
 KEPT = 3
-"""The size of a body during a run, as a multiple: its text, and that encoded."""
+"""How many times its size a body takes during a run: its text, and the encoded text."""
 
 T = TypeVar("T")
 _JOBS = Jobs("rlm.server.body_worker")
@@ -180,9 +180,9 @@ _DECODING_SECONDS = 60.0
 
 
 class Turns:
-    """Lets each token have few pieces of bodies handled at a time, in the order they arrived.
+    """Limits how many pieces of a token's bodies are handled at a time, in order of arrival.
 
-    The event loop would otherwise handle a piece of every upload of a token before it turns to
+    Otherwise, the event loop would handle a piece of every upload of a token before it turns to
     the requests of others. A piece that waits takes no turn, and its client has to wait to send.
     """
 
@@ -192,7 +192,7 @@ class Turns:
         self._of_token: dict[str, asyncio.Semaphore] = {}
 
     def of(self, token: Token) -> asyncio.Semaphore:
-        """Return what is held while a piece of a body of this token is handled."""
+        """Return the semaphore to hold while handling a piece of one of this token's bodies."""
         return self._of_token.setdefault(token.name, asyncio.Semaphore(self.AT_ONCE))
 
 
@@ -201,7 +201,7 @@ async def limited(
 ) -> AsyncGenerator[bytes, None]:
     """Yield the body in pieces, up to a number of bytes and seconds; hold `turn` for each piece.
 
-    Close the generator if it is not read to its end.
+    Close the generator if you do not read it to the end.
     """
     stated = request.headers.get("content-length", "")
     if stated.isdecimal() and int(stated[:20]) > max_bytes:
@@ -222,7 +222,7 @@ async def limited(
 
 
 def _check_kind(request: Request) -> None:
-    """Refuse a body that is declared as something else than JSON."""
+    """Refuse a body that is declared as something other than JSON."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise ApiError(
@@ -233,7 +233,7 @@ def _check_kind(request: Request) -> None:
 
 
 class Body:
-    """The whole body of one request: a small one in memory, a large one on disk."""
+    """The whole body of one request, in memory if small, otherwise on disk."""
 
     def __init__(self, bodies: "Bodies", token: Token) -> None:
         self._bodies = bodies
@@ -260,9 +260,9 @@ class Body:
         await asyncio.to_thread(self._file.write, new)
 
     async def read_as(self, kind: type[T]) -> T:
-        """Decode the body as that type; an error names the field.
+        """Decode the body as that type; errors name the field.
 
-        A large body is read when there is memory for it, and then leaves the disk.
+        A large body is read, and removed from the disk, when there is memory for it.
         """
         try:
             if self._file is None:
@@ -283,7 +283,7 @@ class Body:
             raise bad_request(f"the body is not valid JSON: {error}", code="invalid_json") from None
 
     def keep(self) -> Share | None:
-        """Hand over the share of memory that a run keeps of a large body."""
+        """Hand over the share of memory that a run keeps for a large body."""
         share, self._in_memory = self._in_memory, None
         if share is not None:
             share.shrink(self.size * KEPT)
@@ -311,7 +311,7 @@ def _decode_file(file: BinaryIO, kind: type[T]) -> T:
 
 
 def _decode_in_process(file: BinaryIO, kind: type[T], weight: Weight) -> T:
-    """Decode a body with many values elsewhere; its context stays JSON text."""
+    """Decode a body with many values in another process; its context stays JSON text."""
     limits = JobLimits(
         seconds=_DECODING_SECONDS,
         memory_bytes=2 * weight.total + (256 << 20),
@@ -346,7 +346,7 @@ def _not_decoded(error: JobStopped) -> ApiError:
 
 
 class Bodies:
-    """Where bodies are while they arrive and wait, and how much they may take."""
+    """Where bodies are stored while they arrive and wait, and how much room they may take."""
 
     def __init__(self, settings: Settings, tokens: int) -> None:
         self._settings = settings
@@ -358,13 +358,13 @@ class Bodies:
         self.memory = Allowance(settings.max_memory_bytes, tokens, seconds, "memory")
 
     def new_file(self) -> BinaryIO:
-        """Open a file without a name, of which a killed server leaves nothing."""
+        """Open a file without a name, so that a killed server leaves nothing behind."""
         file: BinaryIO = tempfile.TemporaryFile(dir=self._folder, buffering=0)  # noqa: SIM115
         return file
 
     @asynccontextmanager
     async def arrived(self, request: Request, token: Token) -> AsyncGenerator[Body, None]:
-        """Receive a whole body, and release it in the end."""
+        """Receive a whole body, and release it at the end."""
         _check_kind(request)
         body = Body(self, token)
         try:

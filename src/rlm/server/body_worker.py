@@ -19,11 +19,11 @@ __all__ = ["read"]
 
 KINDS = {kind.__name__: kind for kind in (ChatRequest, ResponsesRequest, RunRequest)}
 MAX_OTHER_BYTES = 8 << 20
-"""What values besides the context may take: far more than 10,000 messages."""
+"""What values other than the context may take: far more than 10,000 messages."""
 
 
 def read(body: bytes, kind_name: str) -> str:
-    """Return a line with facts in JSON, and below it the context in JSON."""
+    """Return a line of facts in JSON, followed by the context in JSON."""
     try:
         sent = decode(body, KINDS[kind_name])
     except msgspec.ValidationError as error:

@@ -3,18 +3,15 @@
 The rule, for a limit of `context_over` characters:
 
 1. The last user message is the query. If it is longer than the limit, all of it becomes a context,
-and the query
-   is its edges: its first and last paragraph, as far as they are short. Of a long paragraph at an
-edge, the outer
-   line counts. If both edges are long, the query says that the task is in the context.
-2. System and developer messages are instructions, below the query. If they are longer than the
-limit together,
-   they become a context.
-3. All other messages are the conversation. If it is short, it follows the query, too; otherwise it
-becomes a
-   context.
+   and the query is its edges: its first and last paragraph, if they are short. Of a long paragraph
+   at an edge, only the outer line is used. If both edges are long, the query says that the task is
+   in the context.
+2. System and developer messages are instructions, below the query. If together they are longer
+   than the limit, they become a context.
+3. All other messages are the conversation. If it is short, it also follows the query; otherwise it
+   becomes a context.
 
-A single context is passed as it is; several are a dict by name.
+A single context is passed as it is; several are passed as a dict by name.
 """
 
 import json
@@ -63,7 +60,7 @@ __all__ = [
 ]
 
 EDGE_CHARS = 1_000
-"""A paragraph up to this long at an edge of a large message may contain the question."""
+"""At an edge of a large message, a paragraph up to this long may contain the question."""
 
 Context: TypeAlias = str | list[Any] | dict[str, Any] | None
 
@@ -76,7 +73,7 @@ class TextMessage(Struct, frozen=True):
 
 
 class Split(Struct, frozen=True):
-    """The query of a run, and its contexts; `prologue` stands below the query."""
+    """The query of a run, and its contexts; `prologue` is shown below the query."""
 
     query: str
     prologue: str = ""
@@ -224,7 +221,7 @@ def _part_text(part: Any) -> str:
 
 
 def _content(message: ChatMessage) -> str | list[dict[str, Any]]:
-    """Return a plain text if there is only text: some servers accept no list."""
+    """Return the content, as plain text if there is only text: some servers accept no list."""
     if not isinstance(message.content, list):
         return message.content or ""
     if not any(isinstance(part, ImagePart) for part in message.content):
@@ -254,7 +251,7 @@ OF_RUNS = (
 )
 OF_TOOLS = ("tool_choice", "parallel_tool_calls")
 SAMPLING = (*OF_RUNS, *OF_TOOLS)
-"""Fields that are passed to the model if they are given; in a run, without those of tools."""
+"""Fields that are passed to the model if given; in a run, without those for tools."""
 
 
 class AnswerRequest(Struct, frozen=True, kw_only=True):
@@ -295,7 +292,7 @@ def from_chat(request: ChatRequest) -> AnswerRequest:
 
 
 def from_run(request: RunRequest) -> AnswerRequest:
-    """Convert a run: its instructions and query become messages, so that one rule applies."""
+    """Convert a run: its instructions and query become messages, so that the same rule applies."""
     _check_format(request.response_format)
     messages = [ChatMessage(role="user", content=request.query)]
     if request.instructions:
@@ -324,7 +321,7 @@ def stops_of(stop: Stop | None) -> tuple[str, ...]:
 
 
 def limits_of(wanted: LimitsField | None, ceilings: Limits, prefix: str) -> Limits:
-    """Return the operator's limits, lowered as requested; a higher one is an error."""
+    """Return the operator's limits, lowered as requested; a higher limit is an error."""
     if wanted is None:
         return ceilings
     given = _set_fields(wanted, wanted.__struct_fields__)

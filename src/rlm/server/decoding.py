@@ -1,4 +1,4 @@
-"""What a JSON body takes in memory, and how it becomes a request; errors name the field."""
+"""How much memory a JSON body takes, and how it becomes a request; errors name the field."""
 
 import mmap
 import re
@@ -22,7 +22,7 @@ _FIELD = re.compile(r"field `([^`]*)`")
 
 
 class Weight(NamedTuple):
-    """The memory that a decoded body takes at most: for its text, and for its values."""
+    """The most memory that a decoded body takes: for its text, and for its values."""
 
     text: int
     values: int
@@ -33,7 +33,7 @@ class Weight(NamedTuple):
 
 
 def weight_of(body: bytes | mmap.mmap) -> Weight:
-    """Return an upper bound of the memory that a JSON body takes."""
+    """Return an upper bound on the memory that a JSON body takes."""
     wide, quotes, values = False, 0, 0
     for part in _slices(body):
         wide = wide or not part.isascii() or b"\\u" in part
@@ -51,7 +51,7 @@ def _slices(body: bytes | mmap.mmap) -> Iterator[bytes]:
 
 
 def _without_texts(body: bytes | mmap.mmap) -> bytes:
-    """Remove the content of strings, which is only text."""
+    """Return the body without the content of its strings, which is only text."""
     kept, end = bytearray(), 0
     for found in _STRING.finditer(body):
         kept += body[end : found.start()] + b'""'
@@ -73,7 +73,7 @@ def _of_values(structure: bytes) -> int:
 
 
 def decode(body: bytes | memoryview, kind: type[T]) -> T:
-    """Decode a body as that type. 2.0 is a whole number too: JSON has one kind of number."""
+    """Decode a body as that type. 2.0 counts as a whole number: JSON has one kind of number."""
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:
@@ -107,7 +107,7 @@ def mistake(error: msgspec.ValidationError, kind: type[Any]) -> ApiError:
 
 
 def _fields_at(kind: type[msgspec.Struct], where: str) -> list[str]:
-    """Return the names of the fields that an object may have at a place such as `.rlm.limits`."""
+    """Return the names of the fields that an object may have at a path such as `.rlm.limits`."""
     here: type[msgspec.Struct] | None = kind
     for name in filter(None, where.split(".")):
         inside = {} if here is None else _types_of(here)

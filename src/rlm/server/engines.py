@@ -16,7 +16,7 @@ Maker = Callable[[str, Environment], RLM]
 
 
 class Engines:
-    """The engines, made when first needed. The first environment is the default."""
+    """The engines, created when first needed. The first environment is the default."""
 
     def __init__(
         self, models: Sequence[str], environments: Mapping[str, Environment], make: Maker
@@ -29,7 +29,7 @@ class Engines:
         self._make = make
         self._made: dict[tuple[str, str], RLM] = {}
         for model in self.models:
-            self.get(model, None)  # Mistakes should show at the start.
+            self.get(model, None)  # Report mistakes when the server starts.
 
     @property
     def offered(self) -> tuple[str, ...]:

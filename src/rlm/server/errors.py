@@ -1,6 +1,6 @@
 """Errors in the form that OpenAI's clients expect: a status, and one form of body.
 
-They contain nothing of the host: no path, no address, no traceback. The operator's log has more.
+They reveal nothing about the host: no path, no address, no traceback. The operator's log has more.
 """
 
 import asyncio
@@ -108,7 +108,7 @@ def unavailable(message: str, code: str, retry_after_seconds: int = 1) -> ApiErr
 
 
 def api_error(error: RLMError) -> ApiError:
-    """Convert an error of the engine to what a client may know."""
+    """Convert an error of the engine to one that clients may see."""
     if isinstance(error, UnknownPriceError):
         return bad_request(
             "the price of this model is unknown to the server, so max_cost_usd can't be kept; "
@@ -141,11 +141,11 @@ def _of_model(error: ModelError) -> ApiError:
 
 
 def error_of(error: BaseException) -> ApiError:
-    """Return what a client gets to see of an error, and log the rest."""
+    """Return the error that a client sees, and log the rest."""
     if isinstance(error, ApiError):
         return error
     if isinstance(error, asyncio.CancelledError):
-        return Closing()  # A client that left gets no answer, so the server cancelled it.
+        return Closing()  # The server cancelled it: a client that has left gets no answer.
     if isinstance(error, HTTPException):
         message = STATUS_MESSAGES.get(error.status_code, error.detail)
         if error.status_code == 404:

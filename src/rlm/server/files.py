@@ -45,7 +45,7 @@ class StoredFile(Struct, frozen=True, kw_only=True):
 class Upload:
     """A file that is arriving. Its bytes are counted before they are written.
 
-    They are released if the file is not kept.
+    They no longer count if the file is not kept.
     """
 
     def __init__(self, files: "Files", home: Path) -> None:
@@ -92,7 +92,7 @@ class Files:
     """The files of all tokens, in one folder that only the server's user can read.
 
     What every token stores is counted in memory, together with its uploads in progress, so that
-    they share one limit. A server that starts counts what is on disk.
+    they share one limit. When a server starts, it counts what is on disk.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -121,7 +121,7 @@ class Files:
 
     @asynccontextmanager
     async def incoming(self, token: Token) -> AsyncGenerator[Upload, None]:
-        """Start an upload; nothing of it stays unless it is kept."""
+        """Start an upload; remove it at the end unless it was kept."""
         await self.sweep()
         home = self._home(token)
         if self._count[home] >= MAX_FILES:
@@ -154,7 +154,7 @@ class Files:
     # -- looking -----------------------------------------------------------------------------
 
     def get(self, token: Token, identity: str, param: str = "file_id") -> StoredFile:
-        """Return one of this token's files; those of others do not exist for it."""
+        """Return one of this token's files; for a token, the files of others do not exist."""
         about = self._read(self._folder_of(token, identity, param))
         if about is None:
             raise not_found(f"there is no file {identity}", param, "file_not_found")
@@ -247,7 +247,7 @@ def _size_of(folder: Path) -> int:
 
 
 def _remove(folder: Path) -> int | None:
-    """Delete a file and return its size; None if another request has deleted it already."""
+    """Delete a file and return its size; None if another request has already deleted it."""
     size, aside = _size_of(folder), folder.with_name(f".{folder.name}-{secrets.token_hex(4)}")
     try:
         folder.rename(aside)
@@ -258,7 +258,7 @@ def _remove(folder: Path) -> int | None:
 
 
 def _free_name(wanted: str, taken: set[str]) -> str:
-    """Return a harmless file name with the same ending, which shows the kind of document."""
+    """Return a harmless file name with the same suffix, which shows the kind of document."""
     name = _UNSAFE.sub("_", Path(wanted.replace("\\", "/")).name).lstrip(".- ") or "file"
     stem, ending = Path(name).stem[:80], Path(name).suffix[:16]
     number, found = 1, f"{stem}{ending}"

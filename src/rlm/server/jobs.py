@@ -68,7 +68,7 @@ class Job:
 
 
 class Jobs:
-    """All jobs, so that a server that stops can end the remaining ones."""
+    """All jobs, so that a server can end the remaining ones when it stops."""
 
     def __init__(
         self,
@@ -93,10 +93,10 @@ class Jobs:
     ) -> Job:
         """Plan a request, wait for a slot, reserve its budget and start it; or raise ApiError.
 
-        `claim` reserves the name of a run and returns whether that run continues. A `slot` that the
-        request already has is released with the job, or here if none starts.
+        `claim` reserves the id of a run and returns whether that run continues. A `slot` that the
+        request already has is released with the job, or here if no job starts.
         """
-        owner.set(token.name)  # Planning is a task of its own, which inherits this.
+        owner.set(token.name)  # Planning is a separate task, which inherits this.
         try:
             plan = await while_connected(receive, self._planner.plan(request, token))
             try:

@@ -1,7 +1,7 @@
 """What every token has used of its budget, on disk, so that a restart forgets nothing.
 
 What a run may use is reserved before it starts, so that concurrent runs can't exceed the budget
-together; afterwards what it did use is counted instead. Every hold has its own id and belongs to
+together; afterwards, what it used is counted instead. Every hold has its own id and belongs to
 one request: no other request, not even one that names the same run, can release it. What a killed
 server leaves reserved counts as used, except for background runs: they continue, and are counted
 when they end.
@@ -36,7 +36,7 @@ create table if not exists counted (token text, run text, tokens integer, money 
 
 
 class Grant(Struct, frozen=True):
-    """What one run may use; None where the budget sets no limit. Money is in picodollars.
+    """What one run may use; None if the budget sets no limit. Money is in picodollars.
 
     `identity` names this hold and no other. `run` is None for a run that can't be continued.
     """
@@ -80,9 +80,9 @@ class Ledger:
         background: bool = False,
         continues: bool = False,
     ) -> Grant | None:
-        """Reserve what a run wants, or as much as is free; refused if nothing is.
+        """Reserve what a run wants, or as much as is left; raise ApiError if nothing is.
 
-        Returns None for a token without a budget. `wanted` None takes all there is. A run that
+        Returns None for a token without a budget. `wanted=None` takes all that is left. A run that
         `continues` replaces what an earlier server held for it, and is not charged again for what
         was counted.
         """
@@ -116,7 +116,7 @@ class Ledger:
     def settle(self, grant: Grant, used: Amount) -> None:
         """Count what was used instead of what was reserved.
 
-        A run that continues reports its total use: what was counted before is subtracted.
+        A run that continues reports its total usage: what was counted before is subtracted.
         """
         with self._transaction():
             self._database.execute("delete from holds where id = ?", (grant.identity,))
@@ -159,7 +159,7 @@ class Ledger:
         )
 
     def _count(self, name: str, run: str | None, period: str, tokens: int, money: int) -> None:
-        """Add to what is spent, minus what was counted for this run before."""
+        """Add to what is spent, minus what was already counted for this run."""
         if run is None:
             self._add(name, period, tokens, money)
             return
@@ -172,7 +172,7 @@ class Ledger:
         )
 
     def _forget(self, name: str, run: str | None, *, continues: bool) -> None:
-        """Delete the records of an earlier server about a run that starts again or from nothing."""
+        """Delete an earlier server's records of a run that continues or starts from scratch."""
         if run is None:
             return
         self._database.execute(

@@ -1,4 +1,4 @@
-"""Metrics for Prometheus, in a registry of the server's own."""
+"""Metrics for Prometheus, in the server's own registry."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,7 @@ SECONDS = (0.01, 0.05, 0.1, 0.5, 1, 2, 5, 10, 30, 60, 300, 1_800)
 
 
 class Metrics:
-    """Counters and histograms; the numbers of runs in progress are read when they are scraped."""
+    """Counters and histograms; the number of runs in progress is read on each scrape."""
 
     def __init__(self, running: Callable[[], int], queued: Callable[[], int]) -> None:
         self._registry = registry = CollectorRegistry()

@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document, made from the types that check requests and write replies."""
+"""The OpenAPI 3.1 document, generated from the types that check requests and write replies."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ EVENTS: dict[str, Any] = {"text/event-stream": {}}
 
 
 class Operation(Struct, frozen=True, kw_only=True):
-    """One path and method: what it takes, and what it returns on success."""
+    """One path and method: what it accepts, and what it returns on success."""
 
     method: str
     path: str

@@ -1,4 +1,4 @@
-"""From a request to a plan: which model, which route, which context."""
+"""Turns a request into a plan: which model, which route, which context."""
 
 from contextlib import ExitStack
 from typing import Any, Literal
@@ -48,7 +48,7 @@ SHOWN_QUERY_CHARS = 2_000
 class Plan(Struct, frozen=True, kw_only=True):
     """Everything that was decided. `wanted` is what to reserve of a token's budget.
 
-    `cleanup` removes what was created for this run only.
+    `cleanup` removes what was created only for this run.
     """
 
     request: AnswerRequest
@@ -75,7 +75,7 @@ class Planner:
         self._files = files
 
     async def plan(self, request: AnswerRequest, token: Token) -> Plan:
-        owner.set(token.name)  # Work in processes with limits is shared between tokens.
+        owner.set(token.name)  # Tokens share the processes with limits.
         model, has_repl = self._engines.resolve(request.model)
         if not token.allows(request.model, model):
             raise unknown_model(request.model)
@@ -92,7 +92,7 @@ class Planner:
     def _route(
         self, request: AnswerRequest, texts: list[TextMessage], has_repl: bool
     ) -> Literal["rlm", "direct"]:
-        """Choose the direct route if the request is small, or if it asks for it."""
+        """Choose the direct route if the request is small, or asks for it."""
         wanted = request.rlm.route or "auto"
         ours = bool(request.rlm.context is not None or request.rlm.file_ids or request.rlm.run_id)
         ours = ours or bool(request.rlm.strategy) or bool(files_named(request.messages))
@@ -181,7 +181,7 @@ class Planner:
         except BaseException:
             cleanup.close()
             raise
-        # `stop` and the cap are for the answer: in a step, they would cut off code.
+        # `stop` and the cap apply to the answer: in a step, they would cut off code.
         config = RunChanges(sampling=request.sampling).applied_to(config)
         config = replace(config, strategy=request.rlm.strategy or "rlm")
         return Plan(
@@ -223,7 +223,7 @@ class Planner:
 
 
 def _without_texts(request: AnswerRequest) -> AnswerRequest:
-    """Return what a run still needs of its request; its texts are already in its task."""
+    """Return what a run still needs from its request; the texts are already in its task."""
     ours = replace(request.rlm, query=None, context=None)
     return replace(request, messages=[], tools=[], rlm=ours)
 
@@ -263,7 +263,7 @@ def _as_sent(request: AnswerRequest) -> Any:
 
 
 def _of_limits(limits: Limits) -> Amount | None:
-    """Return the most that a run with these limits can use; None where there is no limit."""
+    """Return the most that a run with these limits can use; None if there is no limit."""
     if limits.max_tokens is None and limits.max_cost_usd is None:
         return None
     most = 1 << 62

@@ -31,7 +31,7 @@ MAX_PROGRESS_LINES = 500
 
 
 class Portion(Struct, frozen=True):
-    """What has accumulated: progress first, then text of the answer."""
+    """What has accumulated: lines of progress, then text of the answer."""
 
     progress: str = ""
     content: str = ""
@@ -59,7 +59,7 @@ class Outbox:
         self._changed.set()
 
     async def take(self, seconds: float) -> Portion | None:
-        """Return what there is, now or when it comes; None if nothing comes in that time."""
+        """Return what has accumulated, waiting if necessary; None if nothing comes in time."""
         try:
             async with asyncio.timeout(seconds):
                 await self._changed.wait()
@@ -102,7 +102,7 @@ class Meter:
 class ProgressRecorder:
     """Records one line for each cell, batch of calls, child run and problem.
 
-    `streamed` gets text that a cell sends ahead of the answer, where an environment supports that.
+    `streamed` gets text that a cell sends ahead of the answer, if the environment supports that.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ def _cell_ended(event: CellEnded) -> str:
 
 
 def _tool(event: ToolCalled) -> str:
-    """A cell may make thousands of requests for data; what they read is reported when it ends."""
+    """Return the line of a tool call. Requests for data have none: a cell may make thousands."""
     return "" if event.name.startswith(DATA) else f"Step {event.step}: called {event.name}"
 
 

@@ -1,4 +1,4 @@
-"""What the server replies, as types; the OpenAPI document is made from them, too."""
+"""What the server replies, as types; the OpenAPI document is also generated from them."""
 
 import time
 from typing import Any, Literal
@@ -100,7 +100,7 @@ class ReplyToolCall(Struct, frozen=True):
 
 
 def tool_calls_of(calls: tuple[ToolCall, ...], *, numbered: bool) -> list[ReplyToolCall]:
-    """Return tool calls as OpenAI does; in streams each has an index."""
+    """Return tool calls as OpenAI does; in streams, each has an index."""
     return [
         ReplyToolCall(
             call.id,
@@ -140,7 +140,7 @@ class Completion(Struct, frozen=True, kw_only=True):
 
 
 class Delta(Struct, frozen=True, kw_only=True):
-    """A message. Progress of a run is its `reasoning_content`, which clients show separately."""
+    """A message. A run's progress is its `reasoning_content`, which clients show separately."""
 
     role: Literal["assistant"] | UnsetType = UNSET
     content: str | UnsetType = UNSET
@@ -223,7 +223,7 @@ RunState = Literal[
 
 
 class RunObject(Struct, frozen=True, kw_only=True):
-    """`completed` has an answer, `incomplete` ended at a limit, `interrupted` can be resumed."""
+    """A run: `completed` has an answer, `incomplete` hit a limit, `interrupted` can be resumed."""
 
     id: str
     object: Literal["rlm.run"] = "rlm.run"

@@ -1,4 +1,4 @@
-"""What clients may send, as types: they check requests, and the OpenAPI document is made from them.
+"""What clients may send, as types that check requests; the OpenAPI document is made from them.
 
 Unknown fields are ignored, as OpenAI does; inside `rlm`, which is ours, they are errors.
 """
@@ -208,7 +208,7 @@ class ChatRequest(Struct, frozen=True, kw_only=True):
 
 
 class RunRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`POST /v1/runs`: a run that needs no connection."""
+    """`POST /v1/runs`: a run that does not need a connection."""
 
     model: Name
     query: Annotated[str, Meta(min_length=1)]
@@ -229,7 +229,7 @@ class RunRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class ResumeRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`POST /v1/runs/{id}/resume`, perhaps with other limits than before."""
+    """`POST /v1/runs/{id}/resume`, possibly with other limits than before."""
 
     limits: LimitsField | None = None
 
@@ -244,7 +244,7 @@ DEFAULT_LISTED = 20
 
 
 def page_of(request: Request) -> tuple[int, str | None]:
-    """Return how many items of a list to send, and the id after which they begin."""
+    """Return how many items of a list to send, and the id of the item before them."""
     text = request.query_params.get("limit", str(DEFAULT_LISTED))
     is_number = text.isascii() and text.isdecimal() and len(text) < 10
     if not is_number or not 0 < int(text) <= MAX_LIMIT:

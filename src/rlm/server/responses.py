@@ -118,7 +118,7 @@ class ResponsesRequest(Struct, frozen=True, kw_only=True):
 
 
 def from_responses(request: ResponsesRequest) -> AnswerRequest:
-    """Convert it to the same request as a chat completion."""
+    """Convert a request to the form that chat completions are converted to."""
     messages: list[ChatMessage] = []
     if request.instructions:
         messages.append(ChatMessage(role="system", content=request.instructions))
@@ -355,7 +355,7 @@ class ResponsesWriter:
 
     def progress(self, text: str) -> bytes:
         if self._text is not None:
-            return b""  # It would come after the answer has begun.
+            return b""  # Progress must not follow text of the answer.
         chunk = b""
         if self._thought is None:
             self._thought, self._identity = [], _new_id("rs")

@@ -1,4 +1,4 @@
-"""The routes of the server: its application, files, background runs, and its own state."""
+"""The routes of the server: its application, files, background runs, and status."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -46,7 +46,7 @@ def _route(path: str, **endpoints: Endpoint) -> Route:
 
 
 def _nothing_but(known: set[str]) -> ASGIApp:
-    """Return what answers other paths: a base URL that lacks its end is the usual mistake."""
+    """Return an application for all other paths; the usual mistake is an incomplete base URL."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         path = path_of(scope)
@@ -81,7 +81,7 @@ def make_app(service: Service) -> ASGIApp:
     known = {route.path.partition("{")[0].rstrip("/") for route in routes}
 
     def route_of(path: str) -> str:
-        """Return the longest of our paths that a path begins with: labels must be finite."""
+        """Return the longest of our paths that a path begins with: labels must be few."""
         return max((each for each in known if path.startswith(each)), key=len, default="other")
 
     access = Access(service.settings, service.tokens, service.hosts)
@@ -139,7 +139,7 @@ class RunRoutes:
         run_id, limits = request.path_params["run_id"], None
         if request.headers.get("content-length", "0") != "0":
             limits = (await decoded(request, self._settings, ResumeRequest)).limits
-            limits_of(limits, self._settings.limits, "")  # an error also if the run is over
+            limits_of(limits, self._settings.limits, "")  # an error even if the run has ended
         return json_response(
             await self._service.runs.resume(run_id, token_of(request), limits), 202
         )
@@ -258,7 +258,7 @@ def _file(kept: StoredFile) -> FileObject:
 
 
 class _Form(MultiPartParser):
-    """A form whose only file is counted and written to where it stays."""
+    """A form whose only file is counted and written to its final place."""
 
     def __init__(
         self, headers: Headers, chunks: AsyncGenerator[bytes, None], incoming: Upload

@@ -1,6 +1,6 @@
 """The events of a background run as a stream, from its journal: each exactly once.
 
-`Last-Event-ID` continues after the event it names, also after a restart of the server.
+`Last-Event-ID` continues after the event it names, even after a restart of the server.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ __all__ = ["events_of_run", "position_of"]
 
 PORTION = 200
 FLUSH_SECONDS = 0.15
-"""A journal writes events a tenth of a second after they happened."""
+"""A journal writes events a tenth of a second after they happen."""
 
 _POSITION = re.compile(r"([0-9]{1,15})\.([0-9]{1,9})")
 
@@ -43,7 +43,7 @@ def position_of(text: str | None) -> tuple[int, int]:
 async def events_of_run(
     runs: Runs, run_id: str, token: Token, position: tuple[int, int], settings: Settings
 ) -> AsyncGenerator[bytes, None]:
-    """Yield every event after a position during the run; then the run itself, as `end`."""
+    """Yield every event after a position while the run lasts; then the run itself, as `end`."""
     path = runs.journal(run_id, token)
     yield RETRY
     beat = time.monotonic()
@@ -81,12 +81,12 @@ def _portion(path: Path, position: tuple[int, int]) -> list[tuple[tuple[int, int
     try:
         found = events_after(path, *position, PORTION)
     except ConfigError:
-        return []  # There is no journal yet, or no longer one.
+        return []  # There is no journal yet, or none any more.
     return [((row, line), event(_public(data), "", f"{row}.{line}")) for row, line, data in found]
 
 
 def _public(data: bytes) -> bytes:
-    """Remove the operator's settings, which only the first event of a run has."""
+    """Remove the operator's settings, which only the first event of a run contains."""
     if b'"type":"run_started"' not in data[:200]:
         return data
     plain: dict[str, Any] = msgspec.json.decode(data)

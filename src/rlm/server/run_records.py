@@ -70,7 +70,7 @@ class RunStore:
         )
 
     def reopen(self, run_id: str, request: bytes) -> None:
-        """Mark a run as not ended, because it continues."""
+        """Mark a run as not ended: it continues."""
         self._database.execute(
             "update runs set ended = null, reply = null, request = ? where run_id = ?",
             (request, run_id),
@@ -132,10 +132,10 @@ def run_object(row: RunRow, state: RunState, **more: Any) -> RunObject:
 
 
 def completed(row: RunRow, result: RunResult) -> RunObject:
-    """Describe a run that ended by itself or at a limit."""
+    """Describe a run that ended on its own or at a limit."""
     state, answer = ENDINGS[result.stop_reason], result.answer
     if state == "completed" and answer is None:
-        state = "failed"  # There is none of the wanted type.
+        state = "failed"  # There is no answer of the wanted type.
     return run_object(
         row,
         state,

@@ -41,7 +41,7 @@ _log = logging.getLogger("rlm.server")
 
 
 class LiveRun:
-    """A run of this process. `changed` is set with every event, and when it ends."""
+    """A run of this process. `changed` is set at every event, and when the run ends."""
 
     def __init__(self, row: RunRow, plan: Plan, grant: Grant | None) -> None:
         self.row = row
@@ -82,9 +82,9 @@ class Runs:
     async def create(
         self, request: RunRequest, token: Token, keep: Callable[[], Share | None]
     ) -> RunObject:
-        """Start a run; from then on it will be brought to an end, whatever happens.
+        """Start a run; from then on it will be finished, whatever happens.
 
-        `keep` hands over the memory of its body, as far as the run keeps it.
+        `keep` hands over the memory of its body that the run still needs.
         """
         run_id = request.run_id or new_run_id()
         self._check_free(run_id)
@@ -126,7 +126,7 @@ class Runs:
         return self._run_object(run.row)
 
     async def _go(self, run: LiveRun) -> None:
-        """Wait for a slot, and do a run."""
+        """Wait for a slot, then execute a run."""
         started = time.monotonic()
         try:
             run.place = await self._admission.enter(run.plan.token, patient=True)
@@ -138,7 +138,7 @@ class Runs:
                 self._end(run, failed(run.row, "cancelled", None))
             raise
         except Closing:
-            pass  # It still waits for a slot; the next server continues it.
+            pass  # It is still waiting for a slot; the next server continues it.
         except ApiError as error:
             self._end(run, failed(run.row, "failed", error))
         except RLMError as error:
@@ -154,7 +154,7 @@ class Runs:
             run.changed.set()
 
     def _store_is_open(self, run_id: str) -> bool:
-        """Return whether a run has not ended: then it continues when the server starts again."""
+        """Return whether a run has not ended; it will continue when the server starts again."""
         row = self._store.get(run_id)
         return row is not None and row.ended is None
 
@@ -183,7 +183,7 @@ class Runs:
         return self._archive.places.journal_of(run_id)
 
     def _row(self, run_id: str, token: Token, param: str = "run_id") -> RunRow:
-        """Return a run of this token; those of others do not exist for it."""
+        """Return one of this token's runs; for a token, the runs of others do not exist."""
         row = self._store.get(run_id)
         if row is None or row.token != token.name:
             raise not_found("there is no such run", param, "run_not_found")
@@ -201,7 +201,7 @@ class Runs:
     # -- changing ----------------------------------------------------------------------------
 
     async def cancel(self, run_id: str, token: Token) -> RunObject:
-        """End a run with the best answer it has; one that has ended stays as it is."""
+        """End a run with the best answer it has; a run that has ended stays unchanged."""
         row = self._row(run_id, token)
         live = self._live.get(run_id)
         if live is None and run_id in self._named:
@@ -211,7 +211,7 @@ class Runs:
                 self._answerer.abandon(token, run_id)
                 self._store.end(run_id, json_bytes(failed(row, "cancelled", None)))
             return self.get(run_id, token)
-        await asyncio.sleep(0)  # A task that is cancelled before its first step would end nothing.
+        await asyncio.sleep(0)  # A task cancelled before its first step would end nothing.
         if run_id in live.plan.engine.runner.running:
             live.plan.engine.stop(run_id)
         else:
@@ -252,13 +252,13 @@ class Runs:
         task = replace(plan.task, query=facts.query, context=context)
         return replace(plan, task=task)
 
-    # -- names for requests that wait --------------------------------------------------------
+    # -- ids for waiting requests ------------------------------------------------------------
 
     def claim(self, plan: Plan) -> bool:
-        """Reserve the name that a waiting request gives its run; return whether that run continues.
+        """Reserve the id that a waiting request gives its run; return whether that run continues.
 
         It must be new, or a run of the same token that no other request is answering now. The
-        plan's cleanup releases the name, and forgets a new one if nothing came of it.
+        plan's cleanup releases the id, and forgets a new one if no run was stored under it.
         """
         run_id, token = plan.request.rlm.run_id, plan.token
         if run_id is None:
@@ -281,7 +281,7 @@ class Runs:
             self._store.remove(run_id)
 
     def note(self, plan: Plan, result: RunResult) -> None:
-        """Store how the named run of a waiting request has ended."""
+        """Store how a waiting request's run with an id has ended."""
         run_id = plan.request.rlm.run_id
         row = None if run_id is None else self._store.get(run_id)
         if row is not None:
@@ -290,7 +290,7 @@ class Runs:
     # -- from start to end -------------------------------------------------------------------
 
     async def resume_all(self, tokens: Mapping[str, Token]) -> int:
-        """Continue what the last server left; return the number of runs."""
+        """Continue the runs that the last server left; return their number."""
         count = 0
         for row in self._store.unended():
             token = tokens.get(row.token) or (ANYBODY if row.token == ANYBODY.name else None)
@@ -304,7 +304,7 @@ class Runs:
         return count
 
     def shut(self) -> None:
-        """End the streams of events; clients can continue with the next server."""
+        """End the event streams; clients can continue with the next server."""
         self.closing = True
         for run in self._live.values():
             run.changed.set()

@@ -28,7 +28,7 @@ log = logging.getLogger("rlm.server")
 
 
 class Service:
-    """The parts of one server, made on the event loop that they live on."""
+    """The parts of one server, created on the event loop that they use."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class Service:
 
 
 def _check_prices(engines: Engines, tokens: Tokens) -> None:
-    """Raise if a budget of money can't be enforced because a price is unknown."""
+    """Raise ConfigError if a cost budget can't be enforced because a price is unknown."""
     if all(token.max_cost_usd is None for token in tokens.all):
         return
     for model in engines.models:

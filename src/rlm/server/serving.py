@@ -30,7 +30,7 @@ __all__ = ["ServerApp", "app", "listening", "serve"]
 
 Viewer = ViewerApp | TenantViewers
 LAST_SECONDS = 5.0
-"""After the grace period, how long cancelled requests may take to end."""
+"""How long cancelled requests may take to end after the grace period."""
 
 NOT_STARTED = (
     "the rlm application is not started: enter it in the lifespan of your application, "
@@ -39,7 +39,7 @@ NOT_STARTED = (
 
 
 async def serve(service: Service, bound: socket.socket, viewer: Viewer | None = None) -> None:
-    """Serve until a signal; a second one does not wait for current requests."""
+    """Serve until a signal; a second signal stops without waiting for current requests."""
     with bound:
         async with _started(service, viewer) as server:
             await serve_until_signal(server, bound)
@@ -79,7 +79,7 @@ async def _started(service: Service, viewer: Viewer | None) -> AsyncGenerator[We
 
 
 def _beside(server: ASGIApp, viewer: ASGIApp) -> ASGIApp:
-    """Return one application for both: the viewer has all paths below `/view`."""
+    """Return one application for both: the viewer gets all paths below `/view`."""
     mounted = at_prefix(viewer)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -90,9 +90,9 @@ def _beside(server: ASGIApp, viewer: ASGIApp) -> ASGIApp:
 
 
 class ServerApp:
-    """Serves runs. `async with` starts and ends it, and so does a server's lifespan.
+    """Serves runs. `async with` starts and stops it, and so do an ASGI server's lifespan events.
 
-    A mounted application gets no lifespan events, so the outer one has to enter it in its own.
+    A mounted application gets no such events, so the outer one must enter it in its own lifespan.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ def app(
     """Return an ASGI application that serves these models.
 
     `options` are passed to `RLM`. Runs are journaled in `folder` (default: the usual state folder).
-    Without tokens it answers only to names of this machine, such as localhost, on any port.
+    Without tokens it answers only to this machine's names, such as localhost, on any port.
     `view=True` shows every token its own runs in a browser, at `/view` below the application.
     """
     accepted = read_tokens(None if tokens_file is None else Path(tokens_file), tokens)

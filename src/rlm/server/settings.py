@@ -18,7 +18,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     `limits` apply to a request that asks for none, and a request may only ask for less.
     `context_over`: messages with more characters become a context. `max_bodies_bytes` limits all
     requests on disk while they arrive and wait, `max_memory_bytes` all requests in memory once they
-    are read.
+    have been read.
     """
 
     folder: Path

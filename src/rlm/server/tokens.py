@@ -22,7 +22,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class Token(Struct, frozen=True, kw_only=True):
-    """A token and its limits. Budgets are per day (UTC) or in total; None is no limit."""
+    """A token and its limits. Budgets are per day (UTC) or in total; None means no limit."""
 
     name: str
     digest: str = ""
@@ -100,7 +100,7 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read_tokens(path: Path | None, given: Iterable[str] = ()) -> Tokens:
-    """Read the tokens of a file (.json or .toml), and those of the command line, without limits."""
+    """Read tokens from a file (.json or .toml), and those given directly, which have no limits."""
     entries = [] if path is None else _entries(path)
     for number, token in enumerate(given, 1):
         if len(token) < 8:

@@ -1,7 +1,7 @@
-"""The viewer at `/view` of a server with tokens: each of them sees its own runs, and no others.
+"""The viewer at `/view` of a server with tokens: each token sees its own runs, and no others.
 
 A browser signs in with a token once; then a cookie that this server has signed names the token.
-Every token has a viewer of its own: its own files, search index and streams.
+Every token has its own viewer, with its own files, search index and streams.
 """
 
 import asyncio
@@ -43,11 +43,11 @@ __all__ = ["PREFIX", "TenantRuns", "TenantViewers", "at_prefix"]
 PREFIX = "/view"
 MAX_VIEWERS = 32
 MAX_KEPT_EVENTS = 1_000_000
-"""Limits of what the server keeps in memory for all viewers, and for each of them."""
+"""Limits on what the server keeps in memory, for all viewers and for each of them."""
 
 SESSION_SECONDS = 12 * 3_600
 MAX_ENDED = 10_000
-"""Sessions that were signed out and are remembered."""
+"""How many ended sessions are remembered."""
 SIGN_IN = "sign in with a token of this server"
 EMPTY = (
     "No runs yet. Background runs (POST /v1/runs), and requests that name a run_id, appear here as "
@@ -79,7 +79,7 @@ class TenantRuns(Struct, frozen=True):
 
     @property
     def archive(self) -> None:
-        """Runs of a server are changed through its interface, within the token's budget."""
+        """None: a server's runs are changed through its interface, within the token's budget."""
         return
 
     def paths(self) -> list[Path]:
@@ -97,7 +97,7 @@ class TenantRuns(Struct, frozen=True):
 class Sessions:
     """Signed cookies that name a token.
 
-    They end with the server, by signing out, or after `SESSION_SECONDS`.
+    They end with the server, when the user signs out, or after `SESSION_SECONDS`.
     """
 
     def __init__(self, tokens: Tokens) -> None:
@@ -129,7 +129,7 @@ class Sessions:
         return f"{_cookie_name(request)}={value}; Max-Age={SESSION_SECONDS}; {_rules(request)}"
 
     def end(self, request: Request) -> None:
-        """End the session of a request's cookie, also for copies of it."""
+        """End the session of a request's cookie, and of all copies of it."""
         found = _COOKIE.fullmatch(request.cookies.get(_cookie_name(request), ""))
         if found is None or self.token_of(request) is None:
             return
@@ -140,7 +140,7 @@ class Sessions:
             del self._ended[next(iter(self._ended))]
 
     def page_token(self, token: Token) -> str:
-        """Return what the pages of a token send with what changes something."""
+        """Return the text that a token's pages send with requests that change something."""
         return self._sign(token, "page")
 
     def _sign(self, token: Token, what: str) -> str:
@@ -160,7 +160,7 @@ def _rules(request: Request) -> str:
 
 
 class _TenantAccess:
-    """Admits requests of one token; `TenantViewers` has found out that they are."""
+    """Admits requests of one token, which `TenantViewers` has already identified."""
 
     def __init__(self, sessions: Sessions, token: Token) -> None:
         self._sessions = sessions
@@ -182,11 +182,11 @@ class _TenantAccess:
         return self._sessions.page_token(self._token)
 
     def set_cookie(self, request: Request, response: Response) -> None:
-        """Signing in has set it already."""
+        """Do nothing: signing in has set it."""
 
 
 class TenantViewers:
-    """One viewer per token, made when it is first used; those unused for longest are closed."""
+    """One viewer per token, created on first use; the least recently used ones are closed."""
 
     def __init__(
         self, tokens: Tokens, archive: Archive, folder: Path, *, static: Path = STATIC
@@ -206,7 +206,7 @@ class TenantViewers:
         await self._app(scope, receive, send)
 
     async def start(self) -> None:
-        """Viewers start with their first request."""
+        """Do nothing: viewers start with their first request."""
 
     def stop(self) -> None:
         self._stopped = True
@@ -239,7 +239,7 @@ class TenantViewers:
         await answer(scope, receive, send)
 
     def _page(self, path: str) -> Response:
-        """Return the page for those who have not signed in: its files are the same for all."""
+        """Return the page for users who have not signed in; its files are the same for all."""
         if path.startswith("/api/"):
             raise HTTPException(401)
         asset = self._assets.get(path or "/")
@@ -286,7 +286,7 @@ class TenantViewers:
                 await viewer.close()
                 raise
         else:
-            self._viewers[token.name] = viewer  # It is the last that was used.
+            self._viewers[token.name] = viewer  # Now the most recently used one.
         while len(self._viewers) > MAX_VIEWERS:
             _, oldest = self._viewers.popitem(last=False)
             task = asyncio.create_task(oldest.close())

@@ -1,7 +1,7 @@
 """The settings of the user and of a project, and the model that follows from them.
 
-A project's `rlm.toml` may belong to a cloned repository. So it may name a model of a known
-provider, aliases and lower limits; what it sets besides is ignored, with a reason. See
+A project's `rlm.toml` may come from a cloned repository. It may therefore set only a model of a
+known provider, aliases and lower limits; everything else is ignored, with a reason. See
 docs/decisions/0015-settings-of-users-and-projects.md.
 """
 
@@ -41,7 +41,7 @@ TOLD = 5
 
 LARGEST_PROJECT_BYTES = 16_384
 MOST_SETTINGS = 200
-"""What a project's file may hold, so that reading it takes no time."""
+"""How many settings a project's file may have, so that reading it is always fast."""
 
 LONGEST_NAME = 60
 LONGEST_REASON = 500
@@ -76,7 +76,7 @@ class Chosen(NamedTuple):
 
 
 class Defaults(Struct, frozen=True):
-    """What applies where nothing is said: the user's settings, the project's, and stored keys."""
+    """What applies by default: the user's settings, the project's, and stored keys."""
 
     user: Configuration = field(default_factory=Configuration)
     project: Configuration = field(default_factory=Configuration)
@@ -86,23 +86,23 @@ class Defaults(Struct, frozen=True):
     def read(
         cls, variables: Mapping[str, str], folder: Path | None, stored: Collection[str] = ()
     ) -> "Defaults":
-        """Read both files; ConfigError if the user's own is wrong."""
+        """Read both files; ConfigError if there is a mistake in the user's."""
         user = read_user(variables)
         project = Configuration() if folder is None else read_project(folder, user)
         return cls(user, project, frozenset(stored))
 
     @property
     def aliases(self) -> dict[str, str]:
-        """All aliases; a project may add some, but not change what the user's mean."""
+        """All aliases; a project may add some, but not change the user's."""
         return {**self.project.aliases, **self.user.aliases}
 
     def values(self) -> dict[str, Any]:
-        """Return every setting that applies, except aliases; the project's come first."""
+        """Return every setting that applies, except aliases; the project's take precedence."""
         both = {**self.user.values, **self.project.values}
         return {name: value for name, value in both.items() if not name.startswith(ALIAS)}
 
     def resolve(self, model: str) -> str:
-        """Return what an alias stands for; other names as they are."""
+        """Return what an alias stands for; other names unchanged."""
         if (full := self.aliases.get(model)) is not None:
             return full
         if "/" not in model and (meant := closest(model, self.aliases)):
@@ -121,9 +121,9 @@ class Defaults(Struct, frozen=True):
     ) -> Chosen | None:
         """Return the requested models, else those of variables, files and keys; None if none.
 
-        The model for calls is never taken from a place that comes after the one that named the
-        model: a private model is not joined by a hosted one. Aliases in `doubtful` variables, those
-        of a `.env`, are not followed.
+        The model for calls is never taken from a source of lower priority than the model itself: a
+        private model must not be paired with a hosted one. Aliases in `doubtful` variables, which
+        are those of a `.env`, are not followed.
         """
         named = {
             name: variables[name] if name in doubtful else self.resolve(variables[name])
@@ -156,12 +156,12 @@ class Defaults(Struct, frozen=True):
         return Chosen(f"{name}/{PROVIDERS[name].default_model}", sub, why, by_project)
 
     def sub_model(self) -> str | None:
-        """Return the model for calls, where nothing names the model."""
+        """Return the model for calls, for when nothing names the model."""
         name = self.values().get("sub_model")
         return None if name is None else self.resolve(name)
 
     def check_limits(self) -> None:
-        """Refuse to spend money where a limit of the project can't be read."""
+        """Refuse to spend money if a limit of the project can't be read."""
         for name, why in self.project.ignored.items():
             if name == EVERYTHING or (name.startswith("limit") and not why.startswith(MAY_NOT)):
                 raise ConfigError(
@@ -178,7 +178,7 @@ class Defaults(Struct, frozen=True):
 
 
 def _told(path: Path | None, name: str, why: str) -> str:
-    """Return why a setting of a project is ignored, short and without control characters."""
+    """Return why a setting of a project is ignored, in brief and without control characters."""
     text = f"{path}: {name[:LONGEST_NAME]}: {why[:LONGEST_REASON]}"
     return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
@@ -187,7 +187,7 @@ def _told(path: Path | None, name: str, why: str) -> str:
 
 
 def user_file(variables: Mapping[str, str]) -> Path | None:
-    """Return where the user's settings are, or would be."""
+    """Return the path of the user's settings, whether or not the file exists."""
     folder = config_folder(variables)
     return None if folder is None else folder / USER_FILE
 
@@ -227,9 +227,9 @@ def set_value(variables: Mapping[str, str], name: str, value: Any) -> Path:
 
 
 def _text(path: Path, largest: int = LARGEST_BYTES, *, is_own: bool = False) -> str | None:
-    """Read a file of settings; None if there is none. `is_own`: only its user may have written it.
+    """Read a settings file; None if there is none. `is_own`: only the user may have written it.
 
-    The user's own settings can name a program, so nobody else may write them.
+    The user's settings can name a program to run, so nobody else may write them.
     """
     try:
         if not path.is_file():

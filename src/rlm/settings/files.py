@@ -21,30 +21,30 @@ READ_FLAGS = (
     | getattr(os, "O_NONBLOCK", 0)
     | getattr(os, "O_CLOEXEC", 0)
 )
-"""Without a symbolic link, and without waiting for a writer of a pipe."""
+"""Follow no symbolic link, and do not wait for the writer of a pipe."""
 
 
 def config_folder(variables: Mapping[str, str]) -> Path | None:
     """Return `RLM_CONFIG_DIR`, else a folder below the XDG configuration folder, on every system.
 
-    None if there is no home. Only the real environment decides it, never a `.env`.
+    Return None if there is no home. It depends on the real environment, never on a `.env`.
     """
     if named := variables.get("RLM_CONFIG_DIR"):
         return Path(named).expanduser().absolute()
     base = Path(variables.get("XDG_CONFIG_HOME", ""))
-    if base.is_absolute():  # The specification wants relative paths to be ignored.
+    if base.is_absolute():  # The specification says to ignore relative paths.
         return base / "rlm"
     home = Path(variables.get("HOME") or variables.get("USERPROFILE") or "")
-    # A relative one would lead into the working folder, which may be a stranger's.
+    # A relative path would point into the working folder, which may be someone else's.
     return home / ".config" / "rlm" if home.is_absolute() else None
 
 
 def prepare_folder(folder: Path | None) -> Path:
-    """Make the folder, readable only by its owner, and return it."""
+    """Create the folder, readable only by its owner, and return it."""
     if folder is None:
         raise ConfigError("there is no home folder for settings: set RLM_CONFIG_DIR to a folder")
     try:
-        # `parents=True` would make those above with the usual mode, which the umask may leave open.
+        # `parents=True` would create parents with the default mode, which the umask may leave open.
         missing = [each for each in (folder, *folder.parents) if not each.exists()]
         for each in reversed(missing):
             each.mkdir(mode=0o700, exist_ok=True)
@@ -62,8 +62,8 @@ def prepare_folder(folder: Path | None) -> Path:
 def private_bytes(path: Path) -> tuple[bytes, bool] | None:
     """Read a file that only its owner may read; None if there is none.
 
-    The second value says that others could read it until now: that is repaired. A symbolic link,
-    and a file of another user, are refused.
+    The second value says whether others could read it until now, which is corrected. A symbolic
+    link or a file of another user is refused.
     """
     try:
         number = os.open(path, READ_FLAGS)

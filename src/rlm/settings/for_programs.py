@@ -1,6 +1,6 @@
 """What `RLM(…)` takes from the user's settings: the usual model, aliases and stored keys.
 
-Limits, environments and other settings are for commands: a program says itself what it does. A
+Limits, environments and other settings are for commands only: a program sets these itself. A
 program that passes its own `variables` gets nothing from here.
 """
 
@@ -27,7 +27,7 @@ _log = logging.getLogger("rlm")
 
 
 def with_stored_keys(environ: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the environment, and below it the keys of the key store."""
+    """Return the environment, with stored keys for variables that are not set."""
     stored, notice = stored_keys(environ)
     if notice:
         _log.warning("%s", notice)
@@ -78,7 +78,7 @@ def _resolved(model: Any, defaults: Defaults, clients: Mapping[str, Any]) -> Any
 
 
 def _may_be_alias(model: Any, clients: Mapping[str, Any]) -> bool:
-    """Return whether a name means nothing by itself, so that the user's settings are read."""
+    """Return whether a name has no other meaning, so that the user's settings must be read."""
     if not isinstance(model, str) or model.partition("/")[0] in clients:
         return False
     try:

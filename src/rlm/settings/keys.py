@@ -1,7 +1,7 @@
 """Keys of providers, kept in a file that only its owner can read, or in the system's keyring.
 
-They behave like environment variables of the lowest priority, for rlm itself: programs that it
-starts do not get them. The file names every key; those in the keyring have no value in it.
+They act as environment variables of the lowest priority, but only for rlm itself: programs that it
+starts do not get them. The file lists every key; those in the keyring have no value in it.
 """
 
 import json
@@ -33,7 +33,7 @@ _log = logging.getLogger("rlm")
 
 
 def key_name(given: str) -> str:
-    """Return the variable that a provider's name, or a variable's, stands for."""
+    """Return the variable meant by the name of a provider or of a variable."""
     if given.upper() in KEY_NAMES:
         return given.upper()
     provider = PROVIDERS.get(ALIASES.get(given.lower(), given.lower()))
@@ -80,7 +80,7 @@ class KeyStore:
         }
 
     def values(self, unless: Collection[str] = ()) -> dict[str, str]:
-        """Return all keys, except those that are not needed."""
+        """Return all keys, except those named in `unless`."""
         found = {}
         for name, value in self._read().items():
             if name in unless or name not in KEY_NAMES:
@@ -90,7 +90,7 @@ class KeyStore:
         return found
 
     def set(self, name: str, value: str, *, in_keyring: bool = False) -> None:
-        """Store a key, in place of an earlier one."""
+        """Store a key, replacing an earlier one."""
         value = value.strip()
         if not value:
             raise ConfigError("no key was given; paste it at the prompt, or pipe it in")
@@ -109,7 +109,7 @@ class KeyStore:
             self._write({**kept, name: None if in_keyring else value})
 
     def remove(self, name: str) -> None:
-        """Remove a key from wherever it is; ConfigError if there is none."""
+        """Remove a key from the file or the keyring; ConfigError if there is none."""
         folder = prepare_folder(self.folder)
         with locked(folder):
             kept = self._read()
@@ -120,7 +120,7 @@ class KeyStore:
             self._write({each: value for each, value in kept.items() if each != name})
 
     def _read(self) -> dict[str, str | None]:
-        """Return what the file holds; None stands for a key in the keyring."""
+        """Return the keys in the file; None stands for a key in the keyring."""
         path = self.path
         found = None if path is None else private_bytes(path)
         if path is None or found is None:
@@ -167,7 +167,7 @@ def keyring_problem() -> str | None:
 
 
 def _from_keyring(name: str) -> str | None:
-    """Return a key; None, with a warning, if the keyring does not give it."""
+    """Return a key; None, with a warning, if the keyring does not provide it."""
     try:
         value = _call_keyring("get_password", name)
     except ConfigError as error:

@@ -1,7 +1,7 @@
-"""Whether runs of Python programs are journaled without `journal=`: only if the user says so.
+"""Whether runs of Python programs are journaled without `journal=`: only if the user asks for it.
 
-There are three ways to say so: the setting `journal_python`, `RLM_JOURNAL=1`, and an open
-`rlm view --record`, which holds a lock meanwhile. A program's own `journal=` always counts first.
+There are three ways to ask: the setting `journal_python`, `RLM_JOURNAL=1`, and an open
+`rlm view --record`, which holds a lock. A program's own `journal=` always takes precedence.
 """
 
 import logging
@@ -39,15 +39,15 @@ def records_python(variables: Mapping[str, str]) -> bool:
         if read_user(variables).values.get(SETTING) is True:
             return True
         return recording_lock(usual_state_folder(variables)).is_taken()
-    except (ConfigError, RuntimeError):  # A broken file of settings must not end a program.
+    except (ConfigError, RuntimeError):  # A broken settings file must not end a program.
         return False
 
 
 def journal_for(given: Mapping[str, Any]) -> Any:
-    """Return the `journal` of an `RLM` that was called like this.
+    """Return the `journal` of an `RLM` with these arguments.
 
-    One with `variables` of its own is not the user's program, and is left alone. A folder that
-    can't be written to is reported, and the program goes on without a journal.
+    An `RLM` with its own `variables` is not the user's program, and is left alone. A folder that
+    can't be written to is reported, and the program continues without a journal.
     """
     if given["journal"] is not None or given["variables"] is not None:
         return given["journal"]

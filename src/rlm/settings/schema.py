@@ -23,9 +23,9 @@ WORDS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "of
 
 
 class Setting(Struct, frozen=True):
-    """One setting. `check` returns the value or raises ValueError; `for_projects`: may one set it.
+    """One setting. `check` returns the value or raises ValueError; projects need `for_projects`.
 
-    `option` is the parameter of commands that has this setting as its default.
+    `option` is the command parameter whose default is this setting.
     """
 
     check: Callable[[Any], Any]
@@ -104,7 +104,7 @@ ALIAS_SETTING = Setting(_full_model, "a short name for a model", for_projects=Tr
 
 
 def checked(name: str, value: Any) -> Any:
-    """Return a value of a setting; ConfigError if there is no such setting or it can't have it."""
+    """Return a value of a setting; ConfigError if the setting is unknown or the value wrong."""
     try:
         return setting(name).check(value)
     except ConfigError:
@@ -117,7 +117,7 @@ def _brief(value: Any) -> str:
     """Return a value as code, shortened: a file may hold numbers and tables of any size."""
     try:
         return _short.repr(value)
-    except ValueError:  # Python does not write a number of thousands of digits.
+    except ValueError:  # Python refuses to print thousands of digits.
         return "that number"
 
 
@@ -153,7 +153,7 @@ def _check_alias(name: str) -> None:
 
 
 def parse_text(name: str, text: str) -> Any:
-    """Return the value that a text from the command line stands for."""
+    """Return the value of a text from the command line."""
     kind = setting(name).check
     value: Any = text
     if kind is _flag:
@@ -178,7 +178,7 @@ def flat(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def is_service(model: str) -> bool:
-    """Return whether a model is one of a known provider: asking it starts no program here."""
+    """Return whether a model belongs to a known provider, so that using it starts no program."""
     try:
         provider, name = split_model(model)
     except ConfigError:

@@ -1,9 +1,8 @@
 """Change one value in a TOML text, and nothing else: comments and the order of lines stay.
 
-Only what `rlm config` writes itself is understood: `name = value` lines, at the top or below a
-`[table]`. The result is parsed again and compared with what was wanted, so a text that holds a
-value in another spelling (a dotted key, an inline table, a text of several lines) is refused, never
-damaged.
+Only what `rlm config` itself writes is understood: `name = value` lines, at the top or below a
+`[table]`. The result is parsed again and compared with the intended data, so a text that spells a
+value in another way (a dotted key, an inline table, a multi-line text) is refused, never damaged.
 """
 
 import json
@@ -18,7 +17,7 @@ __all__ = ["change", "parsed", "written"]
 HEADER = re.compile(r"\s*\[\s*([A-Za-z0-9_-]+)\s*\]\s*(#.*)?")
 VALUE = r"""(?:"(?:[^"\\]|\\.)*"|'[^']*'|[^"'\[{#\s][^#\n]*?)"""
 MOST_DOTS = 100
-"""In one line. The time to parse a dotted name grows with the square of its parts."""
+"""The most dots in one line: parsing a dotted name takes quadratic time."""
 
 
 def parsed(text: str) -> dict[str, Any]:
@@ -38,7 +37,7 @@ def written(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, int | float):
         return repr(value)
-    # JSON's escapes are TOML's; only DEL, which JSON leaves as it is, has to be escaped too.
+    # TOML has the escapes of JSON; only DEL, which JSON leaves alone, must be escaped too.
     return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
@@ -94,7 +93,7 @@ def _is_line_of(line: str, name: str) -> bool:
 
 
 def _replaced(line: str, value: Any) -> str:
-    """Return the line with another value and its comment; as it was if the value is not simple."""
+    """Return the line with another value and its comment; unchanged if its value is not simple."""
     found = re.fullmatch(rf"(\s*[^=]+=\s*){VALUE}(\s*(?:#.*)?)", line)
     return line if found is None else f"{found[1]}{written(value)}{found[2]}"
 

@@ -2,7 +2,7 @@
 
 `FunctionTool` makes a tool of a function, `ObjectTool` of an object and its methods, and `mcp`
 stands for all tools of a server; `as_tools` accepts what callers pass as tools. Data may be passed
-too: they become variables in the REPL.
+too: it becomes variables in the REPL.
 """
 
 import inspect
@@ -31,8 +31,8 @@ __all__ = [
 def as_tools(given: Any) -> tuple[tuple[Tool, ...], dict[str, Any]]:
     """Return the tools and the REPL variables that a caller passed.
 
-    `given` is None, a list of functions, Tool objects or servers, or a dict name → one of these,
-    an object, data, or {"tool": any of them, "description": text, "expose": names}. An object comes
+    `given` is None, a list of functions, Tool objects or servers, or a dict from names to these, to
+    objects, data, or {"tool": any of them, "description": text, "expose": names}. An object comes
     with a tool for each of its methods, `name.method`. The name of a server is put before the names
     of its tools; a name that is taken gets a number. Call `release_tools` when done.
     """
@@ -74,7 +74,7 @@ def describe_values(given: Any) -> tuple[str, ...]:
 
 
 def _entries(given: Any) -> list[tuple[str | None, Any, str | None]]:
-    """Yield (name, function or value, description) of everything passed; a list gives no names."""
+    """Return (name, function or value, description) for everything passed; lists give no names."""
     if given is None:
         return []
     if isinstance(given, Mapping):
@@ -90,7 +90,7 @@ def _entries(given: Any) -> list[tuple[str | None, Any, str | None]]:
 
 
 def _values(entries: list[tuple[str | None, Any, str | None]]) -> dict[str, Any]:
-    """Return what is data, by name."""
+    """Return the entries that are data, by name."""
     return {checked_name(name): entry for name, entry, _ in entries if _is_value(entry, name)}
 
 

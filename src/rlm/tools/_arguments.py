@@ -51,13 +51,13 @@ _UNRESOLVABLE = (
     TypeError,
     ValueError,
 )
-"""What evaluating an annotation may raise."""
+"""The errors that evaluating an annotation may raise."""
 
 
 class Parameters:
-    """The parameters of a callable, all to be given by name.
+    """The parameters of a callable, all of which can be given by name.
 
-    What a `functools.partial` has fixed is neither shown nor accepted, under any of its names.
+    What a `functools.partial` has fixed is neither shown nor accepted, under any name.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -76,12 +76,12 @@ class Parameters:
             validate is None and kind in _QUICK
             for kind, validate in zip(self._types.values(), self._validators.values(), strict=True)
         )
-        """Whether binding takes no time, whatever the arguments are, and runs no foreign code."""
+        """Whether binding is always fast and runs no foreign code."""
         self.shown = _format_signature(self._signature, names)
         self.notes = {name: text for name, kind in full.items() if (text := _note(kind))}
 
     def bind(self, arguments: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return positional and named arguments for the call; errors say what does not fit."""
+        """Return positional and named arguments for the call; an error says what does not fit."""
         named = dict(arguments)
         positional = named.pop(POSITIONAL, [])
         if not isinstance(positional, list):
@@ -101,19 +101,19 @@ class Parameters:
         return bound.args, bound.kwargs
 
     def _bound(self, positional: list[Any], named: dict[str, Any]) -> inspect.BoundArguments:
-        """Return the arguments at their parameters; `**kwargs` must not take what is fixed."""
+        """Bind the arguments to their parameters; `**kwargs` must not accept what is fixed."""
         if taken := sorted(self._fixed.intersection(named)):
             raise TypeError(f"{taken[0]!r} is fixed for this tool and can't be given")
         return self._signature.bind(*positional, **named)
 
     def _may_be_one_dict(self, arguments: dict[str, Any]) -> bool:
-        """Return whether none of the names is a parameter: a lone dict is sent as names."""
+        """Return whether no name is a parameter: the worker sends a lone dict as names."""
         if POSITIONAL in arguments or not self._types.keys().isdisjoint(arguments):
             return False
         return any(_takes_dict(wanted) for wanted in itertools.islice(self._types.values(), 1))
 
     def _is_one_dict(self, arguments: dict[str, Any]) -> bool:
-        """Return whether a dict was certainly meant; a misspelt keyword must not pass for one."""
+        """Return whether a dict was certainly meant; a misspelt keyword must not look like one."""
         wanted = next(iter(self._types.values()))
         if wanted is Any:
             return False
@@ -146,7 +146,7 @@ def summary(function: Any) -> str:
 
 
 def body_of(function: Any) -> Any:
-    """Return what really runs: the function in a partial, an object's `__call__`, or a class."""
+    """Return what actually runs: the function in a partial, an object's `__call__`, a class."""
     inner = _inside(function)
     is_named = inspect.isroutine(inner) or isinstance(inner, type)
     return inner if is_named else type(inner).__call__
@@ -246,7 +246,7 @@ def _type_text(annotation: Any) -> str:
 
 
 def _default_text(default: Any) -> str:
-    """Return short literals; the text of other objects says little and may hold a path."""
+    """Return short literals; the text of other objects says little and may contain a path."""
     if type(default) not in _SHOWN_DEFAULTS:
         return "..."
     try:
@@ -278,7 +278,7 @@ def _resolved(annotation: Any, names: dict[str, Any], *, extras: bool = True) ->
 
 
 def _convertible(annotation: Any) -> Any:
-    """Return the annotation, or Any if JSON has no form for it; then nothing is converted."""
+    """Return the annotation, or Any (no conversion) if JSON has no form for it."""
     if annotation is Any or is_pydantic(annotation):
         return annotation
     try:
@@ -303,13 +303,13 @@ def _convert(wanted: Any, validate: Callable[[Any], Any] | None, value: Any, nam
     if wanted is Any and validate is None:
         return value
     if wanted is float and type(value) is int:
-        return value  # A Python function takes a whole number as it is.
+        return value  # A Python function accepts an int unchanged.
     if validate is None:
         validate = functools.partial(msgspec.convert, type=wanted, strict=False, dec_hook=_decoded)
     try:
         try:
             return validate(value)
-        except (ValueError, TypeError):  # What fits as JSON is good enough: {1: "a"}, say.
+        except (ValueError, TypeError):  # Valid as JSON is good enough, such as {1: "a"}.
             in_json = tagged.plain_json(value)
             if in_json == value:
                 raise

@@ -1,7 +1,7 @@
 """One function as a tool: its name, its line in the prompt, and safe calls.
 
-A tool runs on the host, in the caller's program, and its arguments come from a model. So they are
-checked and converted first, and every failure becomes a `ToolError` of one line.
+A tool runs on the host, in the caller's program, and its arguments come from a model. They are
+therefore checked and converted first, and every failure becomes a `ToolError` of one line.
 """
 
 import asyncio
@@ -24,10 +24,10 @@ from rlm.worker.namespace import REPL_NAMES
 __all__ = ["FunctionTool", "checked_name", "is_taken", "prompt_line"]
 
 MAX_THREADS = 32
-"""Tools that may run in threads of one event loop at the same time; further calls wait.
+"""How many tools may run in threads of one event loop at the same time; further calls wait.
 
-A tool that waits for a run of its own keeps its place, so the tools of that run have others: no
-tool ever waits for one above it.
+A tool that waits for a run which it started keeps its thread, so the tools of that run have their
+own limit: no tool ever waits for one above it.
 """
 
 MAX_TELLING_SECONDS = 5.0
@@ -63,7 +63,7 @@ class FunctionTool:
             raise ConfigError(f"tool {self.name!r}: timeout_seconds must be more than 0")
         self.timeout_seconds = timeout_seconds
         self.hidden: Any = None
-        """An object that results never show as data; that of a method, say."""
+        """An object that results never show as data, such as the object of a method."""
         self._function = function
         self._on_loop = _is_async(function)
         self._parameters = _arguments.Parameters(function)
@@ -96,7 +96,7 @@ class FunctionTool:
             raise ToolError(f"{self.name} failed: {reason}") from cause
 
     async def _finished(self, arguments: dict[str, Any]) -> Any:
-        """Return the JSON-compatible result of a call, in time."""
+        """Return the JSON-compatible result of a call, within the time limit."""
         above = inside.get()
         place = contextlib.nullcontext() if self._on_loop else _place(above.tools)
         async with place:
@@ -131,14 +131,14 @@ class FunctionTool:
                 return pending
         try:
             value = await pending if inspect.isawaitable(pending) else pending
-        except GeneratorExit as error:  # It would end the task that answers the cell.
+        except GeneratorExit as error:  # It would end the task that serves the cell.
             raise Raised(error) from None
         if isinstance(value, AsyncIterator):
             value = await _results.collected(value)
         return await in_thread(functools.partial(_results.plain, value, self.hidden))
 
     def _bound(self, arguments: dict[str, Any]) -> Callable[[], Any]:
-        """Return the call with its arguments, converted; a validator may take its time."""
+        """Return the call with its arguments, converted; a validator may be slow."""
         try:
             positional, named = self._parameters.bind(arguments)
         except Exception as error:
@@ -162,7 +162,7 @@ class _Misfit(Exception):
 
 
 async def _told(tell: Callable[[Any, Any], str], error: BaseException, arguments: Any) -> str:
-    """Return what an error says; writing that down is the caller's code, too, and may hang."""
+    """Return the text of an error; making it runs the caller's code, which may hang."""
     try:
         async with asyncio.timeout(MAX_TELLING_SECONDS):
             told: str = await in_thread(functools.partial(tell, error, arguments))
@@ -208,14 +208,14 @@ def _is_async(function: Any) -> bool:
 
 
 def _place(tools_above: int) -> asyncio.Semaphore:
-    """Return the places of one level of nested tools; deeper ones can't wait for each other."""
+    """Return the semaphore of one level of nested tools, so that levels never wait for others."""
     levels = _places.setdefault(asyncio.get_running_loop(), {})
     level = min(tools_above, MAX_NESTED_TOOLS + 1)
     return levels.setdefault(level, asyncio.Semaphore(MAX_THREADS))
 
 
 class PausingTimeout:
-    """A `timeout` that can be paused from any thread; what is left counts afterwards."""
+    """A `timeout` that can be paused from any thread and then resumed."""
 
     def __init__(self, seconds: float) -> None:
         self._loop = asyncio.get_running_loop()
@@ -223,7 +223,7 @@ class PausingTimeout:
         self.timeout = asyncio.timeout(seconds)
 
     def pause_or_go_on(self, paused: bool) -> None:
-        with contextlib.suppress(RuntimeError):  # The loop was closed; no caller waits any more.
+        with contextlib.suppress(RuntimeError):  # The loop was closed; nobody waits any more.
             self._loop.call_soon_threadsafe(self._pause if paused else self._go_on)
 
     def _pause(self) -> None:

@@ -1,7 +1,7 @@
 """An object, module or class as a tool: a proxy in cells, with some of its members as methods.
 
-What may be used is decided here, once: each member becomes a tool of its own, `name.member`, with
-the function that was found then. What a cell asks for is only ever looked up among these names.
+What may be used is decided here, once: each member becomes its own tool, `name.member`, with the
+function that was found then. Whatever a cell asks for is looked up only among these names.
 """
 
 import functools
@@ -39,7 +39,7 @@ class ObjectTool:
     """An object whose methods cells may call, as in `db.search("x")`; implements `Tool`.
 
     Without `expose`, these are the public methods of its own class. `expose` names members instead:
-    methods, and attributes that hold data. Modules, and classes, need it.
+    methods, and attributes that hold data. Modules and classes require it.
     """
 
     def __init__(
@@ -114,18 +114,18 @@ class _Member(FunctionTool):
 
     @staticmethod
     def _checked_name(name: Any) -> str:
-        return str(name)  # It is a public name; that the REPL has the same one does not matter.
+        return str(name)  # A public name; it may also exist in the REPL.
 
 
 class _Attribute:
-    """An attribute that may be read, always that of the same name."""
+    """An attribute of one object that may be read."""
 
     def __init__(self, target: Any, name: str) -> None:
         self._target = target
         self._name = name
 
     def read(self) -> Any:
-        """Return the value as it is now."""
+        """Return the current value."""
         return getattr(self._target, self._name)
 
 
@@ -133,13 +133,13 @@ class _Attribute:
 
 
 def has_methods(value: Any) -> bool:
-    """Return whether a callable has methods of its own class, beside being called."""
+    """Return whether a callable also has methods of its own class."""
     plain = inspect.isroutine(value) or isinstance(value, type | types.ModuleType)
     return not plain and any(True for _ in _methods_of(type(value)))
 
 
 def is_data(value: Any) -> bool:
-    """Return whether a value can be copied to cells as it is."""
+    """Return whether a value can be copied to cells unchanged."""
     try:
         tagged.marked(value)
     except (TypeError, RecursionError):
@@ -172,7 +172,7 @@ def _methods_of(kind: type) -> Iterator[tuple[str, Any]]:
         for member, raw in vars(base).items():
             if member in seen or not _is_public(member):
                 continue
-            seen.add(member)  # A derived class may hide a method, too: `search = None`.
+            seen.add(member)  # A subclass may also hide a method: `search = None`.
             if _is_method(raw) and not _is_of_library(base, kind):
                 yield member, raw
 
@@ -210,7 +210,7 @@ def _exposed(owner: str, target: Any, member: str) -> Any:
 
 
 def _names_to_expose(expose: Any) -> list[str]:
-    """Return the names to expose; ConfigError if they are no public names."""
+    """Return the names to expose; ConfigError if one is not a public name."""
     if isinstance(expose, str | bytes) or not isinstance(expose, Iterable):
         raise ConfigError(f'expose must be a list of names, as in ["search"], not {expose!r}')
     names = list(dict.fromkeys(expose))
@@ -261,7 +261,7 @@ def _name_of(target: Any) -> str:
 
 
 def is_data_class(kind: type) -> bool:
-    """Return whether what a class makes is data, so that cells may call the class itself."""
+    """Return whether instances of a class are data, so that cells may call the class itself."""
     made_of_data = issubclass(kind, _DATA_CLASSES)
     fields = ("__dataclass_fields__", "__struct_fields__", "__attrs_attrs__", "__members__")
     return made_of_data or any(hasattr(kind, each) for each in fields) or _is_model(kind)
@@ -272,7 +272,7 @@ def _is_model(kind: type) -> bool:
 
 
 def refusal(name: str, target: Any) -> ConfigError:
-    """Return why an object can't be a tool as it is, and the line that makes it one."""
+    """Return why an object can't be a tool, and the line that would make it one."""
     names = list(_suggested(target))
     if isinstance(target, types.ModuleType):
         what = "a module"
@@ -312,7 +312,7 @@ def _suggested(target: Any) -> Iterator[str]:
 
 
 def _shown(target: Any, name: str = "") -> str:
-    """Return how the caller's program writes an object, as far as it can be guessed."""
+    """Return a guess at how the caller's program refers to an object."""
     if isinstance(target, types.ModuleType):
         return target.__name__
     return target.__name__ if isinstance(target, type) else name

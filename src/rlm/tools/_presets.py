@@ -1,7 +1,7 @@
 """Which arguments of a callable are open, and which a `functools.partial` has fixed.
 
 `inspect.signature` alone does not say: it shows what a partial fixed as a keyword with a default,
-forgets a fixed keyword that the function takes as `**kwargs`, and looks through `functools.wraps`.
+omits a fixed keyword that the function takes as `**kwargs`, and looks through `functools.wraps`.
 """
 
 import functools
@@ -13,7 +13,7 @@ from typing import Any
 __all__ = ["Presets"]
 
 _MAX_LAYERS = 100
-"""Some objects answer every attribute, even `__wrapped__`, with an object like themselves."""
+"""Some objects have every attribute, even `__wrapped__`, always an object like themselves."""
 
 _IN_PYTHON = (functools.partialmethod, staticmethod, classmethod, types.FunctionType)
 
@@ -54,7 +54,7 @@ class Presets:
         ]
 
     def _signature(self, function: Any, layer: int) -> inspect.Signature:
-        """Return the signature of one layer, from that of the next one inside."""
+        """Return the signature of one layer, made from that of the next layer inside."""
         self.core = function
         if layer > _MAX_LAYERS:
             return _ANYTHING
@@ -115,10 +115,10 @@ def _plain_signature(function: Any) -> inspect.Signature:
 def _after(
     signature: inspect.Signature, args: tuple[Any, ...], keywords: dict[str, Any]
 ) -> inspect.Signature:
-    """Return what is left of a signature when these arguments are given.
+    """Return the rest of a signature when these arguments are given.
 
-    A keyword with the name of a positional-only parameter belongs to `**kwargs`, which Python 3.11
-    does not expect here.
+    A keyword with the name of a positional-only parameter belongs to `**kwargs`; Python 3.11 does
+    not handle that.
     """
     positional_only = {
         name for name, each in signature.parameters.items() if each.kind is each.POSITIONAL_ONLY
@@ -128,7 +128,7 @@ def _after(
 
 
 def _bound(signature: inspect.Signature) -> inspect.Signature:
-    """Return the signature without what a method is bound to."""
+    """Return the signature without the parameter that a method is bound to."""
     return _plain_signature(types.MethodType(_with(signature), object()))
 
 
@@ -140,7 +140,7 @@ def _with(signature: inspect.Signature) -> Callable[..., None]:
 
 
 def _with_first(signature: inspect.Signature, first: inspect.Parameter) -> inspect.Signature:
-    """Put a method's `self` in front again, which a `partialmethod` does not fix."""
+    """Put back a method's `self`, which a `partialmethod` does not fix."""
     if first.kind is not first.VAR_POSITIONAL:
         first = first.replace(kind=first.POSITIONAL_ONLY, default=first.empty)
         rest = [each for each in signature.parameters.values() if each.name != first.name]
@@ -149,7 +149,7 @@ def _with_first(signature: inspect.Signature, first: inspect.Parameter) -> inspe
 
 
 def _unbound_partial(function: Any) -> "functools.partialmethod[Any] | None":
-    """Return the `partialmethod` behind a function that a class shows in its place."""
+    """Return the `partialmethod` behind the function that a class shows instead."""
     for name in ("__partialmethod__", "_partialmethod"):  # Python 3.13 renamed it.
         found = getattr(function, name, None)
         if isinstance(found, functools.partialmethod):

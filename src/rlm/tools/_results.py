@@ -67,8 +67,8 @@ _HOST_PATH = re.compile(
 def plain(value: Any, hidden: Any = None) -> Any:
     """Return the result as data, never as an object; ToolError if it is too large.
 
-    Data are what `rlm.worker.tagged` can write: JSON's types, tuples, sets and bytes. `hidden` is
-    an object that appears by the name of its type alone, even if its class is one of data.
+    Data is what `rlm.worker.tagged` can write: JSON's types, tuples, sets and bytes. `hidden` is an
+    object that is shown only by the name of its type, even if its class is a data class.
     """
     try:
         value = _Conversion(hidden).data(value)
@@ -86,7 +86,7 @@ def _too_large() -> ToolError:
 
 
 async def collected(items: AsyncIterator[Any]) -> list[Any]:
-    """Return all that an async generator yields."""
+    """Return everything that an async generator yields."""
     found = []
     async for item in items:
         found.append(item)
@@ -148,14 +148,14 @@ def _shortened(text: str, arguments: Any) -> str:
 def _exists(path: str) -> bool:
     try:
         return Path(path).exists()
-    except OSError:  # Its name is too long, say.
+    except OSError:  # For example, the name is too long.
         return False
 
 
 class _Conversion:
-    """The conversion of one result, which stops when it can't fit any more.
+    """The conversion of one result, which stops once the result is too large.
 
-    What is small in memory may be endless as data: one list may be held by many others.
+    What is small in memory may be huge as data: one list may be an item of many others.
     """
 
     def __init__(self, hidden: Any) -> None:
@@ -197,7 +197,7 @@ class _Conversion:
             return self.data(_encodable(value))
 
     def _set(self, value: AbstractSet[Any]) -> Any:
-        """Return a set of data, or a list if its members can't be members as data."""
+        """Return a set of data, or a list if its converted members are not hashable."""
         members = list(map(self.data, value))
         try:
             return frozenset(members) if isinstance(value, frozenset) else set(members)
@@ -205,7 +205,7 @@ class _Conversion:
             return members
 
     def _key(self, key: Any) -> Any:
-        """Return the key of a dict as data, or as text if that can't be a key."""
+        """Return the key of a dict as data, or as text if the data can't be a key."""
         found = self.data(key)
         try:
             hash(found)
@@ -215,7 +215,7 @@ class _Conversion:
 
 
 def _public_fields(value: Any) -> dict[str, Any] | None:
-    """Return the public fields of a dataclass, attrs class or struct; None if it is none."""
+    """Return the public fields of a dataclass, attrs class or struct; None for any other value."""
     kind = type(value)
     found: dict[str, Any] = {}
     if is_dataclass(kind):
@@ -243,11 +243,11 @@ class _Unknown(Exception):
 
 
 def _encodable(value: Any) -> Any:
-    """Return what msgspec does not know in types it knows, or as text without an address."""
+    """Convert a value that msgspec does not know to types it knows, or to text."""
     for base in (str, int, float):
         if isinstance(value, base):
             return base(value) if base is not str else str.__str__(value)
-    # Methods count only where the class has them: some objects answer any name with something.
+    # Methods count only if the class has them: some objects have an attribute for any name.
     if callable(getattr(type(value), "model_dump", None)):
         return value.model_dump()
     if isinstance(value, Mapping):

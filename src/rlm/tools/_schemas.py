@@ -22,14 +22,14 @@ __all__ = [
 ]
 
 MAX_STEPS = 2_000
-"""The most schemas that one check or one shown type visits; references can be endless."""
+"""The most schemas visited for one check or one shown type; references can be endless."""
 
 MAX_DEPTH = 5
 MAX_TYPE_CHARS = 80
 MAX_CHOICES = 12
 
 _SHORT = reprlib.Repr()
-"""A value may be large, and is examined once for every schema that it does not fit."""
+"""A value may be large, and is shown once for every schema that it does not fit."""
 _SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = 100
 _SHORT.maxlist = _SHORT.maxdict = 40
 _SHORT.maxlevel = 5
@@ -100,7 +100,7 @@ class Schemas:
     # -- checked -----------------------------------------------------------------------------
 
     def problem(self, value: Any, schema: Any) -> str | None:
-        """Return what is wrong with a value, or None if nothing is known to be."""
+        """Return what is wrong with a value, or None if no problem is known."""
         self._steps = 0
         return next(self._problems(value, schema, 0), None)
 
@@ -148,7 +148,7 @@ class Schemas:
     # -- both --------------------------------------------------------------------------------
 
     def _visited(self, schema: Any, depth: int) -> Mapping[str, Any] | None:
-        """Return the schema behind all references; None if anything fits, or after too many."""
+        """Return the schema behind all references; None if any value fits, or after `MAX_STEPS`."""
         for _ in range(MAX_DEPTH):
             self._steps += 1
             if not isinstance(schema, Mapping) or depth > MAX_DEPTH or self._steps > MAX_STEPS:
@@ -169,7 +169,7 @@ class Schemas:
 
 
 def properties_of(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the named members of an object, whatever the schema holds in that place."""
+    """Return the named members of an object, even if the schema is malformed."""
     found = schema.get("properties")
     return dict(found) if isinstance(found, Mapping) else {}
 
@@ -291,7 +291,7 @@ def names_by_field(core: Any, parameters: Mapping[str, Any]) -> Iterator[set[str
 
 
 def _keys_of(field: Any) -> Iterator[str]:
-    """Return the keywords from which pydantic fills a field; of a path, its first part."""
+    """Yield the keywords from which pydantic fills a field; for a path, its first part."""
     waiting = [getattr(field, "alias", None), getattr(field, "validation_alias", None)]
     while waiting:
         each = waiting.pop()
@@ -316,7 +316,7 @@ def _schema_of(annotation: Any) -> dict[str, Any] | None:
 
 
 def _model_schema(kind: Any) -> dict[str, Any]:
-    """Return the schema of a class that msgspec does not know; anything if it has none."""
+    """Return the schema of a class that msgspec does not know; if it has none, any value fits."""
     if not is_pydantic(kind):
         return {}
     schema: dict[str, Any] = kind.model_json_schema()
@@ -339,7 +339,7 @@ def _is_theirs(part: Any) -> bool:
 
 
 def _has_members(part: Any) -> bool:
-    """Return whether the name of a type would not show what is inside."""
+    """Return whether a type has members that its name does not show."""
     if not isinstance(part, type) or part.__module__ == "builtins":
         return False
     fields = ("__dataclass_fields__", "__struct_fields__", "__members__", "__total__")

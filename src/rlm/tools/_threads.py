@@ -1,4 +1,4 @@
-"""Run the functions of tools in threads of their own, which a hanging one can't block."""
+"""Run the functions of tools in their own threads, so that a hanging tool blocks no other."""
 
 import asyncio
 import contextvars
@@ -12,7 +12,7 @@ from rlm.errors import ToolError
 __all__ = ["MAX_LATE", "Raised", "in_thread"]
 
 MAX_LATE = 256
-"""Threads that may still work although no caller awaits them any more; then calls are refused.
+"""How many threads may still run although no caller awaits them; then calls are refused.
 
 A thread can't be stopped. Code in a cell may start a slow tool, end, and start it again.
 """
@@ -29,10 +29,10 @@ class Raised(Exception):
 
 
 async def in_thread(work: Callable[[], Any]) -> Any:
-    """Run in a thread of its own, with this task's context variables.
+    """Run a function in its own thread, with this task's context variables.
 
-    Not `asyncio.to_thread`: Python waits for the threads of its pool, so that one hanging tool
-    would keep the program from ending.
+    Not `asyncio.to_thread`: Python waits for the threads of its pool, so one hanging tool would
+    keep the program from ending.
     """
     if len(_late) >= MAX_LATE and _still_late() >= MAX_LATE:
         raise ToolError(
@@ -53,7 +53,7 @@ async def in_thread(work: Callable[[], Any]) -> Any:
         result = context.run(_outcome, work)
         try:
             loop.call_soon_threadsafe(settle, result)
-        except RuntimeError:  # The loop was closed; no caller waits any more.
+        except RuntimeError:  # The loop was closed; nobody waits any more.
             _discard(result)
 
     thread = threading.Thread(target=body, name="rlm-tool", daemon=True)
@@ -72,7 +72,7 @@ async def in_thread(work: Callable[[], Any]) -> Any:
 
 
 def _still_late() -> int:
-    """Return how many threads no caller awaits, after those that have ended are forgotten."""
+    """Forget the threads that have ended; return how many still run without a caller."""
     for thread in tuple(_late):
         if not thread.is_alive():
             _late.discard(thread)

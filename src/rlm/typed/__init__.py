@@ -1,11 +1,10 @@
-"""Typed answers: a model class or JSON schema as instructions, and a submission as its value.
+"""Typed answers: turn a class or JSON schema into instructions, and a submission into its value.
 
-Mismatches are reported in a few short lines that a model can act on. Nothing here reaches the
-network: a schema that refers to another one elsewhere is refused at the start.
+Mismatches are reported in a few short lines that a model can act on. Nothing here uses the network:
+a schema that refers to a schema elsewhere is refused at the start.
 
-A JSON schema may be untrusted, and so may the value that is checked against it. Both are read in a
-process with limits: a few lines of nested references, or one pattern, can keep a validator busy for
-years.
+A JSON schema and the value that is checked against it may be untrusted. Both are read in a process
+with limits: a few lines of nested references, or one pattern, can keep a validator busy for years.
 """
 
 import dataclasses
@@ -55,13 +54,13 @@ _INSTRUCTIONS = (
     "do not turn the value into text first."
 )
 _NO_SCHEMA = (AttributeError, LookupError, NameError, RuntimeError, TypeError, ValueError)
-"""What asking a class for its schema may raise."""
+"""The errors that asking a class for its schema may raise."""
 
 
 class AnswerType(msgspec.Struct, frozen=True):
-    """The wanted shape: how it is described to the model, and how an answer is checked.
+    """The shape of an answer: how it is described to the model, and how an answer is checked.
 
-    `build` makes an instance of a class; without it the answer is a value that fits the schema.
+    `build` makes an instance of a class; without it, the answer is a value that fits the schema.
     """
 
     schema: dict[str, Any]
@@ -75,17 +74,17 @@ class AnswerType(msgspec.Struct, frozen=True):
         return _INSTRUCTIONS.format(schema=compact)
 
     def parse(self, submission: Submission) -> Any:
-        """Return the answer as the wanted type; AnswerMismatch if no reading fits. May block."""
+        """Return the answer as its type; raise AnswerMismatch if no reading fits. May block."""
         job = self._job(submission)
         return self._parsed(submission, None if job is None else _outcome(job))
 
     async def aparse(self, submission: Submission) -> Any:
-        """Do the same for coroutines."""
+        """The async form of `parse`."""
         job = self._job(submission)
         return self._parsed(submission, None if job is None else await _aoutcome(job))
 
     def _job(self, submission: Submission) -> "_Job | None":
-        """Return the work for another process: for a class, only trying its patterns."""
+        """Return the job for another process; for a class, it only tries the patterns."""
         given = submission.text, submission.json
         if self.build is None:
             return _Job("read", (json.dumps(self.schema), *given), _READ_SECONDS)
@@ -107,7 +106,7 @@ class AnswerType(msgspec.Struct, frozen=True):
         raise mismatches.get(False) or mismatches[True]
 
     def _built(self, value: Any) -> Any:
-        """Build the instance. Validators are the caller's code; what they raise is about the
+        """Build the instance. Validators are the caller's code; their errors are problems of the
         answer.
         """
         assert self.build is not None
@@ -125,7 +124,7 @@ async def with_typed_answer(result: RunResult, kind: AnswerType) -> RunResult:
         return result
     try:
         value = await kind.aparse(Submission(result.answer, "answer", result.answer_json))
-    except AnswerMismatch as mismatch:  # of a run that was asked for another type before
+    except AnswerMismatch as mismatch:  # an earlier execution had another type
         return replace(
             result,
             answer=None,
@@ -150,7 +149,7 @@ def answer_type(model: Any) -> AnswerType:
 
 
 async def aanswer_type(model: Any) -> AnswerType:
-    """Do the same for coroutines."""
+    """The async form of `answer_type`."""
     if not isinstance(model, dict):
         return _of_class(model)
     _refuse(await _aoutcome(_check_job(model)))
@@ -242,7 +241,7 @@ def _of_class(model: Any) -> AnswerType:
 
 
 def _patterns_in(schema: dict[str, Any]) -> tuple[str, ...]:
-    """Return the regular expressions of a class: slow ones must not run in this process."""
+    """Return the regular expressions of a class; slow ones must not run in this process."""
     found: dict[str, None] = {}
     ahead: list[Any] = [schema]
     while ahead:
@@ -285,7 +284,7 @@ def _instance(model: Any, value: Any) -> Any:
 
 
 def _pydantic_instance(model: Any, value: Any) -> Any:
-    """Validate as Python, then as JSON: a strict model takes a date only from JSON's text."""
+    """Validate as Python, then as JSON: a strict model takes a date as text only from JSON."""
     try:
         return model.model_validate(value)
     except ValueError as error:

@@ -28,9 +28,9 @@ _MAX_LEVELS = 200
 
 
 class SchemaCheck:
-    """Check values against a JSON schema; ConfigError if it is not one.
+    """A check of values against a JSON schema; raises ConfigError if it is not one.
 
-    It can take any amount of time and memory, so it is used only in processes with limits.
+    It can take any amount of time and memory, so use it only in processes with limits.
     """
 
     def __init__(self, schema: dict[str, Any]) -> None:
@@ -52,7 +52,7 @@ class SchemaCheck:
                 f'this is no JSON schema: it has no "type" or the like, only {listed}'
             )
         _check_references(kind, schema)
-        registry = _library("jsonschema_specifications").REGISTRY  # without one, it would download
+        registry = _library("jsonschema_specifications").REGISTRY  # or it would download
         self._validator = kind(schema, registry=registry, format_checker=kind.FORMAT_CHECKER)
         self._most_relevant = library.exceptions.best_match
         try:
@@ -120,11 +120,11 @@ def _check_references(kind: Any, schema: dict[str, Any]) -> None:
 
 
 _MISFITS = (ArithmeticError, LookupError, RecursionError, TypeError, ValueError)
-"""What a validator may raise on an unexpected value."""
+"""The errors that a validator may raise on an unexpected value."""
 
 
 def preload() -> None:
-    """Load what every check needs, including the schemas of schemas."""
+    """Load what every check needs, including the metaschemas."""
     with suppress(ImportError):
         importlib.import_module("jsonschema")
         SchemaCheck({"type": "object"})
@@ -156,7 +156,7 @@ def read(schema: str, text: str, as_json: str | None) -> dict[str, str]:
 
 
 def try_patterns(patterns: list[str], text: str, as_json: str | None) -> None:
-    """Search every text of a submission for every pattern; this ends, or the job is stopped."""
+    """Search every text of a submission for every pattern; too slow a job is stopped."""
     known = []
     for each in patterns:
         with suppress(re.error):  # another dialect, which only its own library can read

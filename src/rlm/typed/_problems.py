@@ -24,14 +24,14 @@ __all__ = [
 ]
 
 UNREADABLE = (ValueError, TypeError, SyntaxError, MemoryError, RecursionError)
-"""What reading hostile text as JSON or as a Python literal may raise."""
+"""The errors that reading hostile text as JSON or as a Python literal may raise."""
 
 _MAX_SEARCHED_CHARS = 200_000
 _MAX_THOUGHTS = 100
 
 
 def readings(submission: Submission) -> Iterator[Any]:
-    """Yield every value that a submission may stand for, likeliest first."""
+    """Yield every value that a submission may mean, likeliest first."""
     if submission.json is not None:
         try:
             value = json.loads(submission.json)
@@ -39,7 +39,7 @@ def readings(submission: Submission) -> Iterator[Any]:
             value = ""
         yield value
         if not isinstance(value, str):
-            return  # its text is only Python's spelling of the same value
+            return  # its text is only Python's form of the same value
     text = submission.text
     for read in (json.loads, _literal, _embedded):
         try:
@@ -53,14 +53,14 @@ def readings(submission: Submission) -> Iterator[Any]:
 
 
 def _literal(text: str) -> Any:
-    """Return a value in Python's spelling, as `FINAL_VAR(name)` outside a cell gives it."""
+    """Return the value of a Python literal, as `FINAL_VAR(name)` outside a cell gives it."""
     if len(text) > _MAX_SEARCHED_CHARS:
         raise ValueError("too long to be read as a literal")
     return json.loads(json.dumps(ast.literal_eval(text.strip())))
 
 
 def _embedded(text: str) -> Any:
-    """Return JSON within fences or prose, unless searching the text would take long."""
+    """Return JSON within fences or prose, unless searching the text would take too long."""
     if len(text) > _MAX_SEARCHED_CHARS or text.count("<think") > _MAX_THOUGHTS:
         raise ValueError("too long to be searched")
     return loose_json.parse(text)
@@ -73,7 +73,7 @@ _JSON_TYPES = {dict: "object", list: "array", str: "string", bool: "boolean", in
 
 
 class AnswerMismatch(ValueError):
-    """A submission does not have the wanted shape; the text tells the model why."""
+    """A submission does not have the right shape; the text tells the model why."""
 
 
 def mismatch(problems: Iterable[str]) -> AnswerMismatch:
@@ -97,7 +97,7 @@ def problems_of(error: Exception) -> list[str]:
 
 
 def listed(error: Exception) -> list[dict[str, Any]]:
-    """Return the problems in an error of pydantic's; none in any other error."""
+    """Return the problems in a pydantic error; none for any other error."""
     errors = getattr(error, "errors", None)
     found = errors() if isinstance(error, ValueError) and callable(errors) else []
     return found if isinstance(found, list) else []

@@ -1,4 +1,4 @@
-"""The recorders and callbacks that hear of every run of an `RLM`."""
+"""The recorders and callbacks that receive the events of every run of an `RLM`."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ __all__ = ["Listeners", "progress_recorder"]
 
 
 def progress_recorder() -> Recorder:
-    """Return what shows the runs of a program: an output of a notebook, or lines of text."""
+    """Return a recorder that shows runs, in a notebook's output or as lines of text."""
     if (shell := kernel_shell()) is not None:
         from rlm.records.recorders.notebook import NotebookRecorder
 
@@ -27,7 +27,7 @@ def progress_recorder() -> Recorder:
 
 
 class Listeners:
-    """The recorders and callbacks of every run, besides those that a single run is given."""
+    """The recorders and callbacks of every run, besides those of a single run."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Listeners:
         self._as_reference = as_reference
 
     def add(self, recorders: Sequence[Recorder]) -> None:
-        """Add recorders that hear of every run from now on."""
+        """Add recorders for every run from now on."""
         self.recorders = (*self.recorders, *recorders)
 
     def new_callbacks(self) -> CallbackRecorder | None:

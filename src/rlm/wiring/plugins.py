@@ -1,4 +1,4 @@
-"""Find and load what installed distributions offer, by entry points.
+"""Find and load what installed distributions offer through entry points.
 
 There are four groups; the name of an entry point is the name users write:
 
@@ -63,7 +63,7 @@ class Offer(Struct, frozen=True):
 def offers(group: Group) -> dict[str, Offer]:
     """Return what installed distributions offer in a group, sorted by name.
 
-    If two distributions offer the same name, the one that sorts first has it.
+    If two distributions offer the same name, the one that sorts first wins.
     """
     from importlib.metadata import entry_points
 

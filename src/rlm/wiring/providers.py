@@ -22,7 +22,7 @@ Dialect = Literal["chat", "anthropic", "gemini", "responses", "converse"]
 
 
 class Provider(Struct, frozen=True):
-    """How to reach a provider. `needs_key`: it answers no request without a key.
+    """How to reach a provider. `needs_key`: it refuses requests without a key.
 
     `is_aws`: the address depends on a region, and requests without a key are signed.
     """

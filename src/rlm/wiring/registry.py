@@ -110,7 +110,7 @@ def split_model(model: str) -> tuple[str, str]:
 
 
 def _is_file(model: str) -> bool:
-    """Return whether a name is the path of a GGUF file, not that of a model of a provider."""
+    """Return whether a name is the path of a GGUF file, not a provider's model."""
     if not model.lower().endswith(".gguf"):
         return False
     first, slash, _ = model.partition("/")
@@ -151,7 +151,7 @@ def make_client(
 
 
 def check_provider(model: str) -> None:
-    """Raise ConfigError if a name has no provider, or one that is not known."""
+    """Raise ConfigError if a name has no provider, or an unknown one."""
     provider, name = split_model(model)
     if not name or provider not in {*PROVIDERS, *ADAPTERS, *offers("rlm.clients")}:
         raise ConfigError(_no_provider(provider, name))
@@ -170,7 +170,7 @@ def _no_provider(provider: str, model: str) -> str:
 def missing_key(
     model: str, variables: Mapping[str, str] = os.environ, options: Mapping[str, Any] | None = None
 ) -> str | None:
-    """Return which key a model needs, if it needs one and has none."""
+    """Return the key that a model needs and lacks, if any."""
     provider = PROVIDERS.get(split_model(model)[0])
     if provider is None or not provider.needs_key or (options or {}).get("api_key"):
         return None
@@ -224,7 +224,7 @@ def _address_and_key(
 
 
 def _signer(variables: Mapping[str, str]) -> Signer | None:
-    """Return what signs requests to AWS, if the variables hold an access key."""
+    """Return the signer of requests to AWS, if the variables hold an access key."""
     credentials = credentials_in(variables)
     return None if credentials is None else Signer(credentials, region_in(variables))
 
@@ -250,7 +250,7 @@ def environments() -> dict[str, str]:
 
 
 def make_environment(name: str, options: Mapping[str, Any] | None = None) -> Environment:
-    """Return the environment with this name; options of `auto` are those of what it chooses."""
+    """Return the environment with this name; options of `auto` are passed to the one it chooses."""
     if name == AUTO:
         choosing: Environment = _imported(BUILT_IN_ENVIRONMENTS[AUTO])(
             lambda chosen: with_defaults(make_environment(chosen, _fitting(chosen, options)))
@@ -271,13 +271,13 @@ def make_environment(name: str, options: Mapping[str, Any] | None = None) -> Env
 
 
 def _fitting(chosen: str, options: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return options of `auto` for what it chose; containers can't be kept ready."""
+    """Return the options of `auto` that its choice accepts; containers can't be kept warm."""
     without = {"warm_sessions"} if chosen == "docker" else set()
     return {name: value for name, value in (options or {}).items() if name not in without}
 
 
 def setup_code_of(code: str | None, options: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return `setup_code`, which every environment takes, and the other options as keywords."""
+    """Return `setup_code`, which works in every environment, and the other options."""
     rest = dict(options or {})
     inside = rest.pop("setup_code", None)
     if code and inside:
@@ -293,7 +293,7 @@ def _first(variables: Mapping[str, str], names: tuple[str, ...]) -> str | None:
 def as_base_url(provider: str, url: str) -> str:
     """Return a base URL; OLLAMA_HOST may be a host with or without a port.
 
-    A Foundry resource may be named alone, and its address may lack the path.
+    A Foundry resource may be given by name only, and its address may lack the path.
     """
     if provider == "foundry":
         return _foundry_url(url.strip())
@@ -319,6 +319,6 @@ def _foundry_url(given: str) -> str:
     url = given.rstrip("/").removesuffix("/messages").removesuffix("/v1")
     try:
         has_path = bool(urlsplit(url).path.strip("/"))
-    except ValueError:  # The client that is made with it says what is wrong.
+    except ValueError:  # The client made with it will report the problem.
         return url
     return url if has_path else f"{url.rstrip('/')}/anthropic"

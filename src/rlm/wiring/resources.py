@@ -53,7 +53,7 @@ SMALL_CONTEXT_CHARS = 1_000_000
 MAX_WARNINGS = 100
 
 SENDING_OPTIONS = ("max_attempts", "timeout_seconds")
-"""Options of a client that `rlm.calls` follows, whatever the client."""
+"""Options that `rlm.calls` applies to every client."""
 
 _SECRET = re.compile(r"key|token|secret|password|credential", re.IGNORECASE)
 
@@ -62,7 +62,7 @@ Model = str | Client | Callable[..., Any]
 
 
 class CallPolicy(Struct, frozen=True):
-    """How requests are sent: which replies are cached, how many per minute, when to send again."""
+    """How requests are sent: which replies are cached, how many per minute, when to hedge."""
 
     cache: bool | str | Path | ReplyCache | None = None
     rate_limits: Mapping[str, RateLimit] = field(default_factory=dict)
@@ -82,7 +82,7 @@ class CallPolicy(Struct, frozen=True):
 
 
 class ModelSettings(Struct, frozen=True):
-    """What the caller says about models: clients, prices, windows, options, variables."""
+    """What the caller specifies about models: clients, prices, windows, options, variables."""
 
     clients: Mapping[str, Client] = field(default_factory=dict)
     prices: Mapping[str, Price] = field(default_factory=dict)
@@ -99,7 +99,7 @@ class ModelSettings(Struct, frozen=True):
         client_options: Mapping[str, Mapping[str, Any]] | None,
         variables: Mapping[str, str],
     ) -> "ModelSettings":
-        """Make settings of the keywords of `RLM`."""
+        """Make settings from the keywords of `RLM`."""
         priced = {name: _as_price(name, given) for name, given in (prices or {}).items()}
         for name, window in (windows or {}).items():
             if isinstance(window, bool) or not isinstance(window, int) or window <= 0:
@@ -111,7 +111,7 @@ class ModelSettings(Struct, frozen=True):
         )
 
     def info(self, name: str, known: ModelInfo) -> ModelInfo:
-        """Return what is known about a model; what the caller says takes precedence."""
+        """Return what is known about a model; what the caller specified takes precedence."""
         if name in self.prices:
             known = replace(known, price=self.prices[name])
         if name in self.windows:
@@ -131,9 +131,9 @@ class ModelSettings(Struct, frozen=True):
         return found
 
     def identity(self, provider: str, options: Mapping[str, Any]) -> str:
-        """Return a digest of the server: its provider, its address and what decides replies.
+        """Return a digest of the server: its provider, its address and what determines replies.
 
-        Keys are left out: they decide who pays, not what is answered.
+        Keys are left out: they determine who pays, not the reply.
         """
         known = registry.PROVIDERS.get(provider)
         variables = known.base_url_variables if known else ()
@@ -150,8 +150,8 @@ class ModelSettings(Struct, frozen=True):
 class Resources:
     """What one `RLM` object keeps between runs: routes to models, environment, tools, journal.
 
-    Everything is found and checked when it is made, so that mistakes show before a run starts.
-    `model`, `sub_model` and `models` are the names that its models go by.
+    Everything is found and checked on creation, so that mistakes show before a run starts.
+    `model`, `sub_model` and `models` are the names of its models.
     """
 
     def __init__(
@@ -190,13 +190,13 @@ class Resources:
         self.grant(tools, sub_tools)
 
     def _close_later(self) -> None:
-        """Let clients be closed with this object or with the program, if nothing closes it."""
+        """Arrange for unclosed clients to be closed with this object, or at exit."""
         self._finalizer = weakref.finalize(self, _close_on_portal, self.routes)
         self._finalizer.atexit = False  # at exit, `_close_all` does it and waits
         _open.add(self)
 
     def _add(self, model: Model) -> str:
-        """Find the route to a model; return the name it goes by from now on."""
+        """Find the route to a model; return the name by which it is known from now on."""
         names: tuple[str, ...]
         if isinstance(model, str):
             name = model
@@ -262,8 +262,8 @@ class Resources:
     ) -> StoredContext:
         """Read, describe and measure a context, and lay it out for the sandbox.
 
-        Small contexts are stored at once, larger ones in threads. The hash of a large one is
-        computed while the run is under way.
+        Small contexts are stored at once, larger ones in threads. The hash of a large context is
+        computed during the run.
         """
         if isinstance(context, StoredContext):
             return context
@@ -277,7 +277,7 @@ class Resources:
         return stored
 
     def _warn_of_losses(self, stored: StoredContext) -> None:
-        """Log what of the files was not read, once; the rows of a batch often share a folder."""
+        """Log once which files were not read; the rows of a batch often share a folder."""
         for warning in stored.warnings:
             if warning not in self._warnings and len(self._warnings) < MAX_WARNINGS:
                 self._warnings.add(warning)
@@ -289,12 +289,12 @@ class Resources:
                 await self.environment.prepare(stored)
 
     async def decide_environment(self) -> None:
-        """Let `auto` choose, so that the run is recorded with what it really runs in."""
+        """Let `auto` choose, so that the run is recorded with its actual environment."""
         if isinstance(self.environment, AutoEnvironment):
             await self.environment.decide()
 
     def check_recorded(self, recorded: str | None, run_id: str) -> None:
-        """Refuse to resume a run in another environment than `auto` chose for it before."""
+        """Refuse to resume a run in an environment other than the one that `auto` chose before."""
         chosen = self.environment
         if recorded and isinstance(chosen, AutoEnvironment) and recorded != chosen.name:
             raise ConfigError(
@@ -303,9 +303,9 @@ class Resources:
             )
 
     def settings(self, config: RunConfig, answer_schema: dict[str, Any] | None) -> dict[str, Any]:
-        """Return what it takes to run something again, as plain values without secrets.
+        """Return what is needed to run a task again, as plain values without secrets.
 
-        `own` names what exists only in this program: clients, functions, environments.
+        `own` lists what exists only in this program: clients, functions, environments.
         """
         own = [name for name, route in self.routes.items() if len(route.names) == 1]
         own += [
@@ -339,14 +339,14 @@ class Resources:
         return plain
 
     def _reason_of_environment(self) -> dict[str, str]:
-        """Return why `auto` did not choose what it usually does, to be recorded with the run."""
+        """Return why `auto` did not make its usual choice, to be recorded with the run."""
         chosen = self.environment
         if not isinstance(chosen, AutoEnvironment) or not chosen.reason:
             return {}
         return {"environment_reason": f"auto {chosen.reason}"}
 
     def new_storage(self, model: str) -> "ChatStorage":
-        """Return what saves and loads a chat."""
+        """Return the storage that saves and loads a chat."""
         from rlm.chat import ChatStorage
 
         environment = self.environment
@@ -358,7 +358,7 @@ class Resources:
         )
 
     def services(self) -> Services:
-        """Return what the runs of this event loop share; after `close`, open it again."""
+        """Return what the runs of this event loop share; after `close`, it is opened again."""
         if not self._finalizer.alive:
             self._close_later()
         calls = self._calls_of_loop()
@@ -399,7 +399,7 @@ class Resources:
 
 
 _open: "weakref.WeakSet[Resources]" = weakref.WeakSet()
-"""Those that are not closed yet; many programs never close them."""
+"""Resources that are not closed yet; many programs never close them."""
 
 
 async def _close_clients(routes: Mapping[str, Route]) -> None:
@@ -423,7 +423,7 @@ atexit.register(_close_all)
 
 
 def _as_client(model: Any) -> tuple[Client, str]:
-    """Return the client and its name; functions and adapters get a client of their own."""
+    """Return the client and its name; functions and adapters get their own client."""
     if hasattr(model, "complete"):
         name = ClientTraits.of(model).model_name or type(model).__name__
         if hasattr(model, "stream") or hasattr(model, "info"):
@@ -437,7 +437,7 @@ def _as_client(model: Any) -> tuple[Client, str]:
 
 
 def _archive(journal: bool | str | Path | None, variables: Mapping[str, str]) -> "Archive | None":
-    """Return where runs are journaled: in the usual folder, in another one, or nowhere."""
+    """Return where runs are journaled: in the usual folder, another folder, or nowhere."""
     if journal is None or journal is False:
         return None
     from rlm.records.journal import Archive, Places
@@ -470,7 +470,7 @@ def _environment(given: str | Environment, options: Mapping[str, Any] | None) ->
 
 
 def _toolset(given: Any) -> Toolset:
-    """Tools stay on the host; plain values become variables in the REPL, with a description."""
+    """Return tools, which stay on the host, and plain values, which become REPL variables."""
     if given is None:
         return Toolset()
     from rlm.tools import as_tools, describe_values

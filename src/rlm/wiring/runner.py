@@ -40,7 +40,7 @@ class Runner:
         self.resources = resources
         self._listeners = listeners
         self.group: Mapping[str, str] | None = None
-        """The kind and the name of what all runs belong to, such as a batch: lists show them so."""
+        """The kind and name of the group, such as a batch, under which lists show the runs."""
         self._running: dict[str, tuple[RunState, asyncio.AbstractEventLoop]] = {}
 
     @property
@@ -146,9 +146,9 @@ class Runner:
         config: RunConfig,
         operator: Mapping[str, Any] | None = None,
     ) -> None:
-        """Execute a recorded run again; `store` answers in place of models and tools.
+        """Execute a recorded run again; `store` answers instead of models and tools.
 
-        `operator` are the settings of one, if the run was one of `rlm.operators`.
+        `operator` holds the operator's settings, if the run was one of `rlm.operators`.
         """
         stored = await self.resources.store(context, config)
         await asyncio.wrap_future(stored.hashing())
@@ -164,7 +164,7 @@ class Runner:
         if not isinstance(task.query, str) or not task.query.strip():
             raise ConfigError(f"the query must be a non-empty string, not {task.query!r}")
         kind = None if response_model is None else await aanswer_type(response_model)
-        if in_chat or (config.strategy == "rlm" and task.operator is None):  # It may need a REPL.
+        if in_chat or (config.strategy == "rlm" and task.operator is None):  # It may use a REPL.
             await self.resources.decide_environment()
         settings = self.resources.settings(config, kind.schema if kind else None)
         if in_chat:
@@ -247,7 +247,7 @@ def _execution(
     task: Task,
     session: RunSession | None = None,
 ) -> ReplRun | PlainRun:
-    """Make the run of a task, by the strategy of its configuration."""
+    """Make the run of a task, with the strategy of its configuration."""
     strategy, task = ("rlm", task) if session else choose_strategy(services.calls, task, config)
     if strategy == "rlm":
         return ReplRun(services, config, scope, task, session)

@@ -82,7 +82,7 @@ AGENT_NAMES = (
 
 
 def provide_agent_names(namespace: Namespace, functions: CallFunctions) -> None:
-    """Bind every name of `AGENT_NAMES`; `context_data` is empty until it is loaded."""
+    """Bind every name in `AGENT_NAMES`; `context_data` is empty until it is loaded."""
     memory = _Memory(namespace)
     dialogues = (
         memory.add_to_context,
@@ -108,7 +108,7 @@ class _Memory:
         self._namespace = namespace
 
     def get_agent_context(self, key: str | None = None) -> Any:
-        """One value of `context_data`, or all of it."""
+        """Return one value of `context_data`, or all of it."""
         data = self._data()
         if key is None:
             return data
@@ -118,7 +118,7 @@ class _Memory:
         return data[key]
 
     def search_context(self, query: str, k: int = 5) -> list[dict[str, Any]]:
-        """The `k` passages that match the words of `query` best."""
+        """Return the `k` passages that match the words of `query` best."""
         return passages.best_passages(self._sources(), query, k)
 
     def add_to_context(self, key: str, value: Any) -> Dialogue:
@@ -133,7 +133,7 @@ class _Memory:
         self._data()[key] = value
 
     def summarize_context(self, key: str | None = None, focus: str | None = None) -> Dialogue:
-        """A summary of one value of `context_data`, or of all of it."""
+        """Summarize one value of `context_data`, or all of it."""
         return (yield from summary_of(as_text(self.get_agent_context(key)), focus))
 
     def _data(self) -> dict[str, Any]:
@@ -143,7 +143,7 @@ class _Memory:
         return data
 
     def _sources(self) -> Iterator[tuple[str, str]]:
-        """Yield everything that can be searched, as (where it is, its text)."""
+        """Yield everything that can be searched, as (location, text)."""
         for key, value in self._data().items():
             yield f"context_data[{key!r}]", as_text(value)
         ours = self._namespace.ours
@@ -155,11 +155,11 @@ class _Memory:
 
 
 def stream_output(text: Any) -> Dialogue:
-    """Show text to the user at once, before the cell goes on."""
+    """Show text to the user at once, before the cell continues."""
     yield from _tell("stream", "", str(text))
 
 
 def _tell(what: str, key: str, text: str) -> Dialogue:
-    """Send a message to the program that runs the agent; it has arrived when this returns."""
+    """Send a message to the program that runs the agent; return once it has arrived."""
     answer = yield question(what, b"{}", [key, text])
     calls.meta(answer, CallFailed)

@@ -31,17 +31,17 @@ if TYPE_CHECKING:
     from .calls import Dialogue
 
 PIECE_CHARS = 40_000
-"""How much text goes into one prompt; it fits the smallest usual windows."""
+"""How much text goes into one prompt; it fits even small windows."""
 
 _ASPECTS = ("summary", "main points", "tone", "open questions")
 _KINDS = ("people", "organizations", "places", "dates")
 _MAX_ATTEMPTS = 16
-_MAX_ROUNDS = 5  # A model that does not shorten would be asked for ever.
+_MAX_ROUNDS = 5  # A model that does not shorten its input would be asked forever.
 _WORST, _BEST = 0.0, 10.0
 
 
 def summary_of(text: str, focus: str | None) -> Dialogue:
-    """A summary, made of those of the parts if the text is long."""
+    """Summarize a text; if it is long, summarize the summaries of its parts."""
     task = "Summarize this text in a few sentences."
     if focus is not None:
         task = f"Summarize what this text says about: {focus}"
@@ -55,7 +55,7 @@ def summary_of(text: str, focus: str | None) -> Dialogue:
 
 
 def analyze_text(text: str, aspects: Iterable[str] | None = None) -> Dialogue:
-    """What a text says under each aspect, asked for side by side."""
+    """Describe each aspect of a text, with concurrent calls."""
     wanted = _listed(aspects, _ASPECTS)
     pieces = _pieces(as_text(text))
     prompts = [
@@ -69,7 +69,7 @@ def analyze_text(text: str, aspects: Iterable[str] | None = None) -> Dialogue:
 
 
 def extract_entities(text: str, kinds: Iterable[str] | None = None) -> Dialogue:
-    """Names of each kind in a text, in the order in which they occur, each once."""
+    """Return the names of each kind in a text, in order of appearance, each once."""
     wanted = _listed(kinds, _KINDS)
     task = (
         "List what the text below names, as one JSON object whose keys are exactly "
@@ -88,7 +88,7 @@ def extract_entities(text: str, kinds: Iterable[str] | None = None) -> Dialogue:
 
 
 def reason_step_by_step(problem: str, attempts: int = 3) -> Dialogue:
-    """Several solutions that know nothing of each other, then what they amount to."""
+    """Ask for several independent solutions, then for a conclusion from all of them."""
     count = max(1, min(int(attempts), _MAX_ATTEMPTS))
     task = "Solve this step by step. Number the steps; the last line begins with `Conclusion:`."
     tries = yield from _all_replies([f"{task}\n\n{problem}"] * count)
@@ -103,7 +103,7 @@ def reason_step_by_step(problem: str, attempts: int = 3) -> Dialogue:
 
 
 def evaluate_options(options: Iterable[Any], criteria: Any = None) -> Dialogue:
-    """Each option judged by itself, all at once; the best comes first."""
+    """Judge each option separately, all at once; return the best first."""
     choices = [as_text(option) for option in several(options)]
     if not choices:
         raise ValueError("there are no options to judge")
@@ -122,7 +122,7 @@ def evaluate_options(options: Iterable[Any], criteria: Any = None) -> Dialogue:
 def make_decision(
     question: str, options: Iterable[Any] | None = None, criteria: Any = None
 ) -> Dialogue:
-    """Judge the options of a question, or first ask which there are."""
+    """Judge the options of a question; if none are given, ask for some first."""
     if options is None:
         task = "List the sensible options in this matter as a JSON list of short strings."
         reply = yield from calls.llm_query_json(f"{task} Reply with the JSON only.\n\n{question}")
@@ -138,7 +138,7 @@ def _about_each(task: str, pieces: list[str]) -> Dialogue:
 
 
 def _all_replies(prompts: list[str]) -> Dialogue:
-    """Ask a batch in which no call may fail: half a summary would look like a whole one."""
+    """Send a batch in which no call may fail: half a summary would look like a whole one."""
     replies = yield from calls.llm_query_batched(prompts)
     for reply in replies:
         if isinstance(reply, FailedReply):

@@ -1,4 +1,4 @@
-"""What cells pass to calls, in the form in which it is sent."""
+"""Converts the arguments that cells pass to calls to the form in which they are sent."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def several(items: Iterable[Any]) -> list[Any]:
-    """Return the items of a batch; refuse a single text, which would be a list of letters."""
+    """Return the items of a batch; refuse a single text, which would become a list of letters."""
     if isinstance(items, (str, bytes, dict)):
         raise TypeError(f"expected a list with one item per call, not one {type(items).__name__}")
     return list(items)
@@ -78,12 +78,12 @@ def context_text(context: Any) -> str:
 
 
 def _source_id(context: Any) -> str | None:
-    """Return the id of the source of tables; None for any other context."""
+    """Return the id of a context's source; None if the context is not on the host."""
     return getattr(context, "_source_id", None)
 
 
 def chunk_text(chunk: Any) -> str:
-    """Return the text of a chunk as `ctx.chunk` gives it, or of anything else."""
+    """Return the text of a chunk from `ctx.chunk`, or of anything else."""
     if isinstance(chunk, tuple) and len(chunk) == 3 and isinstance(chunk[2], str):
         return chunk[2]
     return str(chunk)

@@ -1,12 +1,12 @@
-"""Starts the worker in a sandbox that has none of our files, from a command line.
+"""Starts the worker from a command line, in a sandbox that has none of our files.
 
-The text of this file is part of it: `python3 -S -s -c PROGRAM TEXT MODE [PLACE]`. It receives the
-worker's modules from the host, imports them from memory, and becomes a zygote or a relay. So it
-imports nothing of ours, and nothing has to be installed, uploaded or mounted.
+The command line contains the text of this file: `python3 -S -s -c PROGRAM TEXT MODE [PLACE]`. It
+receives the worker's modules from the host, imports them from memory, and becomes a zygote or a
+relay. So nothing has to be installed, uploaded or mounted; this file imports nothing of ours.
 
 MODE says how to reach the host: `socket` (the Unix socket PLACE), `bytes` or `lines` (the input and
 output of this program), `commands` (the host runs commands, which connect to a socket in PLACE).
-`introduced` is `bytes`, but this Python first sends its magic number.
+`introduced` is like `bytes`, but this Python sends its magic number first.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ bootstrap = type(sys)("rlm_bootstrap")
 exec(text, bootstrap.__dict__)
 bootstrap.main(*words)
 """
-"""Runs the text as a module of its own, because cells will use `__main__`."""
+"""Runs the text as a separate module, because cells will use `__main__`."""
 
 _KEPT_VARIABLES = ("LD_LIBRARY_PATH",)
 _HASH_SEED = {"PYTHONHASHSEED": "0", "MALLOC_ARENA_MAX": "2"}
@@ -58,7 +58,7 @@ class Modules:
         self._given = given
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """Return the spec of a module of the worker."""
+        """Return the spec of a worker module, or None for any other."""
         if name not in self._given:
             return None
         is_package = self._given[name][0]
@@ -84,7 +84,7 @@ class Modules:
 class Library:
     """Loads modules of the standard library from code that the host compiled.
 
-    Only where the source is identical, so that compiling it here would give the same code.
+    It does so only if the source is identical, so that compiling it here gives the same code.
     """
 
     def __init__(self, given: dict[str, tuple[bool, int, int, bytes]]) -> None:
@@ -115,7 +115,7 @@ class Library:
         return None
 
     def exec_module(self, module: ModuleType) -> None:
-        """Run the module, under the file name that it has here."""
+        """Run the module under the file name that it has here."""
         code = marshal.loads(self._given[module.__name__][3])  # noqa: S302 - of the host
         sys.modules["_imp"]._fix_co_filename(code, module.__file__)
         exec(code, module.__dict__)
@@ -170,7 +170,7 @@ def leave() -> bytes:
 
 
 def read_archive_line(read: Callable[[int], bytes]) -> bytes:
-    """Read a line: a mark, then base64. The host sends nothing more until it is answered."""
+    """Read a line: a mark, then base64. The host sends nothing more until it gets an answer."""
     import base64
 
     line = b""

@@ -63,7 +63,7 @@ MAX_PIECE_BYTES = 16 << 20
 
 # Text and JSON of any kind.
 MAX_SURROGATES = 100_000
-"""Lone surrogates in the texts of one frame: each takes 1,000 times as long as a letter."""
+"""Lone surrogates in the texts of one frame: decoding one takes 1,000 times as long as a letter."""
 MAX_DEPTH = 100
 MAX_NUMBER_CHARS = 1_000
 MAX_TOOL_VALUES = 200_000
@@ -74,7 +74,7 @@ MAX_ESCAPES = 2_000_000
 # Calls and side channels.
 MAX_MODEL_CHARS = 300
 MAX_REASON_CHARS = 500
-"""The limit on the reason that a sandbox gives for its end."""
+"""The limit on the reason that a sandbox gives for its ending."""
 
 
 class TooLarge(ValueError):
@@ -106,14 +106,14 @@ CALLS = {
     b"cite": CallBounds("cite", 4 << 10, 1, 64 << 10),
     b"budget": CallBounds("budget", 64, 0, 0),
 }
-"""Limits by kind of call. Pictures count as texts of `llm`, and have limits of their own."""
+"""Limits by kind of call. Pictures count as texts of `llm`, and also have their own limits."""
 
 
 def call_problem(parts: list[bytes]) -> str | None:
     """Return which part of a call is too large, or None if all are within bounds."""
     bounds = CALLS.get(parts[0])
     if bounds is None or len(parts) < 2:
-        return None  # It is not a call at all, which is reported elsewhere.
+        return None  # This is not a call at all, which is reported elsewhere.
     size = len(parts[1])
     if size > bounds.arguments_bytes:
         allowed = bounds.arguments_bytes

@@ -1,4 +1,4 @@
-"""The functions with which a cell calls models, child runs and tools, and asks for the budget.
+"""Functions that cells use to call models, child runs and tools, and to ask for the budget.
 
 Each is written once, as a dialogue: a generator that yields calls, is sent answers, and returns the
 value. `functions.CallFunctions` gives every dialogue a blocking and an async form.
@@ -58,12 +58,12 @@ def llm_query(
     max_tokens: int | None = None,
     schema: Any = None,
 ) -> Dialogue:
-    """One plain model call; raises CallFailed.
+    """Call a model once, without a REPL; raise CallFailed if that fails.
 
-    `images` is a list of pictures: bytes of a PNG, JPEG, GIF or WebP file, or names of those that
-    the context has. Files of your own are read first: `images=[open(name, "rb").read()]`. The reply
-    has at most `max_tokens`, and never more than the run allows. With a `schema`, the reply is a
-    checked value, such as `llm_query(prompt, schema={"name": "str", "age": "int"})`.
+    `images` is a list of pictures: bytes of a PNG, JPEG, GIF or WebP file, or names of pictures in
+    the context. Read your own files first: `images=[open(name, "rb").read()]`. The reply has at
+    most `max_tokens`, and never more than the run allows. With a `schema`, the reply is a checked
+    value: `llm_query(prompt, schema={"name": "str", "age": "int"})`.
     """
     shown = None if images is None else [images]
     replies = yield from _ask_models(
@@ -79,9 +79,9 @@ def llm_query_batched(
     max_tokens: int | None = None,
     schema: Any = None,
 ) -> Dialogue:
-    """Many model calls at once, same order out; a failed one is a FailedReply in its place.
+    """Make many model calls at once; return replies in order, a FailedReply for a failed call.
 
-    `images` holds one list of pictures, one picture, or None, for each prompt. `max_tokens` limits
+    `images` holds a list of pictures, one picture, or None, for each prompt. `max_tokens` limits
     each reply, and a `schema` says what value each is, as in `llm_query`.
     """
     prompts = several(prompts)
@@ -105,9 +105,9 @@ def rlm_query(
     images: None = None,
     tools: Iterable[Any] | None = None,
 ) -> Dialogue:
-    """A child run with its own REPL; `context=None` makes the prompt its context.
+    """Start a child run with its own REPL; with `context=None`, the prompt is its context.
 
-    `tools` are those it gets, by name or as they are; without it, all that children may have.
+    `tools` are the tools it gets, as names or functions; by default, all that children may have.
     """
     _refuse_images(images)
     granted = tool_names(tools)
@@ -122,9 +122,9 @@ def rlm_query_batched(
     images: None = None,
     tools: Iterable[Any] | None = None,
 ) -> Dialogue:
-    """Many child runs at once; `contexts` holds one context, or None, for each prompt.
+    """Start many child runs at once; `contexts` holds a context, or None, for each prompt.
 
-    Each gets these `tools`, by name or as they are; without it, all that children may have.
+    Each gets these `tools`, as names or functions; by default, all that children may have.
     """
     _refuse_images(images)
     granted = tool_names(tools)
@@ -136,7 +136,7 @@ def rlm_query_batched(
 
 
 def llm_query_json(prompt: str, model: str | None = None, images: Any = None) -> Dialogue:
-    """One model call whose reply is parsed as JSON; asks once more, then raises ValueError."""
+    """Call a model and parse its reply as JSON; ask once more, then raise ValueError."""
     reply = yield from llm_query(prompt, model, images)
     try:
         return loose_json.parse(reply)
@@ -150,13 +150,13 @@ def llm_query_json(prompt: str, model: str | None = None, images: Any = None) ->
 
 
 def map_query(question: str, chunks: Iterable[Any], model: str | None = None) -> Dialogue:
-    """Ask the same question about each chunk (a text, or what `ctx.chunk` gives), in one batch."""
+    """Ask the same question about each chunk, a text or a chunk of `ctx.chunk`, in one batch."""
     prompts = [f"{question}\n\n---\n{chunk_text(chunk)}" for chunk in several(chunks)]
     return (yield from llm_query_batched(prompts, model))
 
 
 def budget() -> Dialogue:
-    """What is left of the run's tokens, money, seconds and calls."""
+    """Return what is left of the run's tokens, money, seconds and calls."""
     return meta((yield question("budget", b"{}", [])), CallFailed)
 
 
@@ -218,7 +218,7 @@ def _call_options(
 
 
 def _replies(answer: wire.Frame, count: int, parsed: bool) -> list[Any]:
-    """Return the replies of an answer, in order; values in place of texts, if they are JSON."""
+    """Return the replies of an answer, in order; if `parsed`, their JSON values."""
     told = meta(answer, CallFailed)
     limits = told.get("limits", {})
     replies: list[Any] = answer.texts(1)[:count]
@@ -243,7 +243,7 @@ def _is_name(key: Any) -> bool:
 
 def meta(answer: wire.Frame, failure: type[RuntimeError]) -> dict[str, Any]:
     """Return the metadata of an answer; raise `failure` if it reports one."""
-    # After most model calls there is no metadata: that is an empty part.
+    # After most model calls there is no metadata, and the part is empty.
     told: dict[str, Any] = answer.json(0) if answer.part(0) else {}
     if answer.type == wire.ANSWER_ERROR:
         raise failure(told["message"])

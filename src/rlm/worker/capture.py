@@ -1,4 +1,4 @@
-"""Captures the output of a cell: all characters are counted, head and tail are kept."""
+"""Captures the output of a cell: counts all characters, and keeps the head and the tail."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def cut(text: str, limit: int) -> str:
-    """Keep `limit` characters, half from each end, with a line about what is missing."""
+    """Keep `limit` characters, half from each end, and a line that says how much is missing."""
     if len(text) <= limit:
         return text
     tail = limit // 2
@@ -112,7 +112,7 @@ class BoundedStream(io.TextIOBase):
         """Do nothing; scripts call this."""
 
     encoding = "utf-8"
-    """Return False, as `.buffer` expects."""
+    """The encoding that scripts see; `.buffer` decodes it."""
 
 
 class _ByteSide(io.RawIOBase):

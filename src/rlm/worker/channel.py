@@ -1,7 +1,7 @@
 """The worker's end of the stream: concurrent calls from any thread or event loop.
 
 There is no reader thread, because a process with threads can't be forked safely. Instead, one of
-the waiting threads leads: it polls the socket and delivers the answers of the others. The main
+the waiting threads leads: it polls the socket and delivers the others' answers to them. The main
 thread always leads while it waits, because only it can be woken by SIGINT.
 """
 
@@ -59,7 +59,7 @@ class _LoopSlot:
         try:
             self._loop.call_soon_threadsafe(self._settle, frame)
         except RuntimeError:
-            return  # The loop was closed, so nothing waits any more.
+            return  # The loop was closed, so nothing is waiting.
 
     def _settle(self, frame: wire.Frame) -> None:
         if not self.future.done():
@@ -70,7 +70,7 @@ class Channel:
     """Sends calls to the host and delivers the answers."""
 
     def __init__(self, interrupts: Interrupts) -> None:
-        """It is closed until `adopt`, so it can be created before a fork."""
+        """Create a channel before a fork; it is closed until `adopt`."""
         self._socket: socket.socket
         self._poll: select.poll
         self._main_poll: select.poll
@@ -95,7 +95,7 @@ class Channel:
         os.register_at_fork(after_in_child=self.abandon)
 
     def next_request(self) -> wire.Frame:
-        """Wait, in the main thread, for the next request of the host."""
+        """Wait, in the main thread, for the host's next request."""
         requests = self._requests
         with self._interrupts:
             while not requests:
@@ -106,13 +106,13 @@ class Channel:
             return requests.popleft()
 
     def take_fd(self) -> int:
-        """Return the oldest file descriptor received with a frame and not taken yet."""
+        """Return the oldest file descriptor that was received with a frame and not taken yet."""
         if not self._fds:
             raise LookupError("no file descriptor came along")
         return self._fds.popleft()
 
     def send(self, type: int, id: int, parts: list[bytes]) -> None:
-        """Send a frame; WireError, with nothing sent, if it is too large."""
+        """Send a frame; raise WireError, and send nothing, if it is too large."""
         if not self._open:
             raise ChannelClosed("only the REPL's own process can call models and tools")
         data = wire.encode(type, id, parts, wire.MAX_TO_HOST_BYTES)
@@ -155,7 +155,7 @@ class Channel:
                 self._listen_in(loop, -1)
 
     def _listen_in(self, loop: asyncio.AbstractEventLoop, change: int) -> None:
-        """Count the coroutines waiting in a loop; it reads as long as there is one."""
+        """Count the coroutines that wait in a loop; it reads while there are any."""
         count = self._waiting_in.pop(loop, 0) + change
         if count:
             self._waiting_in[loop] = count
@@ -194,7 +194,7 @@ class Channel:
             self._promote_follower()
 
     def _wait_on_thread(self, inbox: queue.SimpleQueue[wire.Frame | None]) -> wire.Frame:
-        """Lead if no thread does; otherwise sleep until answered or, by None, asked to lead."""
+        """Lead if no thread does; otherwise sleep until an answer or None, a request to lead."""
         while True:
             if self._leading.acquire(blocking=False):
                 try:
@@ -232,7 +232,7 @@ class Channel:
                 finally:
                     self._reading.release()
                 if self._leading.locked():
-                    self._interrupts.wake()  # The leader may poll for what was just delivered.
+                    self._interrupts.wake()  # The leader may poll for what has just arrived.
 
     def _read_available(self, how: int = _READ_AT_ONCE) -> None:
         """Read once, without blocking (another reader may have been faster), and deliver."""

@@ -1,6 +1,6 @@
 """Checkpoints: a copy of the worker, made by fork, that waits in case the worker is lost.
 
-The copy listens on a socket of its own. When the host resumes it, it becomes the worker; when the
+The copy listens on its own socket. When the host resumes it, it becomes the worker; when the
 host closes the socket, it ends. Taking a checkpoint costs a few milliseconds, so the host asks for
 one when the worker is idle.
 """

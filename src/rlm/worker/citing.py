@@ -1,6 +1,6 @@
-"""`cite`: the function with which a cell names a place of the context that supports its answer.
+"""`cite`, with which a cell names a place in the context that supports its answer.
 
-The host looks the place up in the context it holds: what a cell says about it is not trusted.
+The host looks up the place in its own copy of the context: what a cell says is not trusted.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _MAX_OFFSET = 1 << 53
 def cite(start: Any, end: Any = None, name: Any = None) -> Dialogue:
     """Cite a place that supports the answer: by offsets into `context`, or by a verbatim quote.
 
-    For a dict, a list or files, `name` selects the text: its key or index. Returns the text of the
-    place; None if there is no such place, and prints why.
+    For a dict, a list or files, `name` selects the text by key or index. Returns the cited text; if
+    there is no such place, prints why and returns None.
     """
     if isinstance(start, str):
         parts, name = [start], end if name is None else name

@@ -14,12 +14,12 @@ import time
 __all__ = ["COMMAND", "MAX_GET_BYTES", "MAX_PUT_BYTES", "CommandPipe"]
 
 MAX_PUT_BYTES = 64 << 10
-"""In base64 it has to fit into one word of a command line, at most 128 KiB on Linux."""
+"""In base64 this must fit into one word of a command line, at most 128 KiB on Linux."""
 MAX_GET_BYTES = 192 << 10
 _MAX_WAITING_BYTES = 1 << 20
 _MAX_REQUEST_BYTES = MAX_PUT_BYTES + 100
 _IDLE_SECONDS = 180.0
-"""A host that was silent for this long is gone."""
+"""A host that has been silent for this long is gone."""
 
 COMMAND = """
 import base64, socket, sys
@@ -43,18 +43,18 @@ class CommandPipe:
         self._listener = listener
         self._requests: dict[int, tuple[socket.socket, bytearray]] = {}
         self._taken = taken
-        self._sent = 0  # What the host has confirmed; the waiting bytes begin there.
+        self._sent = 0  # The bytes that the host has confirmed; the waiting ones follow.
         self._waiting = bytearray()
         self._asking: tuple[socket.socket, int, float] | None = None
         self._last_heard = time.monotonic()
 
     def watched(self) -> list[tuple[int, int]]:
-        """Return the listener and the connections whose request is not complete."""
+        """Return the listener and the connections whose requests are incomplete."""
         return [(fd, select.POLLIN) for fd in (self._listener.fileno(), *self._requests)]
 
     @property
     def milliseconds_left(self) -> int:
-        """How long to wait for other events before `tick`."""
+        """Return how long to wait for other events before `tick`."""
         now = time.monotonic()
         until = self._last_heard + _IDLE_SECONDS if self._asking is None else self._asking[2]
         return max(0, int(1000 * (until - now)) + 1)
@@ -88,7 +88,7 @@ class CommandPipe:
         return self._handle(connection, bytes(said))
 
     def _handle(self, connection: socket.socket, said: bytes) -> bytes:
-        """Handle a request; close the connection of an invalid one."""
+        """Handle a request; close the connection if it is invalid."""
         line, _, data = said.partition(b"\n")
         words = line.split()
         if len(words) == 2 and words[0] == b"put" and words[1].isdigit():
@@ -115,7 +115,7 @@ class CommandPipe:
 
     @property
     def is_full(self) -> bool:
-        """Whether too much waits to add more."""
+        """Whether too many bytes are waiting to add more."""
         return len(self._waiting) > _MAX_WAITING_BYTES
 
     def _answer_asker(self) -> None:
@@ -127,7 +127,7 @@ class CommandPipe:
 
 
 def _send(connection: socket.socket, data: bytes) -> None:
-    """Send bytes to a command, which reads at once; ignore one that is gone."""
+    """Send bytes to a command, which reads at once; ignore a command that is gone."""
     connection.settimeout(5.0)
     try:
         connection.sendall(data)

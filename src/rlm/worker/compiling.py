@@ -2,7 +2,7 @@
 
 Building Python's syntax tree and compiling that takes twice as long as compiling source. So a cell
 is cut before its last statement if that can be done safely, and both pieces are compiled as they
-are. The tree is built only where a cell has to be rewritten, and where cutting it fails.
+are. The tree is built only if a cell has to be rewritten, or if cutting it fails.
 
 Cells with `await` are rewritten so that `await llm_query(...)` runs concurrently: `await f(x)`
 becomes `await async_form(f)(x)`, and so do calls passed directly to gather, create_task and the
@@ -68,7 +68,7 @@ def _needs_tree(source: str) -> bool:
 
 
 def _compile_in_two(source: str, filename: str) -> Cell | None:
-    """Compile what is before the last unindented line, and the rest; None if that fails.
+    """Compile what precedes the last unindented line, and the rest; return None if that fails.
 
     If both compile, the cut is between two statements: no bracket, string or block spans it.
     """
@@ -91,7 +91,7 @@ def _compile_in_two(source: str, filename: str) -> Cell | None:
 
 
 def _compile_by_tree(source: str, filename: str) -> CodeType:
-    """Compile a cell in one piece, with a call of the echo around its last expression."""
+    """Compile a cell in one piece, with a call to the echo around its last expression."""
     try:
         tree = _parse(source, filename)
     except ValueError as error:  # NUL characters and lone surrogates.
@@ -204,7 +204,7 @@ class _AsyncForms(ast.NodeTransformer):
 
 
 def _converted(node: Any) -> Any:
-    """Convert the calls in element position of an argument: itself, its items, its element."""
+    """Convert an argument if it is a call, or the calls among its items, or its element."""
     if isinstance(node, ast.Call):
         if not _is_converted(node):
             name = ast.Name(id=ASYNC_FORM, ctx=ast.Load())

@@ -1,6 +1,6 @@
 """A corpus that stays on the host, as cells see it: `context`, `ctx.search`, `ctx.grep`.
 
-Nothing here opens a file: every text comes by a call of kind `data`.
+Nothing here opens a file: every text comes from a call of kind `data`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _MAX_BYTES = 16 << 20
 class Found(AwaitableList):
     """Hits of a search or matches of a grep: a list of dicts, printed with names and lines.
 
-    `complete` is false if the time was up before every document was looked at.
+    `complete` is false if time ran out before every document was searched.
     """
 
     def __init__(self, rows: Any = (), complete: bool = True, left_out: int = 0) -> None:
@@ -64,7 +64,7 @@ class Found(AwaitableList):
         return "\n".join(lines) or "(nothing found)"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Saved chats hold a plain list, which any Python can load."""
+        """Pickle as a plain list, so that any Python can load a saved chat."""
         return list, (list(self),)
 
 
@@ -82,27 +82,27 @@ class Corpus(Mapping):  # type: ignore[type-arg]
         self._answer_of = answer_of
 
     def search(self, query: str, k: int = 10, where: Any = None) -> Found:
-        """The documents that match best, each with its best passage."""
+        """Return the documents that match best, each with its best passage."""
         given = {"query": str(query), "k": k, **({} if where is None else {"where": where})}
         return Found(self._ask("search", given))
 
     def grep(self, pattern: str, max_matches: int = 50, ignore_case: bool = False) -> Found:
-        """The first lines that a regular expression matches, in the order of documents."""
+        """Return the first lines that match a regular expression, in the order of documents."""
         given = {"pattern": pattern, "max_matches": max_matches, "ignore_case": bool(ignore_case)}
         told = self._ask("grep", given)
         return Found(told["matches"], told["complete"], told["left_out"])
 
     def sample(self, n: int, seed: Any = 0) -> list[int]:
-        """Numbers of n documents, chosen at random but always alike for a seed."""
+        """Return the numbers of n documents, chosen at random but always the same for a seed."""
         found: list[int] = self._ask("sample", {"n": n, "seed": seed})
         return found
 
     def names(self, after: int = 0, limit: int = _PAGE) -> list[tuple[int, str, int]]:
-        """Number, name and bytes of the next documents after one."""
+        """Return number, name and bytes of the documents that follow number `after`."""
         return [tuple(each) for each in self._ask("names", {"after": after, "limit": limit})]
 
     def read(self, document: Any, start: int = 0, size: int = 1 << 20) -> str:
-        """A part of a document, by the places of its UTF-8 bytes; at most 1 MiB."""
+        """Return part of a document, by offsets in its UTF-8 bytes; at most 1 MiB."""
         told = self._ask("read", {"document": document, "start": start, "size": size})
         text: str = told["text"]
         return text
@@ -163,7 +163,7 @@ class CorpusView:
         return len(self._corpus)
 
     def describe(self) -> str:
-        """How many documents there are, and the fields that `where` compares."""
+        """Describe the corpus: how many documents, and the fields that `where` compares."""
         return f"{self._corpus!r}; fields: {', '.join(self._corpus.fields) or 'none'}"
 
     def __repr__(self) -> str:
@@ -178,21 +178,21 @@ class CorpusView:
         )
 
     def _peek(self, n: int = 2000) -> str:
-        """The names of the first documents, as text of at most n characters."""
+        """Return the names of the first documents, as text of at most n characters."""
         names = self.names(limit=50)
         return "\n".join(f"[{number}] {on_one_line(name)}" for number, name, _ in names)[:n]
 
     def _tail(self, n: int = 2000) -> str:
-        """The same as `peek`: a corpus has no end of its own."""
+        """Return the same as `peek`: the order of a corpus means nothing."""
         return self._peek(n)
 
     def _length(self) -> int:
-        """The number of documents."""
+        """Return the number of documents."""
         return len(self._corpus)
 
 
 def _line(row: dict[str, Any]) -> str:
-    """One hit; further lines of its text are indented, so that they can't look like a hit."""
+    """Format a hit; further lines of its text are indented, so that they can't look like a hit."""
     text = "\n    ".join(row["text"].splitlines())
     return f"[{row['id']}] {on_one_line(row['name'])}:{row['line']}: {text}"
 

@@ -31,14 +31,14 @@ METHODS = (
     ("lines(start, end)", "list of lines, counted from 1, both included"),
     ("documents()", "list of the items, of (name, value) pairs of a dict, or [text]"),
 )
-"""The methods of `ctx` that prompts list: how they are called, and what they return."""
+"""The methods of `ctx` that prompts list: how to call them, and what they return."""
 
 
 class ContextView:
     """Read-only views of the payload. Offsets are indices into its text form.
 
-    The text of a list is its items joined by blank lines. That of a dict of texts is theirs, each
-    below its name; that of any other dict is its JSON.
+    The text of a list is its items joined by blank lines. The text of a dict of texts has each of
+    them below its name; that of any other dict is its JSON.
     """
 
     def __init__(self, payload: Any) -> None:
@@ -52,7 +52,7 @@ class ContextView:
         return self._cached_text
 
     def slice(self, start: int = 0, end: int | None = None) -> str:
-        """The text from `start` up to `end`, both clamped to what there is."""
+        """Return the text from `start` up to `end`, both clamped to the text."""
         return self._text[max(0, start) : None if end is None else max(0, end)]
 
     def find(
@@ -62,7 +62,7 @@ class ContextView:
         max_matches: int = 20,
         case_sensitive: bool = True,
     ) -> list[tuple[int, int, str]]:
-        """The first matches as (start, end, text); `.total` of the list counts all."""
+        """Return the first matches as (start, end, text); `.total` of the list counts all."""
         if not pattern:
             raise ValueError("the pattern is empty")
         flags = 0 if case_sensitive else re.IGNORECASE
@@ -76,11 +76,11 @@ class ContextView:
         return Hits(matches, total)
 
     def grep(self, pattern: str, context_lines: int = 0, max_matches: int = 50) -> Hits:
-        """Lines that match a regular expression (or contain it, if invalid), as `number: line`.
+        """Return lines that match a regular expression, or contain it if it is not a valid one.
 
-        In a dict of texts, such as a folder, they are `name:number: line`, with the number in that
-        text. With `context_lines`, each entry also holds that many lines before and after. `.total`
-        of the list counts all matching lines.
+        Each is `number: line`; in a dict of texts, such as a folder, `name:number: line`, with the
+        number in that text. With `context_lines`, each entry also has that many lines before and
+        after. `.total` of the list counts all matching lines.
         """
         found: list[str] = []
         total = 0
@@ -93,19 +93,19 @@ class ContextView:
         return Hits(found, total)
 
     def _named_texts(self) -> Iterator[tuple[str, str]]:
-        """Yield the texts of a dict with their names, or all as one text without a name."""
+        """Yield the texts of a dict with their names; else the whole text without a name."""
         if _holds_texts(self._payload):
             yield from self._payload.items()
         else:
             yield "", self._text
 
     def search(self, query: str, k: int = 5) -> Passages:
-        """The `k` passages that fit a question best, as dicts with source, line, start and text.
+        """Return the `k` passages that fit a question best: dicts with source, line, start, text.
 
         A passage is a paragraph, or a line of a long one; a word counts in all its forms. "Quoted
         words" in the query must be in a passage. `source` is the key or index of the text, None if
         the payload is one text; `start` and `end` are offsets into that text, None if the item is
-        no text and its JSON was searched.
+        not a text and its JSON was searched.
         """
         from .passages import best_passages  # Few cells need it.
 
@@ -117,7 +117,7 @@ class ContextView:
         return found
 
     def _searchable(self) -> Iterator[tuple[Any, str]]:
-        """Yield each item with its key or index, or the one text."""
+        """Yield each item with its key or index, or the only text."""
         if not isinstance(self._payload, (dict, list, tuple)):
             yield None, self._text
         elif isinstance(self._payload, dict):
@@ -128,7 +128,7 @@ class ContextView:
                 yield index, item if isinstance(item, str) else _json(item)
 
     def chunk(self, size: int, overlap: int = 0) -> list[tuple[int, int, str]]:
-        """The whole text in pieces of `size` characters, as (start, end, text)."""
+        """Return the whole text in pieces of `size` characters, as (start, end, text)."""
         if size < 1 or not 0 <= overlap < size:
             raise ValueError("chunk needs size >= 1 and 0 <= overlap < size")
         text = self._text
@@ -143,7 +143,7 @@ class ContextView:
         return pieces
 
     def lines(self, start: int = 1, end: int | None = None) -> list[str]:
-        """Lines number `start` to `end`, counted from 1, both included."""
+        """Return lines `start` to `end`, counted from 1, both included."""
         wanted = []
         for number, first, last in line_spans(self._text):
             if end is not None and number > end:
@@ -153,7 +153,7 @@ class ContextView:
         return wanted
 
     def documents(self) -> list[Any]:
-        """The items of a list, the (name, value) pairs of a dict, or the one text."""
+        """The items of a list, the (name, value) pairs of a dict, or the only text."""
         return self._items()
 
     def _items(self) -> list[Any]:
@@ -168,11 +168,11 @@ class ContextView:
         return len(self._payload) if isinstance(self._payload, (dict, list, tuple)) else 1
 
     def get_document(self, index: int) -> Any:
-        """The document of that number, counted from 0, or None."""
+        """Return the document with that number, counted from 0, or None."""
         return self._items()[index] if 0 <= index < self.num_documents() else None
 
     def chunk_documents(self, docs_per_chunk: int = 10) -> list[tuple[int, int, list[Any]]]:
-        """Groups of whole documents, as (first, end, documents)."""
+        """Return groups of whole documents, as (first, end, documents)."""
         if docs_per_chunk < 1:
             raise ValueError("chunk_documents needs docs_per_chunk >= 1")
         documents = self._items()
@@ -196,7 +196,7 @@ class ContextView:
         }
 
     def describe(self) -> str:
-        """The payload's structure in a few words, never its values."""
+        """Describe the payload's structure in a few words, never its values."""
         payload = self._payload
         if isinstance(payload, dict):
             keys = ", ".join(str(key)[:40] for key in list(payload)[:_MAX_KEYS_SHOWN])
@@ -218,15 +218,15 @@ class ContextView:
         return f"<ctx: {self.describe()}; slice find grep search chunk lines documents describe>"
 
     def _peek(self, n: int = 2000) -> str:
-        """The first n characters."""
+        """Return the first n characters."""
         return self.slice(0, n)
 
     def _tail(self, n: int = 2000) -> str:
-        """The last n characters."""
+        """Return the last n characters."""
         return self.slice(len(self._text) - n) if n > 0 else ""
 
     def _length(self) -> int:
-        """The length in characters."""
+        """Return the length in characters."""
         return len(self._text)
 
 
@@ -243,7 +243,7 @@ def _text_of(payload: Any) -> str:
 
 
 def _holds_texts(payload: Any) -> bool:
-    """Return whether the payload is a dict of texts by name, as a folder is."""
+    """Return whether the payload is a dict of texts by name, like a folder."""
     if not isinstance(payload, dict) or not payload:
         return False
     return all(isinstance(each, str) for pair in payload.items() for each in pair)

@@ -17,12 +17,12 @@ PIECE_BYTES = MAX_PIECE_BYTES
 
 
 def list_files(folder: str) -> list[list[str | int]]:
-    """Return the regular files below a folder, by relative name and size; not links."""
+    """Return the relative names and sizes of the regular files below a folder, without links."""
     found: list[list[str | int]] = []
     room = MAX_FILES_BYTES
     for path, size in _regular_files(folder):
         name = os.path.relpath(path, folder)
-        room -= len(json.dumps([name, size])) + 2  # For a comma and a blank.
+        room -= len(json.dumps([name, size])) + 2  # For a comma and a space.
         if len(found) == MAX_FILES or room < 2:
             break
         found.append([name, size])

@@ -1,4 +1,4 @@
-"""Submitting an answer: FINAL, FINAL_VAR, SUBMIT, submit_answer and the `answer` dict."""
+"""How cells submit answers: FINAL, FINAL_VAR, SUBMIT, submit_answer and the `answer` dict."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NOT_GIVEN: Any = object()
 
 
 class Submission:
-    """A submitted value, as text, and as JSON if it has that form."""
+    """A submitted value, as text, and as JSON if it has a JSON form."""
 
     __slots__ = ("how", "json", "text")
 
@@ -42,23 +42,23 @@ class Finals:
         """Return the functions for submitting an answer, by name."""
 
         def FINAL(value: Any) -> None:
-            """Hand in a value as the answer."""
+            """Submit a value as the answer."""
             self._submit(value, "FINAL")
 
         def FINAL_VAR(name: Any) -> None:
-            """Hand in the variable of that name (or the value itself) as the answer."""
+            """Submit the variable of that name, or the value itself, as the answer."""
             self._submit(self._resolve(name), "FINAL_VAR")
 
         def SUBMIT(
             value: Any = _NOT_GIVEN, *, answer: Any = _NOT_GIVEN, variable_name: Any = _NOT_GIVEN
         ) -> None:
-            """Hand in a value, or the variable named `variable_name`, as the answer."""
+            """Submit a value, or the variable named `variable_name`, as the answer."""
             self._submit(self._one_of(value, answer, variable_name), "SUBMIT")
 
         def submit_answer(
             value: Any = _NOT_GIVEN, *, answer: Any = _NOT_GIVEN, variable_name: Any = _NOT_GIVEN
         ) -> None:
-            """Hand in a value, or the variable named `variable_name`, as the answer."""
+            """Submit a value, or the variable named `variable_name`, as the answer."""
             self._submit(self._one_of(value, answer, variable_name), "submit_answer")
 
         functions = (FINAL, FINAL_VAR, SUBMIT, submit_answer)
@@ -85,7 +85,7 @@ class Finals:
         return self._submission, str(content)[: self.max_chars]
 
     def value_of(self, name: str) -> Any:
-        """Return the value to submit for a variable; KeyError, or ValueError if it is empty."""
+        """Return what to submit for a variable; raise KeyError, or ValueError if it is empty."""
         return self._meant_by(self._namespace[name])
 
     def _submit(self, value: Any, how: str) -> None:
@@ -120,7 +120,7 @@ class Finals:
         raise NameError(f"there is no variable {cleaned!r}; your variables: {listed}")
 
     def _meant_by(self, value: Any) -> Any:
-        """Return the content of the `answer` dict, and any other value as it is."""
+        """Return the content of the `answer` dict; return any other value unchanged."""
         is_answer = isinstance(value, dict) and value is self._namespace.get("answer")
         if not is_answer:
             return value
@@ -132,5 +132,5 @@ class Finals:
 def _json_of(value: Any) -> str | None:
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False)
-    except Exception:  # Any exception of a user's type means that it has no JSON form.
+    except Exception:  # Whatever a user's type raises, it has no JSON form.
         return None

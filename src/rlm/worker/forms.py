@@ -1,15 +1,15 @@
 """The layout of a shared context in its file, which the host writes and workers map.
 
-Characters are stored as CPython stores them, in one of four forms, so that they need not be
-decoded. The characters of every text are followed by a zero of the same width.
+Characters are stored as CPython stores them, in one of four forms, so that they need no decoding.
+The characters of every text are followed by a zero of the same width.
 
     kind        the file                            the layout besides "kind"
     text, json  characters                          "form", "chars"
     bytes       bytes, a zero                       "size"
     texts       characters of each, names, table    "count", "table", "names", "names_bytes"
 
-A text is always in the narrowest form that can hold it: CPython takes two texts for different if
-their forms are.
+A text is always in the narrowest form that can hold it: for CPython, texts in different forms
+are different.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ASCII, LATIN_1, UCS_2, UCS_4 = range(4)
 FORMS = ("ascii", "latin-1", "ucs-2", "ucs-4")
 WIDTHS = (1, 1, 2, 4)
 SHORT = 4
-"""The form, in a table, of a text of less than two characters: CPython has a single copy."""
+"""The form, in a table, of a text of fewer than two characters: CPython has a single copy."""
 
 ALIGNMENT = 8
 """Every text begins at a multiple of this, and so does the table."""
@@ -70,11 +70,11 @@ class Table:
         return table
 
     def short_text(self, position: int) -> str:
-        """The text at a position whose form is SHORT."""
+        """Return the text at a position whose form is SHORT."""
         return chr(self.offsets[position]) if self.chars[position] else ""
 
     def of_form(self, form: int) -> tuple[Sequence[int], array[int], array[int]]:
-        """Positions, offsets and lengths of the texts of one form."""
+        """Return the positions, offsets and lengths of the texts of one form."""
         count = self.forms.count(form)
         if count in {0, len(self.forms)}:  # The usual case.
             return range(count), self.offsets[:count], self.chars[:count]

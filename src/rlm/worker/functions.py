@@ -71,7 +71,7 @@ class CallFunctions:
             return end.value
 
     def loaded(self, kind: str, data: bytes | bytearray) -> Any:
-        """Return the value of a stored context, which may ask the host for what it holds."""
+        """Return the value of a stored context; such a value may ask the host for its content."""
         return made_source(data, self.answer_of) if kind == "source" else value_of(kind, data)
 
     async def _run_async(self, dialogue: Dialogue) -> Any:
@@ -84,7 +84,7 @@ class CallFunctions:
 
 
 def _loop_is_running() -> bool:
-    """Return whether this thread runs an event loop, without importing asyncio."""
+    """Return whether this thread is running an event loop, without importing asyncio."""
     running_loop = getattr(sys.modules.get("asyncio"), "_get_running_loop", None)
     return running_loop is not None and running_loop() is not None
 
@@ -101,7 +101,7 @@ def provide_names(
     """Bind every published name; the context is empty until one is loaded."""
 
     def SHOW_VARS() -> str:
-        """Your variables as `name: type[length]`."""
+        """Return your variables as `name: type[length]`."""
         return variables.show()
 
     SHOW_VARS.__qualname__ = "SHOW_VARS"
@@ -126,7 +126,7 @@ def provide_names(
 
 
 def value_of(kind: str, data: bytes | bytearray) -> Any:
-    """Decode the bytes of a stored context; ValueError if they are invalid."""
+    """Decode the bytes of a stored context; raise ValueError if they are invalid."""
     if kind == "bytes":
         return bytes(data)
     text = data.decode("utf-8", "surrogatepass")

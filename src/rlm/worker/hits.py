@@ -1,4 +1,4 @@
-"""What searches return: lists that print themselves for a reader."""
+"""The lists that searches return, which print in a readable form."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _HIT_CHARS = 500
 class Hits(list["Any"]):
     """The first hits of a search; `total` is how many there are in all.
 
-    Printed, it shows one hit a line, each cut to a readable length, below the two numbers.
+    When printed, it shows both numbers, then one hit a line, each cut to a readable length.
     """
 
     def __init__(self, hits: Iterable[Any] = (), total: int = 0) -> None:
@@ -30,15 +30,15 @@ class Hits(list["Any"]):
         return "\n".join([f"{head}:" if lines else head, *lines])
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Saved chats hold a plain list, which any Python can load."""
+        """Pickle as a plain list, so that any Python can load a saved chat."""
         return list, (list(self),)
 
 
 class Passages(list["Any"]):
     """Passages, the best first: dicts with source, line, last_line, start, end, text and score.
 
-    `source` is the name of the text, its index in a list, or None. Printed, each passage is below
-    its place, such as `2. notes/april.md:12–14`.
+    `source` is the name of the text, its index in a list, or None. When printed, each passage is
+    below its place, such as `2. notes/april.md:12–14`.
     """
 
     def __str__(self) -> str:
@@ -48,7 +48,7 @@ class Passages(list["Any"]):
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Saved chats hold a plain list, which any Python can load."""
+        """Pickle as a plain list, so that any Python can load a saved chat."""
         return list, (list(self),)
 
 
@@ -65,7 +65,7 @@ def _label(passage: dict[str, Any]) -> str:
 
 
 def on_one_line(name: str) -> str:
-    """Return a name with its control characters escaped: it can't look like another line."""
+    """Return a name with its control characters escaped, so that it can't look like two lines."""
     if name.isprintable():
         return name
     return "".join(

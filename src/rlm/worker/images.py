@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from typing import Any
 
 MAX_IMAGES = 20
-"""With one prompt."""
+"""How many pictures one prompt may have."""
 
 MAX_IMAGE_BYTES = 8 << 20
 MAX_CALL_BYTES = 48 << 20
-"""All pictures of one call or batch; they must fit into a frame together with the prompts."""
+"""The size of all pictures of one call or batch; they must fit into a frame with the prompts."""
 
 _BEGINNINGS = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
@@ -36,7 +36,7 @@ _KINDS = "PNG, JPEG, GIF or WebP"
 
 
 def media_type_of(data: bytes) -> str | None:
-    """Return the media type shown by the first bytes, or None if models do not take it."""
+    """Return the media type that the first bytes show, or None if models do not accept it."""
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return "image/webp"
     return next((kind for first, kind in _BEGINNINGS if data.startswith(first)), None)

@@ -1,6 +1,6 @@
-"""Handles SIGINT: it stops the running cell, never in the middle of a frame or between cells.
+"""Handles SIGINT: it stops the running cell, but never in the middle of a frame or between cells.
 
-SIGXCPU, which the kernel sends when the session's processor time is used up, does the same.
+SIGXCPU, which the kernel sends when the session's processor time is used up, is handled alike.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _signal: Any = sys.modules["_signal"]  # The C module behind `signal`; type chec
 def set_handler(number: int, handler: Callable[[int, FrameType | None], None] | None) -> None:
     """Set a signal handler in a process that was just forked; None is the default action.
 
-    `signal.signal` tries to convert the old handler to an enum. For a function that fails with two
-    exceptions, which touch more memory than everything the process has done before.
+    `signal.signal` tries to convert the old handler to an enum. For a function that raises two
+    exceptions, which touch more memory than everything else the process has done so far.
     """
     _signal.signal(int(number), _signal.SIG_DFL if handler is None else handler)
 
 
 class _Pipe:
-    """A pipe that wakes a thread that polls; created by `open`, after a fork."""
+    """A pipe that wakes a polling thread; `open` creates it, after a fork."""
 
     def __init__(self) -> None:
         self.reader = self.writer = -1
@@ -61,7 +61,7 @@ class _Pipe:
         try:
             os.write(self.writer, b"!")
         except BlockingIOError:
-            return  # It is full, so it is readable already.
+            return  # It is full, so it is already readable.
 
     def drain(self) -> None:
         try:
@@ -71,12 +71,12 @@ class _Pipe:
 
 
 class Interrupts:
-    """Decides what a SIGINT does now: raise, wait, or nothing.
+    """Decides what a SIGINT does: raise an exception, wait, or nothing.
 
     Use it as a context manager around work that must not be interrupted: a SIGINT is then only
-    recorded, `wake_fd` becomes readable, and KeyboardInterrupt is raised where the outermost `with`
-    ends. `cancel_instead` may handle the first SIGINT more gently; it returns whether it did. In
-    the functions `around_cells`, which catch what a cell raises, a SIGINT is only recorded, too.
+    recorded, `wake_fd` becomes readable, and KeyboardInterrupt is raised at the end of the
+    outermost `with`. `cancel_instead` may handle the first SIGINT more gently; it returns whether
+    it did. A SIGINT is also only recorded in `around_cells`, functions that catch what cells raise.
     """
 
     def __init__(self) -> None:
@@ -95,9 +95,9 @@ class Interrupts:
         set_handler(signal.SIGINT, self._on_signal)
         set_handler(signal.SIGXCPU, self._on_signal)
         self.open_pipes()
-        # The C side of a handler writes to a pipe. The Python side runs between two bytecode
-        # instructions: without the pipe, a signal that arrives just before a call blocks would be
-        # noticed only when that call returns.
+        # The C side of a handler writes to a pipe. The Python side runs only between two bytecode
+        # instructions: without the pipe, a signal that arrives just before a blocking call would
+        # go unnoticed until that call returns.
         signal.set_wakeup_fd(self._signals.writer, warn_on_full_buffer=False)
 
     def renew(self) -> None:
@@ -121,12 +121,12 @@ class Interrupts:
 
     @property
     def wake_fd(self) -> int:
-        """Readable after `wake`, until it is drained."""
+        """A descriptor that is readable after `wake`, until it is drained."""
         return self._wakes.reader
 
     @property
     def signal_fd(self) -> int:
-        """Readable after a signal; only the main thread may drain it."""
+        """A descriptor that is readable after a signal; only the main thread may drain it."""
         return self._signals.reader
 
     def wake(self) -> None:

@@ -1,8 +1,8 @@
 """Cells of an IPython shell.
 
 IPython rewrites a cell (magics, `?`, `!`), keeps its history and shows its value. Compiling and
-running are done as for every other cell: IPython's own `run_cell` catches everything, interrupts
-included, prints errors instead of reporting them, and has an event loop of its own.
+running work as for every other cell: IPython's own `run_cell` catches everything, including
+interrupts, prints errors instead of reporting them, and has its own event loop.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 _FLAGS = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 _UNREADABLE = (SyntaxError, ValueError, tokenize.TokenError)
 _NUMBERED_NAMES = 100
-"""How many cells keep `_7` and `_i7`; every cell looks through all names."""
+"""For how many cells to keep `_7` and `_i7`; every cell looks through all names."""
 
 
 @functools.lru_cache(maxsize=None)
 def prepare() -> Any:
-    """Create the shell, before a process forks, so that no session spends time on it."""
+    """Create the shell before a process forks, so that no session spends time on it."""
     return ipython_shell.make_shell(__main__)
 
 
@@ -70,10 +70,10 @@ class IPythonRunner(CellRunner):
     def _prepare(self) -> None:
         super()._prepare()
         sys.displayhook = self._shell.displayhook
-        self._shell.user_ns_hidden.update({**PRELOADED, **self._namespace.ours})  # %who skips them.
+        self._shell.user_ns_hidden.update({**PRELOADED, **self._namespace.ours})  # %who omits them.
 
     def _bind_again(self) -> None:
-        """Bind our names again, after %reset has deleted everything."""
+        """Bind our names again after %reset has deleted everything."""
         self._namespace.variables.update(PRELOADED)
         self._namespace.provide(self._namespace.ours)
         self._namespace.restore()
@@ -96,14 +96,14 @@ class IPythonRunner(CellRunner):
             raise shell.shown_error
 
     def _run_nested(self, *arguments: Any, **named: Any) -> Any:
-        """Replace `run_cell`, which magics call: it catches interrupts too, so raise them again."""
+        """Replace `run_cell`, which magics call: raise interrupts again, which it catches too."""
         result = type(self._shell).run_cell(self._shell, *arguments, **named)
         if self._interrupts.count:
             raise KeyboardInterrupt
         return result
 
     def _begin(self, source: str) -> Any:
-        """Rewrite a cell into Python and put it into the history."""
+        """Rewrite a cell as plain Python and add it to the history."""
         shell = self._shell
         shell.shown_error = None
         try:
@@ -122,7 +122,7 @@ class IPythonRunner(CellRunner):
         return result
 
     def _end(self, result: Any) -> None:
-        """Trigger the events of IPython for the end of a cell."""
+        """Trigger IPython's events for the end of a cell."""
         shell = self._shell
         result.error_in_exec = result.error_in_exec or shell.shown_error
         shell.last_execution_succeeded = result.success
@@ -131,7 +131,7 @@ class IPythonRunner(CellRunner):
         shell.events.trigger("post_run_cell", result)
 
     def _compiled(self, source: str, filename: str) -> compiling.Cell:
-        """Compile as the plain shell does, unless this one shows or rewrites more than usual."""
+        """Compile as the plain shell does, unless IPython is set to show or rewrite more."""
         shell = self._shell
         shown = shell.ast_node_interactivity
         with self._interrupts:  # CPython's compiler does not survive being interrupted.

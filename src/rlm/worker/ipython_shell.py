@@ -1,4 +1,4 @@
-"""IPython's InteractiveShell, changed so that it does not touch the process and its files.
+"""IPython's InteractiveShell, changed so that it does not touch the process or its files.
 
 It writes no history and no profile, starts no thread and no program, shows everything as text, and
 returns errors instead of printing them.
@@ -37,7 +37,7 @@ _CONFIG = {
 
 
 def make_shell(main: ModuleType) -> Any:
-    """The one InteractiveShell of this process, whose user namespace is that of `main`."""
+    """Return the only InteractiveShell of this process; its user namespace is that of `main`."""
     base = _attribute("interactiveshell", "InteractiveShell")
     hook = type("TextHook", (_attribute("displayhook", "DisplayHook"),), dict(_DISPLAY_HOOK))
     publisher = _attribute("displaypub", "DisplayPublisher")
@@ -49,8 +49,8 @@ def make_shell(main: ModuleType) -> Any:
         profile_dir=_attribute("profiledir", "ProfileDir")(),  # In memory, so without files.
         user_module=main,
     )
-    shell.builtin_trap.auto_builtins.clear()  # `exit` and `quit` stay what they are,
-    vars(builtins)["get_ipython"] = shell.get_ipython  # and this is always there.
+    shell.builtin_trap.auto_builtins.clear()  # `exit` and `quit` stay as they are,
+    vars(builtins)["get_ipython"] = shell.get_ipython  # and this is always available.
     shell.ast_transformers.append(_AsyncForms())
     _show_as_text(shell)
     _load_magics(shell)
@@ -83,7 +83,7 @@ def _show_as_text(shell: Any) -> None:
 
 
 def _print_display_object(value: Any, printer: Any, cycle: bool) -> None:
-    """Return the source of HTML, Markdown and the like, and a note for pictures and sounds."""
+    """Print the source of HTML, Markdown and the like, and a note for pictures and sounds."""
     data = value.data
     if isinstance(data, str):
         printer.text(data)
@@ -101,7 +101,7 @@ def _write_format_data(hook: Any, data: dict[str, Any], metadata: Any = None) ->
 
 
 def _compute_format_data(hook: Any, value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Format as IPython does, but skip other formats for objects that only have text."""
+    """Format as IPython does, but try no other formats for objects that only have text."""
     formatter = hook.shell.display_formatter
     if type(value) not in _ONLY_TEXT:
         formats: tuple[dict[str, Any], dict[str, Any]] = formatter.format(value)
@@ -132,7 +132,7 @@ def _nothing(*_: Any, **__: Any) -> None:
 _DISPLAY_HOOK: dict[str, Any] = {
     "compute_format_data": _compute_format_data,
     "finish_displayhook": _nothing,
-    "log_output": _nothing,  # It would keep everything that was ever shown.
+    "log_output": _nothing,  # It would keep everything ever shown.
     "quiet": _is_quiet,
     "start_displayhook": _nothing,
     "write_format_data": _write_format_data,
@@ -150,7 +150,7 @@ def _refuse_program(shell: Any, command: str, *_: Any, **__: Any) -> NoReturn:
 
 
 def _load_magics(shell: Any) -> None:
-    """Load all magics now: each would be read from disk, in the cell's time, when first used."""
+    """Load all magics now: otherwise each is read from disk, in a cell's time, when first used."""
     for kind, magics in shell.magics_manager.lsmagic().items():
         for name in list(magics):
             shell.find_magic(name, kind)
@@ -163,14 +163,14 @@ def _load_magics(shell: Any) -> None:
 
 
 def _warm_up(shell: Any) -> None:
-    """Run some cells, which leave no trace, to load what IPython loads when first used."""
+    """Run some cells that leave no trace, to load what IPython loads when first used."""
     with contextlib.redirect_stdout(io.StringIO()):
         for cell in ("len?", "%%capture\nNone", "%timeit -n1 -r1 None"):
             shell.run_cell(cell).raise_error()
 
 
 def _take_error(shell: Any, exc_tuple: Any = None, *_: Any, **__: Any) -> None:
-    """Record an error that IPython would print as that of the cell; the first one counts."""
+    """Record an error that IPython would print as the cell's error; the first one counts."""
     error = exc_tuple[1] if exc_tuple else sys.exc_info()[1]
     if error is None:
         sys.stderr.write("No traceback available to show.\n")
@@ -180,7 +180,7 @@ def _take_error(shell: Any, exc_tuple: Any = None, *_: Any, **__: Any) -> None:
 
 @contextlib.contextmanager
 def _no_tee(shell: Any, channel: str) -> Generator[None, None, None]:
-    """Do not keep the output of cells inside magics a second time, without a limit."""
+    """Keep no second, unlimited copy of the output of cells inside magics."""
     yield
 
 

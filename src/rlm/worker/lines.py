@@ -17,7 +17,7 @@ _SPECIAL = frozenset("\\.^$*+?{}[]|()\n")
 
 
 def count_lines(text: str) -> int:
-    """The number of lines: a line feed ends one, and the last need not have it."""
+    """Return the number of lines; a line feed ends each, but may be missing from the last."""
     return text.count("\n") + (text[-1:] not in ("", "\n"))
 
 
@@ -59,7 +59,7 @@ def _lines_with(text: str, word: str) -> Iterator[Span]:
 
 
 def numbered(text: str, name: str, line: Span, context_lines: int) -> str:
-    """Return a line as `number: line`, with those around it, each below the other.
+    """Return a line as `number: line`, with the lines around it, one below the other.
 
     With the name of the text, it is `name:number: line`.
     """

@@ -18,7 +18,7 @@ _MAX_STARTS_TRIED = 200
 
 
 def parse(text: str) -> Any:
-    """Return the JSON value in `text`; ValueError if there is none."""
+    """Return the JSON value in `text`; raise ValueError if there is none."""
     text = _THOUGHTS.sub("", text).strip()
     for candidate in (text, *_FENCED.findall(text)):
         try:

@@ -36,12 +36,12 @@ _WARM_UP_BYTES = 1 << 16
 _WARM_UP_SETTINGS = {
     "seed": 0,
     "tools": [],
-    "cell_memory_bytes": None,  # A hard limit would stay.
+    "cell_memory_bytes": None,  # A hard limit could not be lifted again.
     "kept_output_chars": 1_000,
     "max_submission_chars": 1_000,
 }
 _WARM_UP_CELLS = (
-    # The usual statements, an echo, output, an error; the last cell deletes what they bind.
+    # Common statements, output, an echo, an error; the last cell deletes what the others bind.
     "import sys\ndef f(n):\n    return [f'{n}']\nfor x in f(1):\n    print(x)",
     "x = 1",
     "x",
@@ -52,7 +52,7 @@ WARM_UP_REQUESTS = (
     wire.encode(wire.INIT, 0, [wire.to_json(_WARM_UP_SETTINGS)]),
     *(wire.encode(wire.EXEC, 0, [wire.to_bytes(cell)]) for cell in _WARM_UP_CELLS),
 )
-"""What a worker does once before it serves; each answer is at most `_WARM_UP_BYTES` long."""
+"""Requests that a worker handles before it serves; answers have at most `_WARM_UP_BYTES`."""
 
 
 def main(fd: int, parent_pid: int = 0) -> None:
@@ -109,7 +109,7 @@ class Worker:
         """Serve the host at the other end, from INIT on, until it is gone.
 
         `harden` is called after signal handlers are installed and before anything is read. With
-        `warm_up`, first do everything once, so that it is fast later.
+        `warm_up`, do everything once before that, so that it is fast later.
         """
         self._interrupts.install()
         if harden is not None:
@@ -121,16 +121,16 @@ class Worker:
             while True:
                 self._serve_next()
         except ChannelClosed:
-            os._exit(0)  # A child that user code forked came back from its cell.
+            os._exit(0)  # This is a child that user code forked, and its cell has ended.
 
     def warm_up(self) -> None:
-        """Do everything once before a fork, so that less memory is written to afterwards."""
+        """Do everything once before a fork, so that sessions write to less memory."""
         self._interrupts.open_pipes()
         self._warm_up()
         self._interrupts.close_pipes()
 
     def _warm_up(self) -> None:
-        """Run the warm-up requests without a trace."""
+        """Run the warm-up requests, and leave no trace of them."""
         ours, host = socket.socketpair()
         self._channel.adopt(ours)
         with host:
@@ -162,7 +162,7 @@ class Worker:
         self._channel.send(wire.READY, frame.id, [self._ready])
 
     def _use_ipython(self) -> None:
-        """Run cells as IPython does; the zygote has loaded it already."""
+        """Run cells as IPython does; the zygote has already loaded it."""
         from .ipython import IPythonRunner
 
         self._runner = IPythonRunner(self._namespace, self._interrupts, self._functions.async_form)
@@ -186,7 +186,7 @@ class Worker:
         self._channel.send(wire.VALUE, frame.id, [wire.to_json({})])
 
     def _load_shared(self, frame: wire.Frame) -> None:
-        """Bind a value in memory that is shared by all sessions."""
+        """Bind a value in memory that all sessions share."""
         layout = frame.json(1)
         fd = self._channel.take_fd()
         try:
@@ -215,7 +215,7 @@ class Worker:
         self._channel.send(wire.DONE, frame.id, parts)
 
     def _fetch(self, frame: wire.Frame) -> None:
-        """Send the text of a variable; no part if there is none or it has no text."""
+        """Send the text of a variable; no text part if it does not exist or has no text."""
         name = frame.text(0)
         variables = self._namespace.variables
         parts = [wire.to_json({})]
@@ -239,7 +239,7 @@ class Worker:
 
 
 def _import_all(modules: list[str]) -> None:
-    """Import modules before the cells do; a missing one is the cell's ImportError later."""
+    """Import modules before cells do; if one is missing, the cell gets the ImportError."""
     for module in modules:
         try:
             __import__(module)
@@ -248,7 +248,7 @@ def _import_all(modules: list[str]) -> None:
 
 
 def _add_site_builtins() -> None:
-    """Define exit, quit and help, which `site` would add; it is switched off."""
+    """Define exit, quit and help, which `site` would add if it were not disabled."""
     for name in ("exit", "quit"):
         setattr(builtins, name, _sitebuiltins.Quitter(name, ""))
     setattr(builtins, "help", _sitebuiltins._Helper())  # noqa: B010 (unknown to type checkers)

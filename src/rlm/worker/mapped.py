@@ -1,7 +1,7 @@
 """Genuine `str` and `bytes` objects whose data are the pages of a shared file.
 
 The pages are mapped read-only; only headers, which hold reference counts and hashes, are private.
-Nothing is ever unmapped, since it is unknown which objects are still in use.
+Nothing is ever unmapped, since nobody knows which objects are still in use.
 
     one text, or bytes                       many texts
     ┌────────────────────┐ private page      ┌──────────┬──────────┬───┐ private block
@@ -11,10 +11,10 @@ Nothing is ever unmapped, since it is unknown which objects are still in use.
     └────────────────────┘                   │ data   0 │ data   0 │ … │
                                              └──────────┴──────────┴───┘
 
-What stands before the data of a `str` or `bytes` in memory, learned from live objects.
+The layout of a header, which precedes the data of a `str` or `bytes`, is learned from live objects.
 
-Nothing is taken from the headers of CPython: two fresh objects of different lengths show which
-words of eight bytes hold the length, which point to the data, and which are always the same.
+Nothing is taken from CPython's header files: two new objects of different lengths show which
+eight-byte words hold the length, which point to the data, and which are always the same.
 
     str, compact                   str, apart (as in subclasses)    bytes
     0 reference count              0 reference count                0 reference count
@@ -71,13 +71,13 @@ _mmap.argtypes = (
 
 
 def map_text(fd: int, form: int, chars: int) -> str:
-    """Return the text that fills the file; it has at least two characters."""
+    """Return the text that fills the file; it must have at least two characters."""
     value: str = _behind_header(fd, compact_header(form), chars, (chars + 1) * WIDTHS[form])
     return value
 
 
 def map_bytes(fd: int, size: int) -> bytes:
-    """Return the bytes that fill the file; there are at least two."""
+    """Return the bytes that fill the file; there must be at least two."""
     value: bytes = _behind_header(fd, bytes_header(), size, size + 1)
     return value
 
@@ -159,7 +159,7 @@ _WORD = 8
 _REFERENCES, _TYPE, _LENGTH, _HASH, _STATE = range(5)
 _UNKNOWN_HASH = _ALL_BITS = (1 << 64) - 1
 _IMMORTAL = (1 << 32) - 1 if sys.version_info >= (3, 12) else 1 << 60
-"""The reference count of immortal objects; before 3.12, one that never reaches 0."""
+"""The reference count of immortal objects; before 3.12, a count that never reaches 0."""
 
 _LENGTHS = (1009, 2003)
 _CHARACTERS = ("x", "\xe9", "\u4e2d", "\U0001f600")
@@ -218,7 +218,7 @@ def compact_header(form: int) -> Header:
 
 @lru_cache(maxsize=None)
 def apart_header(form: int) -> Header:
-    """Return the header of a `str` with separate characters, as in subclasses."""
+    """Return the header of a `str` whose characters are elsewhere, as in subclasses."""
 
     class Apart(str):
         __slots__ = ()

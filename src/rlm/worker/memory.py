@@ -1,9 +1,9 @@
 """A memory limit that turns a memory bomb into a MemoryError in its cell.
 
-The limit is on address space. It applies while user code runs and is raised for the worker's own
-work in between, so that there is always room for a report. Contexts do not count. User code can
-raise a soft limit itself, so there is also a hard one, set before the first cell: another
-allowance, for reports and for later contexts.
+It limits address space while user code runs, and is raised for the worker's own work in between,
+so that there is always room for a report. Contexts do not count. User code can raise a soft limit,
+so there is also a hard limit, set before the first cell: it is higher by another allowance, for
+reports and for later contexts.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import _thread
 import mmap
 import sys
 
-if sys.platform != "win32":  # Where cells run in the host's process, it has no limit.
+if sys.platform != "win32":  # There, only `inprocess` uses this, without a limit.
     import resource
 
 __all__ = ["MemoryLimit", "address_space", "measure_base"]
@@ -71,13 +71,13 @@ class MemoryLimit:
 
     def before_load(self, size_bytes: int) -> None:
         """Prepare to bind a context of this encoded size."""
-        # Measuring starves this process for a moment: not for small contexts, nor with threads.
+        # Measuring starves this process for a moment: skip it for small contexts and with threads.
         measures = self._limit is not None and size_bytes >= _LARGE_BYTES
         alone = not _thread._count()
         self._before_load = address_space() if measures and alone else None
 
     def after_load(self, size_bytes: int) -> None:
-        """Do not count the memory of the context against cells."""
+        """Stop counting the memory of the context against cells."""
         if self._limit is None:
             return
         if self._before_load is not None:

@@ -2,7 +2,7 @@
 
     u8 channel | u32 length | bytes
 
-An empty piece ends its channel. Neither channel may block the other: the bytes that were sent and
+An empty piece ends its channel. Neither channel may block the other: the bytes that were sent but
 not yet consumed are limited, and ROOM reports how many were consumed.
 """
 
@@ -30,7 +30,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Final
 
-CONTROL: Final = 0  # To and from the zygote: its settings, its report.
+CONTROL: Final = 0  # To and from the zygote: settings and report.
 STREAM: Final = 1
 MONITOR: Final = 2
 OPEN: Final = 3  # To the sandbox: open a session; the byte is the order for the zygote.
@@ -55,12 +55,12 @@ class Multiplexer:
     def __init__(self) -> None:
         self._held = bytearray()
         self._room = dict.fromkeys(_LIMITED, WINDOW_BYTES)
-        self._given = dict.fromkeys(_LIMITED, 0)  # Received, and not yet reported as consumed.
+        self._given = dict.fromkeys(_LIMITED, 0)  # Received, but not yet reported as consumed.
         self._taken = dict.fromkeys(_LIMITED, 0)
         self._ended: set[int] = set()
 
     def room(self, channel: int) -> int:
-        """Return how many bytes may be sent on a channel now, in one piece."""
+        """Return how many bytes may now be sent on a channel in one piece."""
         return min(self._room[channel], MAX_PIECE_BYTES)
 
     def packed(self, channel: int, data: bytes) -> bytes:
@@ -79,7 +79,7 @@ class Multiplexer:
         return _HEAD.pack(ROOM, _ROOM.size) + _ROOM.pack(channel, taken)
 
     def feed(self, data: bytes) -> list[tuple[int, bytes]]:
-        """Return the whole pieces received so far, by channel; MultiplexError if one is invalid."""
+        """Return the complete pieces, by channel; raise MultiplexError if one is invalid."""
         self._held += data
         pieces = []
         while len(self._held) >= _HEAD.size:
@@ -133,7 +133,7 @@ class LineReader:
         self._held = b""
 
     def feed(self, text: bytes) -> bytes:
-        """Return the bytes of every whole line; MultiplexError if one of ours can't be read."""
+        """Return the bytes of all complete lines; raise MultiplexError if one is invalid."""
         *lines, self._held = (self._held + text).replace(b"\r", b"\n").split(b"\n")
         if len(self._held) > _MAX_LINE_BYTES:
             if self._held.startswith(self._mark):

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 class ReplName:
     """One published name. `restored`: if a cell rebinds it, the next cell finds the original.
 
-    `yields`: a tool of that name takes its place, and a variable of that name is the user's.
+    `yields`: a tool of that name replaces it, and a variable of that name belongs to the user.
     """
 
     __slots__ = ("description", "name", "restored", "usage", "yields")
@@ -145,7 +145,7 @@ PRELOADED: dict[str, Any] = {
     "Counter": collections.Counter,
     "defaultdict": collections.defaultdict,
 }
-"""What every cell finds imported. Tools, contexts and cells may use these names as they like."""
+"""Modules that every cell finds imported. Tools, contexts and cells may use their names freely."""
 
 _RESTORED_NAMES = frozenset(entry.name for entry in REPL_NAMES if entry.restored)
 _PLAIN_MODULE: dict[str, Any] = {
@@ -177,7 +177,7 @@ class Namespace:
         return dict(self._ours)
 
     def provide(self, names: dict[str, Any]) -> None:
-        """Bind names of the REPL; those published as restored will be."""
+        """Bind names of the REPL; those published as `restored` will be restored."""
         self.variables.update(names)
         self._ours.update(names)
         self._restored.update({n: v for n, v in names.items() if n in _RESTORED_NAMES})
@@ -222,7 +222,7 @@ class Namespace:
         self.variables.update(self._restored)
 
     def users_own(self) -> list[tuple[str, Any]]:
-        """Return the user's variables: no private names, no modules, and nothing of the REPL.
+        """Return the user's variables: no private names, no modules, and nothing from the REPL.
 
         A rebound `answer` is part of the REPL while it is a dict.
         """

@@ -1,7 +1,7 @@
 """Operators over many items: the cell's side of what `rlm.engine.operators` does on the host.
 
-Each is a dialogue of one call. It prints a line of figures, so that a model sees what was done, and
-what was not, without asking.
+Each is a dialogue of one call. It prints a line of figures, so that a model sees at once what was
+done and what was not.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 
 class Results(AwaitableList):
-    """A list of results. `missing` are the places of items without one, `unsure` of doubtful ones.
+    """A list of results. `missing` has the indexes of items without one, `unsure` of doubtful ones.
 
-    `note` is the line of figures. `indexes` are the places of chosen items, where some are chosen.
+    `note` is the line of figures. `indexes` has the indexes of the items that an operator chose.
     """
 
     def __init__(self, values: Iterable[Any] = (), told: Any = None, indexes: Any = None) -> None:
@@ -53,10 +53,10 @@ def classify(
     check: str = "unsure",
     model: str | None = None,
 ) -> Dialogue:
-    """The label that fits each item best, in order; None for an item that is None, or has none.
+    """Return the label that fits each item best; None for an item that is None, or has no label.
 
-    `guide` says where one label ends and another begins. Items that the model is not sure about are
-    looked at again; with `check="all"` every item is, with `check="none"` no item.
+    `guide` explains how the labels differ. Items that the model is not sure about are checked
+    again; with `check="all"` every item is, with `check="none"` none.
     """
     items = several(items)
     options = {"labels": [str(label) for label in several(labels)], "guide": guide, "check": check}
@@ -67,14 +67,14 @@ def classify(
 def where(
     items: Iterable[Any], condition: str, check: str = "unsure", model: str | None = None
 ) -> Dialogue:
-    """The items that meet a condition, in order; `.indexes` are their places."""
+    """Return the items that meet a condition, in order; `.indexes` has their indexes."""
     items = several(items)
     told = yield from _ask("where", items, {"condition": condition, "check": check}, model)
     return Results([items[place] for place in told["value"]], told, told["value"])
 
 
 def extract(items: Iterable[Any], schema: Any, model: str | None = None) -> Dialogue:
-    """A dict for each item, in order, such as `extract(lines, {"name": "str", "age": "int"})`.
+    """Return a dict for each item: `extract(lines, {"name": "str", "age": "int"})`.
 
     The schema is a dict of fields with their types or descriptions, a list of fields, or a JSON
     schema.
@@ -85,7 +85,7 @@ def extract(items: Iterable[Any], schema: Any, model: str | None = None) -> Dial
 
 
 def answer_each(question: str, items: Iterable[Any], model: str | None = None) -> Dialogue:
-    """The answer that each item gives to a question, in order; None where it gives none."""
+    """Return the answer that each item gives to a question, in order; None if it gives none."""
     if not isinstance(question, str) and isinstance(items, str):
         question, items = items, question
     told = yield from _ask("answer_each", several(items), {"question": question}, model)
@@ -99,7 +99,7 @@ def pairs(
     check: str = "unsure",
     model: str | None = None,
 ) -> Dialogue:
-    """The pairs (left item, right item) that meet a condition; `.indexes` are their places.
+    """Return the pairs (left item, right item) that meet a condition; `.indexes` has indexes.
 
     `pairs(items, condition)` pairs the items of one list with each other, each pair once.
     """
@@ -118,14 +118,14 @@ def pairs(
 def rank(
     items: Iterable[Any], criterion: str, k: int | None = None, model: str | None = None
 ) -> Dialogue:
-    """The `k` items that meet a criterion best, best first; `.indexes` are their places."""
+    """Return the `k` items that meet a criterion best, best first; `.indexes` has their indexes."""
     items = several(items)
     told = yield from _ask("rank", items, {"criterion": criterion, "k": k}, model)
     return Results([items[place] for place in told["value"]], told, told["value"])
 
 
 def merge(texts: Iterable[Any], question: str, model: str | None = None) -> Dialogue:
-    """One answer to a question from many texts, such as the answers of `answer_each`."""
+    """Answer a question from many texts, such as the answers of `answer_each`."""
     if isinstance(texts, str) and not isinstance(question, str):
         texts, question = question, texts
     kept = [text for text in several(texts) if text is not None]
@@ -164,4 +164,4 @@ def _text(item: Any) -> str:
 
 
 DIALOGUES = (classify, where, extract, answer_each, pairs, rank, merge)
-"""All operators. A cell or a tool may take their names for something of its own."""
+"""All operators. A cell or a tool may use their names for something else."""

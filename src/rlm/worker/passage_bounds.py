@@ -12,14 +12,14 @@ __all__ = ["HEADING", "PASSAGE_CHARS", "around", "between", "paragraphs", "with_
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     Hit = tuple[int, int, int]
-    """Start and end of what was found, and the number of the term."""
+    """Start and end of a match, and the number of the term."""
 
 PASSAGE_CHARS = 800
 BEFORE_CHARS = 200
-"""How much of a long paragraph is shown before what was found."""
+"""How much of a long paragraph is shown before a match."""
 
 WRAPPED_CHARS = 40
-"""A shorter line is not taken for the first part of a wrapped one."""
+"""A line shorter than this is not taken as the first part of a wrapped one."""
 
 NEAR_LINES = 3
 HEADING = re.compile(r"^#{1,6}[ \t]+(\S.*)$", re.MULTILINE)
@@ -27,7 +27,7 @@ _BREAK = re.compile(r"\n[ \t\r]*\n\s*")
 
 
 def paragraphs(text: str) -> tuple[list[int], list[int]]:
-    """Return where paragraphs begin and end; a heading, or `as follows:`, belongs to the next."""
+    """Return where paragraphs begin and end; headings and `as follows:` belong to the next one."""
     starts, ends = [0], []
     for match in _BREAK.finditer(text):
         above = max(starts[-1], text.rfind("\n", starts[-1], match.start()) + 1)
@@ -39,7 +39,7 @@ def paragraphs(text: str) -> tuple[list[int], list[int]]:
 
 
 def around(text: str, at: int, first: int, last: int) -> tuple[int, int]:
-    """Return the passage around a place in a paragraph: all of it, or the line if it is long.
+    """Return the passage around a place in a paragraph: all of it, or one line if it is long.
 
     Lines that continue a sentence belong to the line above.
     """
@@ -60,7 +60,7 @@ def around(text: str, at: int, first: int, last: int) -> tuple[int, int]:
 def with_neighbours(
     text: str, span: tuple[int, int], hits: list[Hit], first: int, last: int
 ) -> tuple[int, int]:
-    """Return a passage with the lines next to it that hold only terms which it lacks."""
+    """Return a passage with the adjacent lines that have only terms that it lacks."""
     start, end = span
     held = {term for _, _, term in between(hits, start, end)}
     near = []
@@ -96,14 +96,14 @@ def _lines_near(text: str, span: tuple[int, int], first: int, last: int) -> tupl
 
 
 def _line(text: str, at: int, first: int, last: int) -> tuple[int, int]:
-    """Return the line around a place; of a very long one, the part that a passage may show."""
+    """Return the line around a place; if it is very long, the part that a passage may show."""
     lowest, highest = max(first, at - PASSAGE_CHARS), min(last, at + PASSAGE_CHARS)
     end = text.find("\n", at, highest)
     return text.rfind("\n", lowest, at) + 1 or lowest, highest if end < 0 else end
 
 
 def _continues(text: str, start: int) -> bool:
-    """Whether the line that begins here continues the line above, or answers it."""
+    """Return whether the line that begins here continues the line above, or answers it."""
     above = text[max(0, start - WRAPPED_CHARS - 1) : start - 1].rstrip()
     if above.endswith(("?", ":")) or above.rpartition(" ")[2].lower() in IGNORED:
         return True

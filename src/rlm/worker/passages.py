@@ -1,8 +1,8 @@
 """Finds the passages of texts that fit a question best, without an index or a model.
 
-A passage is a paragraph, with its heading if it has one, or the part of a longer one around what
-was found. Ranking is BM25 (see `search.py`) over stems of words. A word in the heading, the title
-or the name of the text counts too, and so does a word next to another word of the question.
+A passage is a paragraph, with its heading if it has one, or the part of a long one around a match.
+Ranking is BM25 (see `search.py`) over stems of words. Words in the heading, the title or the name
+of the text count too, and so does a word next to another word of the question.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ TITLE_COUNT = 0.5
 def best_passages(sources: Iterable[tuple[Any, str]], query: str, k: int = 5) -> Passages:
     """Return the `k` best passages; `sources` are names and texts.
 
-    `start` and `end` of a passage are offsets in characters into its text, lines count from 1. If
-    the query has "quoted words", a passage must hold some of them. That holds for the first
-    12 words of the first 8 quotations; the words of others count as usual.
+    `start` and `end` of a passage are character offsets into its text; lines count from 1. If the
+    query has "quoted words", a passage must contain some of them. This applies to the first
+    12 words of the first 8 quotations; other words count as usual.
     """
     search = _Search(query)
     for name, text in sources:
@@ -48,7 +48,7 @@ def best_passages(sources: Iterable[tuple[Any, str]], query: str, k: int = 5) ->
 
 
 class _Search:
-    """The passages found so far, and in how many of them each term is."""
+    """The passages found so far, and how many of them contain each term."""
 
     def __init__(self, query: str) -> None:
         self.query = Query(query)
@@ -76,7 +76,7 @@ class _Search:
                 line += piece.count("\n")
 
     def _hits(self, text: str) -> list[Hit]:
-        """Return where the terms are in a text in lower case; required ones come first."""
+        """Return where the terms occur in a lower-case text; required ones come first."""
         hits: list[Hit] = []
         for number, pattern in enumerate(self.query.patterns):
             hits += ((match.start(), match.end(), number) for match in pattern.finditer(text))
@@ -126,7 +126,7 @@ class _Search:
     def _note(self, where: tuple[Any, ...], hits: list[Hit], headings: _Headings) -> None:
         text = where[3]
         if text.endswith(("?", "？")) and WORD.findall(text.lower()) == self.query.words:
-            return  # It is the question itself.
+            return  # This is the question itself.
         counts: dict[int, float] = {}
         near = set()
         before: Hit | None = None
@@ -140,11 +140,11 @@ class _Search:
         for number, count in headings.counts_at(where[2]).items():
             counts[number] = counts.get(number, 0) + count
         self.found.append((len(counts), -len(self.found), where, counts, near))
-        if len(self.found) >= 2 * MAX_PASSAGES:  # Those with the most terms stay.
+        if len(self.found) >= 2 * MAX_PASSAGES:  # Keep those with the most terms.
             self.found = heapq.nlargest(MAX_PASSAGES, self.found, key=lambda each: each[:2])
 
     def best(self, k: int) -> Passages:
-        """Return the best passages, the best first; equally good ones in the order of the texts."""
+        """Return the best passages, best first; equally good ones in the order of the texts."""
         usual = sum(len(each[2][3]) for each in self.found) / max(1, len(self.found)) or 1.0
         total = max(len(self.found), int(self.chars / usual))
         weights = {number: weight(total, having) for number, having in enumerate(self.having)}
@@ -201,7 +201,7 @@ class _Headings:
 
 
 def _pieces(text: str) -> Iterator[tuple[int, str]]:
-    """Yield a text in pieces that end with a line, if lines are not too long."""
+    """Yield a text in pieces that end at a line end, if lines are not too long."""
     start = 0
     while start < len(text):
         end = start + PIECE_CHARS
@@ -212,7 +212,7 @@ def _pieces(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _lower(text: str) -> str:
-    """Return a text in lower case, of the same length."""
+    """Return a text in lower case, with the same length."""
     lower = text.lower()
     if len(lower) == len(text):
         return lower

@@ -46,7 +46,7 @@ class ObjectProxy:
         raise AttributeError(f"{self.__name__}.{name} can't be used here; there are: {listed}")
 
     def __reduce__(self) -> str:
-        return self.__name__  # Found again in the REPL, under this name.
+        return self.__name__  # Unpickled by looking up this name in the REPL.
 
 
 def made_tools(listed: list[dict[str, str]], functions: CallFunctions) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def _caller(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _function(name: str, description: str, functions: CallFunctions) -> Callable[..., Any]:
-    """Return a function that calls a tool, and has its name and its signature."""
+    """Return a function that calls a tool, with its name and signature."""
 
     def dialogue(*arguments: Any, **named: Any) -> Dialogue:
         return call_tool(name, *arguments, **named)
@@ -117,7 +117,7 @@ def _function(name: str, description: str, functions: CallFunctions) -> Callable
 
 
 def _usage(name: str, description: str) -> str:
-    """Return how a tool is used, from its line; its name alone if the line does not say."""
+    """Return how a tool is used, according to its line; only its name if the line does not say."""
     usage = description[1:].partition("`")[0] if description[:1] == "`" else name
     return usage if usage.startswith(f"{name}(") else name
 

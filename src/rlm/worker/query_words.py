@@ -20,11 +20,11 @@ _IGNORED = (
     "would you your"
 )
 IGNORED = frozenset(_IGNORED.split())
-"""Words that say nothing about what is looked for."""
+"""Words that say nothing about what a query looks for."""
 
 WORD = re.compile(r"[^\W_]+")
 WITHOUT_SPACES = "\u2e80"
-"""From here on are the scripts that write words without spaces between them."""
+"""Scripts that write words without spaces begin at this character."""
 
 _QUOTED = re.compile(r"\"([^\"\n]{1,200})\"")
 _LETTERS_AND_NUMBER = re.compile(r"\b([^\W\d_]{1,5})(\d{2,})\b")
@@ -51,7 +51,7 @@ class Query:
 
 @functools.lru_cache(maxsize=20_000)
 def stem(word: str) -> str:
-    """Return a word in lower case without its commonest English endings."""
+    """Return a word in lower case, without the most common English endings."""
     word = word.lower()
     if len(word) > 4 and word.endswith(("ies", "ied")):
         word = word[:-3] + "y"
@@ -84,7 +84,7 @@ def _stems(query: str) -> list[str]:
 
 
 def _beginning(phrase: str) -> str:
-    """Return at most the first words of a phrase, as they are written."""
+    """Return the first words of a phrase, as they are written."""
     words = list(islice(WORD.finditer(phrase), PHRASE_WORDS + 1))
     return phrase if len(words) <= PHRASE_WORDS else phrase[: words[PHRASE_WORDS - 1].end()]
 
@@ -94,7 +94,7 @@ def _verbatim(phrase: str) -> re.Pattern[str]:
 
 
 def _phrase(phrase: str) -> re.Pattern[str]:
-    """Return a pattern that finds `red otter` as red-otter, and `kx4821` as kx-4821, too."""
+    """Return a pattern that also finds `red otter` as red-otter, and `kx4821` as kx-4821."""
     parts = WORD.findall(_LETTERS_AND_NUMBER.sub(r"\1 \2", phrase))
     pattern = last = ""
     for part in parts:

@@ -1,4 +1,4 @@
-"""Relays the two sockets of a session through the one pipe that leads to the host.
+"""Relays the two sockets of a session over the only pipe to the host.
 
 It runs in sandboxes that offer only a program's input and output. The zygote is its child, and both
 end with the pipe.
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
         @property
         def milliseconds_left(self) -> int | None:
-            """The time until `tick` is due; None for never."""
+            """Return the time until `tick` is due; None for never."""
 
         def tick(self) -> bool:
             """Do what is due; return False if the host is gone."""
@@ -58,12 +58,12 @@ class FilePipe:
         self._waiting = bytearray()
 
     def watched(self) -> list[tuple[int, int]]:
-        """Return the input, and the output while something waits."""
+        """Return the input, and the output while bytes are waiting."""
         events = select.POLLOUT if self._waiting else 0
         return [(self._reader, select.POLLIN), (self._writer, events)]
 
     def received(self, fd: int, events: int) -> bytes | None:
-        """Return input, or no bytes if the output was ready."""
+        """Return the input, or empty bytes if the output was ready."""
         if fd == self._writer:
             if events & _OVER:
                 return None
@@ -82,12 +82,12 @@ class FilePipe:
 
     @property
     def is_full(self) -> bool:
-        """Whether too much waits to add more."""
+        """Whether too many bytes are waiting to add more."""
         return len(self._waiting) > _MAX_WAITING_BYTES
 
     @property
     def milliseconds_left(self) -> int | None:
-        """None: the end of the input shows that the host is gone."""
+        """Return None: the end of the input shows that the host is gone."""
         return None
 
     def tick(self) -> bool:
@@ -150,19 +150,19 @@ class _Channel:
         except BlockingIOError:
             return written
         except OSError:
-            written += len(self.waiting)  # Nothing is there to read it.
+            written += len(self.waiting)  # Nobody is left to read it.
             self.waiting.clear()
         if self.ends_soon and not self.waiting:
             self.ends_soon = False
             try:
                 self.connection.shutdown(socket.SHUT_WR)
             except OSError:
-                return written  # It has ended already.
+                return written  # It has already ended.
         return written
 
 
 def serve(pipe: Pipe, control: socket.socket) -> NoReturn:
-    """Serve the host at the other end of the pipe, and the zygote at that of `control`."""
+    """Serve the host at the other end of the pipe, and the zygote at the other end of `control`."""
     try:
         _Relay(pipe, control).serve()
     except multiplex.MultiplexError:
@@ -239,7 +239,7 @@ class _Relay:
                 self._pipe.send(told)
 
     def _serve_channel(self, number: int, events: int) -> bool:
-        """Relay the output of a channel; return False if the zygote's has ended."""
+        """Relay the output of a channel; return False if the zygote has ended."""
         channel = self._channels[number]
         if events & select.POLLOUT:
             self._write(number, channel)

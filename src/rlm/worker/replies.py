@@ -1,4 +1,4 @@
-"""What calls return to a cell: replies, failures, values that may be awaited, and `vote`."""
+"""What calls return to a cell: replies, failures, values that can be awaited; and `vote`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class CallFailed(RuntimeError):
     """A model call failed or was refused; the text says why.
 
-    `by_limit` names the subclass to raise for a limit; there is none, except in `runtime_names`.
+    `by_limit` maps a limit to the subclass to raise for it; only `runtime_names` defines any.
     """
 
     __module__ = "__main__"
@@ -37,7 +37,7 @@ class ToolFailed(RuntimeError):
 
 
 class FailedReply(str):
-    """The place of a failed item in a batch; it reads `[call failed: reason]`."""
+    """Takes the place of a failed item in a batch; it reads `[call failed: reason]`."""
 
     __module__ = "__main__"
     failed = True
@@ -78,7 +78,7 @@ class _Awaitable:
 
 
 class AwaitableStr(_Awaitable, str):
-    """A reply of the blocking form while an event loop was running."""
+    """A reply from the blocking form, called while an event loop was running."""
 
     def _plain(self) -> str:
         return str(self)
@@ -112,7 +112,7 @@ def awaitable(value: Any) -> Any:
 
 
 def vote(answers: Iterable[Any]) -> Any:
-    """The most frequent answer, ignoring case, spacing and a closing dot; ties go to the first."""
+    """Return the most frequent answer, ignoring case, spacing and a final dot; first of a tie."""
     first: dict[str, Any] = {}
     counts: dict[str, int] = {}
     for answer in answers:
@@ -130,5 +130,5 @@ vote.__module__ = "__main__"
 
 
 def whole_text(value: Any) -> str:
-    """Return a value as the text of an answer or a prompt; some lists are printed in short."""
+    """Return a value as the text of an answer or a prompt, in full: some lists print in short."""
     return format(value) if isinstance(value, list) else str(value)

@@ -77,7 +77,7 @@ class CellRunner:
         self.stderr.keep(chars)
 
     def run_cell(self, source: str, then: Callable[[], Any]) -> Outcome:
-        """Run one cell, then `then`, whatever happened; the outcome has the value of `then`."""
+        """Run one cell, then `then` in any case; the outcome holds the value of `then`."""
         self._cell_count += 1
         filename = self._cell_name % self._cell_count
         self._prepare()
@@ -97,7 +97,7 @@ class CellRunner:
         return outcome
 
     def guard(self, work: Callable[[], Any]) -> Outcome:
-        """Run user code and catch everything it raises: the boundary of cell execution."""
+        """Run user code and catch everything it raises. This is the boundary of every cell."""
         outcome = Outcome()
         try:
             try:
@@ -121,23 +121,23 @@ class CellRunner:
         self._cell_count = 0
 
     def forget_loop(self) -> None:
-        """Drop the event loop, in a copy of the process: its selector belongs to the original."""
+        """Drop the event loop in a copy of the process: the selector belongs to the original."""
         self._loop = None
 
     def _prepare(self) -> None:
-        """Give the cell the streams, the restored names and the hidden ones, and no loop."""
+        """Set up the streams, the restored and the hidden names for a cell; clear the loop."""
         set_running_loop = getattr(sys.modules.get("asyncio"), "_set_running_loop", None)
         if set_running_loop is not None:  # An interrupted loop may still be registered as running.
             set_running_loop(None)
         sys.stdin = io.StringIO()
         sys.stdout, sys.stderr = self.stdout, self.stderr
-        # What scripts restore after a redirection; type checkers know only the original streams.
+        # Scripts restore these after a redirection; type checkers know only the original streams.
         vars(sys).update(__stdout__=self.stdout, __stderr__=self.stderr)
         vars(builtins).update(self._hidden_names)
         self._namespace.restore()
 
     def _run(self, source: str, filename: str) -> None:
-        """Compile a cell; another shell overrides this."""
+        """Compile and run a cell; another shell overrides this."""
         with self._interrupts:  # CPython's compiler does not survive being interrupted.
             cell = compiling.compile_cell(source, filename)
         self._execute(cell)
@@ -154,7 +154,7 @@ class CellRunner:
 
     def _run_coroutine(self, cell: Any) -> Any:
         """Run a cell with top-level await on the loop that all such cells share."""
-        with self._interrupts:  # An import that is interrupted leaves broken modules behind.
+        with self._interrupts:  # An interrupted import leaves broken modules behind.
             import asyncio
         if self._loop is None or self._loop.is_closed():
             self._loop = asyncio.new_event_loop()
@@ -164,10 +164,10 @@ class CellRunner:
         task = loop.create_task(cell)
 
         def cancel_if_waiting() -> bool:
-            """Cancel the cell: raising inside the loop's own code could break it."""
+            """Cancel the cell; raising inside the loop's own code could break the loop."""
             if asyncio.current_task(loop) is not None or task.done():
                 return False
-            loop.call_soon_threadsafe(task.cancel)  # It also wakes the loop.
+            loop.call_soon_threadsafe(task.cancel)  # This also wakes the loop.
             return True
 
         self._interrupts.cancel_instead = cancel_if_waiting
@@ -186,7 +186,7 @@ class CellRunner:
         loop.add_reader(self._interrupts.signal_fd, self._interrupts.drain_signals)
 
     def _tidy_up(self, loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]) -> None:
-        """Let an interrupted cell unwind; a loop that is interrupted twice is dropped."""
+        """Let an interrupted cell unwind; drop a loop that is interrupted again."""
         import asyncio
 
         try:
@@ -257,7 +257,7 @@ _DONE_BYTES = wire.MAX_TO_HOST_BYTES - (1 << 20)
 
 
 def parts_of_done(outcome: Outcome, runner: CellRunner, variables: Variables) -> list[bytes]:
-    """Return the parts of DONE, which `wire.DONE_COUNTS` explains."""
+    """Return the parts of a DONE frame; `wire.DONE_COUNTS` describes them."""
     stdout, stdout_chars = runner.stdout.take()
     stderr, stderr_chars = runner.stderr.take()
     new, changed, deleted = variables.changes()
@@ -284,7 +284,7 @@ def parts_of_done(outcome: Outcome, runner: CellRunner, variables: Variables) ->
 def _fitting(
     submission: Submission | None, answer_content: str | None, room_bytes: int
 ) -> dict[str, bytes]:
-    """Return what was submitted, by name, as far as it fits into one frame."""
+    """Return the submitted texts, by name; leave out those that do not fit into one frame."""
     texts = {
         "submission": submission.text if submission else None,
         "answer_content": answer_content,

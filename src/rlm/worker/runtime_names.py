@@ -1,7 +1,7 @@
 """The functions of rlm-runtime's cells, as code that a session runs before its first cell.
 
-The worker does not import this: `rlm_runtime` gives it to the engine as `setup_code`, so that the
-names are there in every environment, and only in its runs.
+The worker does not import this: `rlm_runtime` passes it to the engine as `setup_code`, so that the
+names exist in every environment, but only in its runs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Ranks texts by the words they contain, without an index or a model.
 
 Ranking is BM25: a word counts more the fewer texts contain it, its second occurrence in a text
-counts less than the first, and a long text counts less than a short one. `passages.py` ranks with
-it in the sandbox, the gateway on the host.
+counts less than the first, and a long text counts less than a short one. `passages.py` uses it in
+the sandbox, the gateway on the host.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Tests, once at the start, whether this Python can use objects in shared pages.
 
-Only versions whose layout was verified are tried at all, because a wrong guess is a crash.
+Only versions whose layout was verified are tried at all, because a wrong guess means a crash.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _is_known() -> bool:
         and _FIRST_VERSION <= sys.version_info[:2] <= _LAST_VERSION
         and sys.byteorder == "little"
         and sys.maxsize == (1 << 63) - 1
-        and object.__basicsize__ == 16  # Larger with other counts or locks.
+        and object.__basicsize__ == 16  # Larger in builds with other counts, or with locks.
         and not hasattr(sys, "gettotalrefcount")
         and not set("dt") & set(sys.abiflags)  # Debug, free-threaded.
         and hasattr(os, "memfd_create")

@@ -1,7 +1,7 @@
 """Creates the value of a context from a file in shared memory.
 
-Where this Python allows it, the value uses the shared pages themselves; otherwise they are copied
-into ordinary objects. The difference shows only in memory use.
+If this Python allows it, the value uses the shared pages themselves; otherwise they are copied
+into ordinary objects. The only difference is in memory use.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def is_supported() -> bool:
 
 
 def be_told(supported: bool) -> bool:
-    """Take the result of a self-test in another process, and load modules while files exist."""
+    """Set the result of a self-test in another process; load modules while files are available."""
     global _supported
     if supported:
         from . import mapped  # noqa: F401
@@ -43,7 +43,7 @@ def be_told(supported: bool) -> bool:
 
 
 def value_of(fd: int, layout: dict[str, Any], *, zero_copy: bool | None = None) -> Any:
-    """Return the context in the file `fd`, which may be closed then; see `forms.py`.
+    """Return the context in the file `fd`, which may be closed afterwards; see `forms.py`.
 
     `zero_copy` is for tests: False copies, None does what this Python supports.
     """

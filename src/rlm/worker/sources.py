@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 def made_source(
     data: bytes | bytearray, answer_of: Callable[[Dialogue], Any]
 ) -> Table | Tables | Corpus:
-    """Return the context that a manifest describes; ValueError if its kind is unknown.
+    """Return the context that a manifest describes; raise ValueError if its kind is unknown.
 
-    `answer_of` holds a dialogue with the host.
+    `answer_of` carries out a dialogue with the host.
     """
     told = json.loads(bytes(data).decode("utf-8", "surrogatepass"))
     if told.get("source") == "corpus":

@@ -1,6 +1,6 @@
 """Tables that stay on the host, as cells see them: `context`, `ctx.sql` and the rows it returns.
 
-Nothing here opens a file or a database: every row comes by a call of kind `data`.
+Nothing here opens a file or a database: every row comes from a call of kind `data`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _REPR_COLUMNS = 20
 
 
 class QueryFailed(RuntimeError):
-    """A query failed or was refused; the text is what the database says."""
+    """A query failed or was refused; the text is the database's message."""
 
     __module__ = "__main__"
 
@@ -49,8 +49,8 @@ class QueryFailed(RuntimeError):
 class Rows(AwaitableList):
     """The rows of a query: a list of dicts, and `rows["column"]` for the values of a column.
 
-    `is_cut` is true if there are more than were returned; `total` is their number, or None if not
-    known. Printed, it is a table of the first rows; in an answer or a prompt, it is all of them.
+    `is_cut` is true if there are more than were returned; `total` is their number, or None if
+    unknown. When printed, it is a table of the first rows; in an answer or a prompt, of all rows.
     """
 
     def __init__(self, rows: Iterable[Any] = (), columns: Iterable[str] = (), cut: bool = False):
@@ -95,12 +95,12 @@ class Rows(AwaitableList):
     __repr__ = __str__
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Saved chats hold a plain list, which any Python can load."""
+        """Pickle as a plain list, so that any Python can load a saved chat."""
         return list, (list(self),)
 
 
 class _Source:
-    """What all tables of one source share: its id, and how it is asked."""
+    """What all tables of one source share: its id, and how to ask it."""
 
     def __init__(self, source_id: str, answer_of: AnswerOf) -> None:
         self.id = source_id
@@ -136,11 +136,11 @@ class Table:
         self._source_id = source.id
 
     def sql(self, query: str, *parameters: Any) -> Rows:
-        """The rows of one SELECT over all tables of the context."""
+        """Return the rows of one SELECT over all tables of the context."""
         return self._source.sql(query, parameters)
 
     def head(self, n: int = 5) -> Rows:
-        """The first rows."""
+        """Return the first rows."""
         return self._rows(0, n)
 
     def __len__(self) -> int:
@@ -207,7 +207,7 @@ class Tables(dict):  # type: ignore[type-arg]
         self._source_id = source.id
 
     def sql(self, query: str, *parameters: Any) -> Rows:
-        """The rows of one SELECT over all tables of the context."""
+        """Return the rows of one SELECT over all tables of the context."""
         return self._source.sql(query, parameters)
 
     def __repr__(self) -> str:
@@ -226,11 +226,11 @@ class TablesView:
             self.tables = dict(payload)
 
     def sql(self, query: str, *parameters: Any) -> Rows:
-        """The rows of one SELECT over all tables of the context."""
+        """Return the rows of one SELECT over all tables of the context."""
         return self._payload.sql(query, *parameters)
 
     def describe(self) -> str:
-        """The tables with their columns and sizes, never their values."""
+        """Describe the tables with their columns and sizes, never their values."""
         return "\n".join(map(repr, self.tables.values()))
 
     def __repr__(self) -> str:
@@ -248,14 +248,14 @@ class TablesView:
         )
 
     def _peek(self, n: int = 2000) -> str:
-        """The first rows of each table, as text of at most n characters."""
+        """Return the first rows of each table, as text of at most n characters."""
         parts = (f"{table!r}\n{table.head(3)}" for table in self.tables.values())
         return "\n".join(parts)[:n]
 
-    _tail = _peek  # Tables have no end of their own.
+    _tail = _peek  # The order of rows means nothing.
 
     def _length(self) -> int:
-        """The number of rows of all tables."""
+        """Return the number of rows of all tables."""
         return sum(map(len, self.tables.values()))
 
 
@@ -278,7 +278,7 @@ def _request(source_id: str, method: str, arguments: dict[str, Any]) -> Dialogue
 
 
 def _distinct(columns: list[str]) -> list[str]:
-    """Return the names of columns; one that was there before gets a number."""
+    """Return the names of columns; append a number to repeated ones."""
     names: dict[str, None] = {}
     for column in columns:
         name, number = column, 2

@@ -1,10 +1,10 @@
-"""JSON in which values that JSON has no types for are marked, so that they keep their types.
+"""JSON with marks for values that JSON has no types for, so that they keep their types.
 
     {"$set": [...]}  {"$frozenset": [...]}  {"$tuple": [...]}  {"$bytes": "base64"}
     {"$bytearray": "base64"}  {"$dict": [[key, value], ...]}
 
-A dict is written as `$dict` if it has a key that is no text, or a single key that begins with `$`;
-so no value is taken for a mark. Both sides use this file; the host also to read what cells send.
+A dict is written as `$dict` if it has a key that is not text, or a single key that begins with `$`,
+so no value is mistaken for a mark. Both sides use this file, the host also for what cells send.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 MAX_EQUAL_HASHES = 100
-"""Members of one set with the same hash: Python compares each of them with all the others."""
+"""How many members of a set may have the same hash: Python compares each with all the others."""
 
 _ATOMS = frozenset({str, int, float, bool, type(None)})
 _LISTS: tuple[tuple[Any, str], ...] = (
@@ -31,17 +31,17 @@ _LISTS: tuple[tuple[Any, str], ...] = (
 
 
 def dumps(value: Any) -> str:
-    """Return a value as text; TypeError if something in it is no data."""
+    """Return a value as text; raise TypeError if something in it is not data."""
     return json.dumps(marked(value))
 
 
 def loads(text: str) -> Any:
-    """Return the value that `dumps` wrote; ValueError if it wrote none of it."""
+    """Return the value that `dumps` wrote; raise ValueError for any other text."""
     return json.loads(text, object_hook=_revived if '"$' in text else None)
 
 
 def marked(value: Any) -> Any:
-    """Return a value in JSON's types, with marks; TypeError if something in it is no data."""
+    """Return a value in JSON's types, with marks; raise TypeError if part of it is not data."""
     if type(value) in _ATOMS:
         return value
     if isinstance(value, dict):
@@ -55,7 +55,7 @@ def marked(value: Any) -> Any:
         mark = "$bytes" if isinstance(value, bytes) else "$bytearray"
         return {mark: b2a_base64(value, newline=False).decode("ascii")}
     if isinstance(value, (str, int, float)):
-        return value  # Of a subclass; JSON writes it as its base.
+        return value  # It is of a subclass, which JSON writes as its base class.
     raise TypeError(
         f"a {type(value).__name__} is no data: data are None, bool, int, float, str, bytes, and "
         "lists, tuples, sets and dicts of data"
@@ -70,7 +70,7 @@ def _marked_dict(value: dict[Any, Any]) -> dict[str, Any]:
 
 
 def unmarked(value: Any) -> Any:
-    """Return the value of parsed JSON with marks; ValueError if a mark is malformed."""
+    """Return the value of parsed JSON with marks; raise ValueError if a mark is malformed."""
     if isinstance(value, dict):
         return _revived({key: unmarked(each) for key, each in value.items()})
     return [unmarked(each) for each in value] if isinstance(value, list) else value
@@ -91,7 +91,7 @@ def plain_json(value: Any) -> Any:
 
 
 def _revived(found: dict[str, Any]) -> Any:
-    """Return what a mark stands for; its contents are revived already."""
+    """Return what a mark stands for; its contents have already been revived."""
     if len(found) != 1:
         return found
     ((mark, content),) = found.items()

@@ -38,7 +38,7 @@ _EXACTLY_SIZED = frozenset(_SIZED)
 
 
 class ShownVariables(str):
-    """A text that is the same printed and echoed."""
+    """A text that looks the same printed and echoed."""
 
     def __repr__(self) -> str:
         return str(self)
@@ -64,14 +64,14 @@ def type_name(value: Any) -> str:
 
 
 def describe(value: Any) -> str:
-    """`list[3120]`, `str[812]`, `int`, `DataFrame`."""
+    """Return the type and length of a value: `list[3120]`, `str[812]`, `int`, `DataFrame`."""
     size = size_of(value)
     name = type_name(value)[: MAX_DESCRIPTION_CHARS // 2]
     return name if size is None else f"{name}[{size}]"
 
 
 def _fit(new: dict[str, str], changed: dict[str, str], deleted: list[str]) -> None:
-    """Drop from a report what does not fit; new variables take precedence."""
+    """Drop what does not fit into a report; new variables take precedence."""
     room = MAX_VARIABLES_BYTES
     for news in (new, changed):
         for name in list(news):
@@ -123,6 +123,6 @@ class Variables:
         return new, changed, deleted
 
     def show(self) -> ShownVariables:
-        """Your variables, one `name: type[length]` a line."""
+        """Return your variables, one `name: type[length]` per line."""
         lines = [f"{name}: {describe(value)}" for name, value in self.current().items()]
         return ShownVariables("\n".join(lines) or "(no variables yet)")

@@ -55,11 +55,11 @@ EXEC: Final = 4
 ANSWER: Final = 5
 ANSWER_ERROR: Final = 6
 FETCH: Final = 7
-LOAD_SHARED: Final = 8  # The parts are a name and its layout in JSON; with a descriptor.
+LOAD_SHARED: Final = 8  # The parts are a name and the layout in JSON; with a descriptor.
 CHECKPOINT: Final = 9  # With a descriptor.
 RESUME: Final = 10
 LIST_FILES: Final = 11  # The part is a folder; answered with names and sizes in JSON.
-READ_FILE: Final = 12  # The parts are a folder, a name in it, and where to begin.
+READ_FILE: Final = 12  # The parts are a folder, a name in it, and an offset.
 
 # Worker to host.
 READY: Final = 33
@@ -78,14 +78,14 @@ TO_HOST = frozenset({READY, DONE, CALL, VALUE})
 MAX_TO_HOST_BYTES = 64 << 20
 MAX_TO_WORKER_BYTES = 1 << 30
 MAX_PARTS = 100_000
-"""Each part becomes an object, and a few bytes must not become millions of them."""
+"""Each part becomes an object, and a few bytes must not become millions of objects."""
 
 DONE_COUNTS = struct.Struct("<QQII?")
-"""The first part of DONE: characters written to stdout and stderr, how many variables are new and
-how many changed, and whether the cell was interrupted.
+"""The first part of DONE: how many characters were written to stdout and to stderr, how many
+variables are new and how many changed, and whether the cell was interrupted.
 
 The other parts: metadata (JSON, or empty if there is none), stdout, stderr, words about
-variables separated by NUL (name and description of new and changed ones, names of deleted ones),
+variables separated by NUL (names and descriptions of new and changed ones, names of deleted ones),
 and the texts that the metadata names.
 """
 
@@ -111,28 +111,28 @@ class Frame:
         self.type = type
         self.id = id
         self.parts = parts
-        self.size_bytes = size_bytes  # As received, if it was.
+        self.size_bytes = size_bytes  # As received; only for received frames.
 
     def text(self, index: int) -> str:
-        """Part `index` as text; WireError if it is missing or not UTF-8."""
+        """Return part `index` as text; raise WireError if it is missing or not UTF-8."""
         return to_text(self.part(index))
 
     def texts(self, start: int) -> list[str]:
-        """All parts from `start` on as texts; WireError if one is not UTF-8."""
+        """Return all parts from `start` on as texts; raise WireError if one is not UTF-8."""
         try:
             return [part.decode("utf-8", "surrogatepass") for part in self.parts[start:]]
         except UnicodeDecodeError as error:
             raise WireError(f"text is not UTF-8: {error.reason}") from None
 
     def json(self, index: int) -> Any:
-        """Part `index` as a JSON value; WireError if it is missing or not JSON."""
+        """Return part `index` as a JSON value; raise WireError if it is missing or not JSON."""
         try:
             return json.loads(self.text(index))
         except (ValueError, RecursionError) as error:
             raise WireError(f"part {index} is not JSON: {error}") from None
 
     def part(self, index: int) -> bytes:
-        """Part `index` as it came; WireError if it is missing."""
+        """Return part `index` as received; raise WireError if it is missing."""
         if index >= len(self.parts):
             raise WireError(f"a frame of type {self.type} has no part {index}")
         return self.parts[index]
@@ -154,7 +154,7 @@ class _LongFrame(Frame):
         self._lengths = lengths
 
     def __getattr__(self, name: str) -> Any:
-        """Return `parts`, the only attribute that is not set from the beginning."""
+        """Return `parts`, the only attribute that is not set at first."""
         if name != "parts":
             raise AttributeError(name)
         self.parts = _split(self._body, self._offset, self._lengths)
@@ -164,7 +164,7 @@ class _LongFrame(Frame):
 
 def _split(body: bytearray, offset: int, lengths: tuple[int, ...]) -> list[bytes]:
     parts = []
-    with memoryview(body) as view:  # So that nothing is copied twice.
+    with memoryview(body) as view:  # Avoids copying twice.
         for length in lengths:
             parts.append(bytes(view[offset : offset + length]))
             offset += length
@@ -177,7 +177,7 @@ def to_bytes(text: str) -> bytes:
 
 
 def to_text(part: bytes) -> str:
-    """Decode what `to_bytes` made; WireError on anything else."""
+    """Decode what `to_bytes` encoded; raise WireError for anything else."""
     try:
         return part.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError as error:
@@ -185,14 +185,14 @@ def to_text(part: bytes) -> str:
 
 
 def to_json(value: Any) -> bytes:
-    """Encode small metadata; pure ASCII, so that lone surrogates survive."""
+    """Encode small metadata as pure ASCII, so that lone surrogates survive."""
     return json.dumps(value).encode("ascii")
 
 
 def encode(
     type: int, id: int, parts: list[bytes], max_body_bytes: int = MAX_TO_WORKER_BYTES
 ) -> bytes:
-    """Build a frame; WireError if its body would be longer than `max_body_bytes`."""
+    """Build a frame; raise WireError if its body would be longer than `max_body_bytes`."""
     count = len(parts)
     if count > MAX_PARTS:
         raise WireError(f"{count:,} parts are over the limit of {MAX_PARTS:,} in one frame")
@@ -212,7 +212,7 @@ def _table(count: int) -> struct.Struct:
 class Decoder:
     """Decodes frames from bytes that may arrive in pieces of any size.
 
-    It never holds more than it was fed, and refuses a frame as soon as its first bytes are wrong.
+    It never holds more than it was fed, and rejects a frame as soon as its first bytes are wrong.
     `limits` restricts, by type, the length of a body and the number of its parts.
     """
 
@@ -220,8 +220,8 @@ class Decoder:
         self._types = types
         self._max_body_bytes = max_body_bytes
         self.limits: dict[int, tuple[int, int]] = {}
-        # What was received and not popped begins at `_start`. Nearly always a read returns whole
-        # frames, which are sliced from its bytes; only the pieces of a longer one are collected.
+        # What was received but not popped begins at `_start`. A read nearly always returns whole
+        # frames, which are sliced from its bytes; only the pieces of longer ones are collected.
         self._held: bytes | bytearray = b""
         self._start = 0
 
@@ -235,7 +235,7 @@ class Decoder:
         self._held += data
 
     def pop(self) -> Frame | None:
-        """Return the next whole frame, or None; WireError if it is malformed."""
+        """Return the next complete frame, or None; raise WireError if it is malformed."""
         held, start = self._held, self._start
         room = len(held) - start
         if room < _HEAD.size:
@@ -252,7 +252,7 @@ class Decoder:
         offset = start + _HEAD.size + 4 * count
         if offset + sum(lengths) != end:
             raise WireError("the parts do not fill the frame")
-        if isinstance(held, bytearray):  # What was collected starts at 0.
+        if isinstance(held, bytearray):  # Collected pieces start at 0.
             if end > _LONG_BYTES:
                 self._held = bytes(memoryview(held)[end:])
                 return _LongFrame(frame_type, frame_id, held, offset, lengths)

@@ -1,4 +1,4 @@
-"""Work on untrusted data in a process with limits, which can be killed at any moment.
+"""Work on untrusted data in a process with limits, which can be killed at any time.
 
 A schema, a regular expression or a document can take any amount of time and memory. Such work is a
 function in its own module, called through `Jobs`: each call runs in a process that was forked in
@@ -6,7 +6,7 @@ advance, does this one job and ends. The result is JSON or text, never a pickle.
 `call`; a coroutine uses `acall`, which never blocks the event loop, and cancelling it kills the
 process.
 
-Where a job must first open something large, `LimitedObject` keeps a process: a function makes an
+If jobs must first open something large, `LimitedObject` keeps a process: a function makes an
 object there, its methods are called one after the other, and a call that exceeds a limit ends it.
 """
 

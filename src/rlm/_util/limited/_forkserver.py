@@ -1,4 +1,4 @@
-"""The process that forks the processes of jobs; it has the module of the jobs loaded.
+"""The process that forks a process for each job; it has loaded the module of the jobs.
 
 It has one thread and only forks, kills and reaps. For every process the host sends two sockets: the
 stream for the job, and a lifeline. When the host closes the lifeline, or dies, the process is
@@ -96,7 +96,7 @@ class _ForkServer:
 
     def _kill(self, fd: int) -> None:
         """Kill the process of a closed lifeline. It is alive or a zombie until it is reaped here,
-        so its id can't be that of another process.
+        so no other process can have its id.
         """
         self._poll.unregister(fd)
         lifeline = self._lifelines.pop(fd)
@@ -118,7 +118,7 @@ class _ForkServer:
 
 
 class _Confinement:
-    """Forbid network, other processes and writing files, as far as the kernel allows."""
+    """Forbid network access, other processes and writing files, as far as the kernel allows."""
 
     def __init__(self) -> None:
         self._rules: int | None = None

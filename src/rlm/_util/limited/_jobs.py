@@ -23,7 +23,7 @@ from rlm._util.limited._workers import ForkServer, Worker, spawned
 __all__ = ["Collected", "Jobs", "ended", "final_value", "framed", "owner", "received"]
 
 owner: ContextVar[str] = ContextVar("owner", default="")
-"""The owner of a job, who has at most half of the slots. Empty: the program itself."""
+"""The owner of a job, who gets at most half of the slots. Empty: the program itself."""
 
 FORKS: bool = sys.platform == "linux"
 _SIGXCPU = -24
@@ -32,14 +32,14 @@ _HEAD = _process.HEAD
 
 
 class Collected(NamedTuple):
-    """The values that a generator yielded before it ended or was stopped (`stopped` says why)."""
+    """The values that a generator yielded until it ended or was stopped (`stopped` says why)."""
 
     items: list[Any]
     stopped: JobStopped | None
 
 
 class Jobs:
-    """The functions of one module, each call in a process of its own.
+    """The functions of one module; each call runs in its own process.
 
     The module is loaded once, in a fork server that starts with the first job and calls its
     `preload()`, if there is one. At most `at_once` jobs run at a time, and `ready` processes wait
@@ -67,9 +67,9 @@ class Jobs:
         data: bytes | memoryview | None = None,
         limits: JobLimits | None = None,
     ) -> Any:
-        """Return what the function returns; raise JobStopped if it has no result. Blocks.
+        """Return what the function returns; raise JobStopped if there is no result. Blocks.
 
-        `data`, if any, is its first argument, sent as it is.
+        `data`, if any, is its first argument, sent unchanged.
         """
         check_wanted()
         wanted, slots = owner.get(), self._slots
@@ -90,18 +90,18 @@ class Jobs:
         return _value(found)
 
     async def acall(self, function: str, *arguments: Any, limits: JobLimits | None = None) -> Any:
-        """The async form of `call`."""
+        """Do the same as `call`, without blocking the event loop."""
         return _value(await self._arun(function, arguments, limits))
 
     async def acollect(
         self, function: str, *arguments: Any, limits: JobLimits | None = None
     ) -> Collected:
-        """Return what a generator yields; if it is stopped, the values until then."""
+        """Return what a generator yields; if it is stopped, what it yielded until then."""
         found = await self._arun(function, arguments, limits)
         return Collected(found.items, found.stopped)
 
     def prepare(self) -> None:
-        """Start a process before the first job; returns at once."""
+        """Start a process before the first job; return at once."""
         fill = partial(self.refill, start_unless_closed_since=self._closings)
         threading.Thread(target=fill, name="rlm-limited", daemon=True).start()
 
@@ -140,7 +140,7 @@ class Jobs:
     # -- processes ---------------------------------------------------------------------------
 
     def take(self) -> Worker:
-        """Return a process for one job, a waiting one if possible; OSError if there is none."""
+        """Return a process for one job, a waiting one if possible; raise OSError if none starts."""
         if not FORKS:
             return spawned(self.module)
         with self._lock:
@@ -151,7 +151,7 @@ class Jobs:
     def refill(self, *, start_unless_closed_since: int | None = None) -> None:
         """Start processes for the next jobs, if there is a server or one may be started.
 
-        `prepare` may come here late, after `close`: a server started then would never end.
+        `prepare` may get here late, after `close`: a server started then would never end.
         """
         if not FORKS:
             return
@@ -162,7 +162,7 @@ class Jobs:
                     self._ready.append(server.worker())
 
     def _live_server(self) -> ForkServer:
-        """Return the fork server; a new one if it has died. The lock is held."""
+        """Return the fork server, or a new one if it has died. The lock must be held."""
         if self._server is not None and not self._server.is_alive:
             self._server.close()
             self._server = None
@@ -231,13 +231,13 @@ class _Job:
             self._jobs.refill()
         if found is not None and found.stopped is None:
             worker.close()
-        else:  # It may be running; its slot is held until it has ended.
+        else:  # It may be running; keep its slot until it has ended.
             status = worker.finish()
             found = found or self._ended(status)
         return found._replace(items=items)
 
     def stop(self) -> None:
-        """Kill the process, if there is one yet; from any thread."""
+        """Kill the process, if it has started; may be called from any thread."""
         with self._lock:
             self._is_stopped = True
             if self._worker is not None:
@@ -246,7 +246,7 @@ class _Job:
     def _exchange(self, worker: Worker, items: list[Any]) -> _Result | None:
         """Send the job and read until its end; None if the process ended without a result.
 
-        The time of the job begins when its process has loaded everything.
+        The job's time starts when its process has loaded everything.
         """
         if received(worker, len(_process.READY), time.monotonic() + _START_SECONDS) is None:
             return None
@@ -300,14 +300,14 @@ def final_value(name: str, kind: bytes, data: bytes, limits: JobLimits) -> Any:
 
 
 def ended(name: str, status: int | None, seconds: float) -> JobStopped:
-    """Return why a process ended without a result, by its exit status."""
+    """Return why a process ended without a result, judging by its exit status."""
     if status == _SIGXCPU:
         return JobStopped("time", f"{name}: it took more than {seconds:g} s")
     return JobStopped("crash", f"{name}: its process ended with status {status}")
 
 
 def received(worker: Worker, size: int, deadline: float) -> bytes | None:
-    """Return exactly `size` bytes; None if the process ended before."""
+    """Return exactly `size` bytes; None if the process ended before sending them."""
     data = bytearray()
     while len(data) < size:
         try:

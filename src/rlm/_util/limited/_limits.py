@@ -1,4 +1,4 @@
-"""What one job may use, how many jobs run at once, and how a job that used more is reported."""
+"""What one job may use, how many jobs run at once, and how an exceeded limit is reported."""
 
 import threading
 from collections import Counter, deque
@@ -13,7 +13,7 @@ Reason = Literal["time", "memory", "output", "crash"]
 
 @dataclass(frozen=True)
 class JobLimits:
-    """The limits of one job; its processor time is limited to `seconds` too."""
+    """The limits of one job; `seconds` limits its processor time too."""
 
     seconds: float = 10.0
     memory_bytes: int = 512 << 20
@@ -29,9 +29,9 @@ class JobStopped(Exception):
 
 
 class JobSlots:
-    """At most `most` jobs at once, of which no owner has more than half.
+    """Slots for `most` jobs at once, of which no owner gets more than half.
 
-    Waiting is done on a future, so that threads and coroutines can wait in one queue.
+    Each waits for a future, so that threads and coroutines can wait in one queue.
     """
 
     def __init__(self, most: int) -> None:

@@ -23,7 +23,7 @@ _NO_OWNER = ""
 
 
 class LimitedObject:
-    """What a function of a module returns, in a process of its own; its methods are called.
+    """An object that a function of a module makes in its own process; call its methods with `call`.
 
     Calls wait for each other. A call that exceeds a limit, raises or is cancelled ends the process;
     the next call makes the object again. The process ends with this object, or when it is idle.
@@ -50,7 +50,7 @@ class LimitedObject:
             self._worker.close()
 
     def call(self, method: str, *arguments: Any, seconds: float | None = None) -> Any:
-        """Return what the method returns; raise JobStopped if it has no result. Blocks."""
+        """Return what the method returns; raise JobStopped if there is no result. Blocks."""
         check_wanted()
         turn = self._turns.enter(_NO_OWNER)
         try:
@@ -64,7 +64,7 @@ class LimitedObject:
         return value
 
     async def acall(self, method: str, *arguments: Any, seconds: float | None = None) -> Any:
-        """The async form of `call`; cancelling it ends the process."""
+        """Do the same as `call`, without blocking the event loop; cancelling ends the process."""
         turn = self._turns.enter(_NO_OWNER)
         try:
             await asyncio.wrap_future(turn)
@@ -74,7 +74,7 @@ class LimitedObject:
         return await in_thread(self._called, method, arguments, seconds)
 
     def close(self) -> None:
-        """End the process; a call that is under way fails, the next one starts another."""
+        """End the process; a call in progress fails, and the next one starts a new process."""
         with self._lock:
             worker = self._worker
             if worker is not None and self._is_busy:
@@ -85,7 +85,7 @@ class LimitedObject:
             worker.finish()
 
     def _called(self, method: str, arguments: tuple[Any, ...], seconds: float | None) -> Any:
-        """Make one call; the turn is held, and is passed on at the end."""
+        """Make one call; the caller has the turn, which is passed on at the end."""
         limit = self._limits.seconds if seconds is None else seconds
         with self._lock:
             self._is_busy = True
@@ -105,7 +105,7 @@ class LimitedObject:
             self._turns.leave(_NO_OWNER)
 
     def _opened(self) -> Worker:
-        """Return the process in which the object is."""
+        """Return the process that holds the object; start one if necessary."""
         if self._worker is not None:
             return self._worker
         try:
@@ -122,7 +122,7 @@ class LimitedObject:
         return worker
 
     def _exchange(self, worker: Worker, frames: bytes, seconds: float) -> Any:
-        """Return the answer to one call; without one, the process is ended."""
+        """Return the answer to one call; end the process if there is none."""
         deadline = time.monotonic() + seconds
         try:
             found = self._answer(worker, frames, deadline)
@@ -157,14 +157,14 @@ class LimitedObject:
         return _ENDED if data is None else final_value(self._name, kind, data, self._limits)
 
     def _dead(self, worker: Worker, seconds: float | None) -> JobStopped:
-        """End the process, and return why it ended by itself."""
+        """End the process, and return why it failed."""
         with self._lock:
             self._worker = None
         return ended(self._name, worker.finish(), seconds or self._limits.seconds)
 
 
 _ENDED = object()
-"""In place of an answer: the process ended before it."""
+"""Takes the place of an answer if the process ended first."""
 
 
 def _close_idle(reference: "weakref.ref[LimitedObject]") -> None:

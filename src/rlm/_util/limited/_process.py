@@ -1,4 +1,4 @@
-"""Inside the process of a job: read the job from a stream, limit this process, do it, answer.
+"""Inside the process of a job: read the job from a stream, set limits, do the job, answer.
 
 Only the standard library is imported here, because every such process starts with this module.
 """
@@ -35,7 +35,7 @@ HEAD = struct.Struct("<cI")
 """The header of every frame: its kind and its length."""
 
 ITEM, DONE, TEXT, FAILED, MEMORY, OUTPUT = b"i", b"d", b"t", b"f", b"m", b"o"
-"""One of several values; the value as JSON, or as text; a failure; a limit that was exceeded."""
+"""One of several values; the value as JSON, or as text; a failure; two limits that it exceeded."""
 
 READY = b"r"
 """What a process sends when everything is loaded."""
@@ -48,9 +48,9 @@ Write = Callable[[bytes], object]
 
 
 def do_job(module: ModuleType, read: Read, write: Write) -> None:
-    """Do one job: a header with its limits, then its arguments, then perhaps data.
+    """Do one job; its frames are a header with its limits, its arguments, and possibly data.
 
-    With `serves`, the function makes an object, whose methods are called from then on.
+    With `serves`, the function makes an object, and later frames call its methods.
     """
     write(READY)
     header = json.loads(_frame(read))
@@ -91,7 +91,7 @@ def _serve(served: Any, read: Read, write: Write, most: int) -> NoReturn:
 
 
 def _send(write: Write, kind: bytes, value: Any, most: int) -> int:
-    """Write one frame, or that it is too large; return how many bytes may follow."""
+    """Write one frame, or report that it is too large; return how many bytes may follow."""
     if isinstance(value, str) and kind == DONE:
         kind, data = TEXT, value.encode("utf-8", "surrogatepass")
     else:
@@ -115,13 +115,13 @@ def _exactly(read: Read, size: int) -> bytes:
     while len(data) < size:
         piece = read(min(size - len(data), 1 << 20))
         if not piece:
-            os._exit(0)  # The host does not want it any more.
+            os._exit(0)  # The host no longer wants it.
         data += piece
     return bytes(data)
 
 
 def rehearse() -> None:
-    """Do what every job does, to copy the memory pages that a fork shares before the first job."""
+    """Do what every job does, so that shared memory pages are copied before the first job."""
     json.loads(
         json.dumps({"numbers": [1, 2.5, None], "text": "\u00e9", "function": rehearse.__name__})
     )
@@ -155,7 +155,7 @@ def _limit_time(seconds: float) -> None:
     if resource is None:
         return
     most = max(1, math.ceil(seconds))
-    _lower(resource.RLIMIT_CPU, most, most + 1)  # The signal of the first limit says which it was.
+    _lower(resource.RLIMIT_CPU, most, most + 1)  # The first limit's signal identifies it.
 
 
 def _limit_call(seconds: float) -> None:

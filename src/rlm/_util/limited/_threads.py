@@ -1,4 +1,4 @@
-"""Run blocking work for a coroutine, in a thread that is notified when it is cancelled."""
+"""Run blocking work for a coroutine in a thread, which learns when the coroutine is cancelled."""
 
 import asyncio
 import contextvars
@@ -15,7 +15,7 @@ _Found = TypeVar("_Found")
 
 
 class Unwanted(Exception):
-    """Raised inside blocking work whose result is not wanted any more."""
+    """Raised inside blocking work whose result is no longer wanted."""
 
 
 class Stop:
@@ -27,7 +27,7 @@ class Stop:
         self._callbacks: list[Callable[[], object]] = []
 
     def set(self) -> None:
-        """Ask the work to end, and wake what it waits for."""
+        """Ask the work to end, and interrupt what it waits for."""
         with self._lock:
             self.is_set = True
             callbacks, self._callbacks = self._callbacks, []

@@ -1,6 +1,6 @@
-"""The host's side of the process of a job: forked by a fork server, or newly started.
+"""The host's side of a job's process, which a fork server forked, or which was newly started.
 
-Both take and return frames, and another thread can kill them while one waits for them.
+Both take and return frames, and one thread can kill them while another waits for them.
 """
 
 import array
@@ -37,17 +37,17 @@ class Worker(Protocol):
     """A process that does one job."""
 
     def send(self, data: bytes | memoryview, deadline: float) -> None:
-        """Send the job; raise TimeoutError if it is not taken by the deadline."""
+        """Send the job; raise TimeoutError if it is not accepted by the deadline."""
         ...
 
     def receive(self, size: int, deadline: float) -> bytes:
-        """Return at most `size` bytes, none once the process has ended; TimeoutError at the
+        """Return at most `size` bytes; empty once the process has ended. Raise TimeoutError at the
         deadline.
         """
         ...
 
     def kill(self) -> None:
-        """Kill it now, from any thread."""
+        """Kill it now; may be called from any thread."""
         ...
 
     def rest(self) -> None:
@@ -64,7 +64,7 @@ class Worker(Protocol):
 
 
 class ForkServer:
-    """A running fork server; it ends with this process, and its workers with it."""
+    """A running fork server; it and its workers end with this process."""
 
     def __init__(self, module: str) -> None:
         self._control, theirs = socket.socketpair()
@@ -78,7 +78,7 @@ class ForkServer:
         return self._process.poll() is None
 
     def worker(self) -> Worker:
-        """Return a process that waits for its job; raise OSError if there can be none."""
+        """Return a process that waits for its job; raise OSError if none can be started."""
         stream, workers_end = socket.socketpair()
         lifeline, servers_end = socket.socketpair()
         with workers_end, servers_end:
@@ -104,7 +104,7 @@ class ForkServer:
     def forget(self) -> None:
         """Leave it to the process that this one was forked from."""
         self._control.close()
-        self._process.returncode = 0  # It is no child of this process, so it can't be waited for.
+        self._process.returncode = 0  # Not a child of this process, so it can't be waited for.
 
 
 class _Forked:
@@ -127,7 +127,7 @@ class _Forked:
         self._stream.settimeout(left)
 
     def kill(self) -> None:
-        """Wake the thread that waits; the server sees the end of the other stream and kills."""
+        """Wake the waiting thread; the server sees that the lifeline is closed, and kills."""
         with contextlib.suppress(OSError):
             self._stream.shutdown(socket.SHUT_RDWR)
         with contextlib.suppress(OSError):
@@ -155,12 +155,12 @@ class _Forked:
 
 
 def spawned(module: str) -> Worker:
-    """Start a new interpreter: slower, and otherwise the same."""
+    """Start a new interpreter: slower, but otherwise the same."""
     return _Spawned(_start(_SPAWNED, -1, module, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
 
 
 class _Spawned:
-    """Kill the process after a time, because reading from a pipe has no deadline everywhere."""
+    """Kills its process after a time, because not every system has deadlines for reading pipes."""
 
     def __init__(self, process: "subprocess.Popen[bytes]") -> None:
         self._process = process

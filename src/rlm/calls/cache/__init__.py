@@ -1,9 +1,9 @@
-"""Replies stored on disk, so that the same request need not be paid twice.
+"""Replies stored on disk, so that the same request need not be paid for twice.
 
 A reply is found by a digest of the whole request: the server, the model, every message, all
 sampling options, tools and the output cap. Only the time that cells took is left out, because it
-differs between executions. Any trouble with the cache is a miss, never an error of a run; what
-must not be lost is in the journal.
+differs between executions. A problem with the cache is a miss, never an error of a run; what must
+not be lost is in the journal.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["ReplyCache", "as_cache"]
 
 KEY_VERSION = 1
-"""Part of every key: it changes when the same request would no longer get the same reply."""
+"""Part of every key; increased when the same request would no longer get the same reply."""
 
 USUAL_BYTES = 1024**3
 KEPT_FINISHES = frozenset({"stop", "length", "tool_calls"})
@@ -50,7 +50,7 @@ def _timeless(message: Message) -> Message:
 
 
 class ReplyCache:
-    """Replies in one folder, shared by every process of one user.
+    """A store of replies in one folder, shared by all processes of one user.
 
     Requests at temperature 0 are looked up and stored; with `always`, all requests; with
     `calls_only`, only calls from cells. The least recently used replies are deleted when the
@@ -95,8 +95,8 @@ class ReplyCache:
     def key(self, identity: str, request: Request, number: int, sample: int = 0) -> bytes | None:
         """Return the digest of a request as it is sent; None if it can't be encoded.
 
-        `number` is its number among equal requests of its run, which are separate samples, and
-        `sample` that of the run among several of one query.
+        `number` counts equal requests of one run, which are separate samples, and `sample` is the
+        number of the run among several runs of one query.
         """
         timeless = msgspec.structs.replace(
             request, messages=tuple(map(_timeless, request.messages))

@@ -1,4 +1,4 @@
-"""The file of the reply cache: SQLite, for one owner, of a bounded size, for many processes."""
+"""The file of the reply cache: SQLite, of bounded size, for one owner and many processes."""
 
 import contextlib
 import hashlib
@@ -17,7 +17,7 @@ from rlm.messages import Reply
 __all__ = ["CacheFile", "CacheTrouble"]
 
 NAME = "replies-1.sqlite"
-"""The number is that of the format: a version of rlm with another format has its own file."""
+"""The number is the version of the format; a version of rlm with another format uses another."""
 
 BUSY_SECONDS = 2.0
 PAUSE_SECONDS = 0.01
@@ -186,7 +186,7 @@ def _make_private(path: Path) -> None:
 
 
 def _is_damage(error: sqlite3.Error) -> bool:
-    """Whether an error means a damaged file; subclasses mean a busy file, a full disk and so on."""
+    """Whether an error means a damaged file, not a busy file, a full disk and so on."""
     return type(error) is sqlite3.DatabaseError
 
 
@@ -203,7 +203,7 @@ def _checksum(key: bytes, data: bytes) -> bytes:
 
 
 def _reply(key: bytes, checksum: object, data: object) -> Reply | None:
-    """Return the reply if its bytes and its key are as they were written."""
+    """Return the reply if its bytes and key are unchanged since they were written."""
     if not isinstance(data, bytes) or checksum != _checksum(key, data):
         return None
     try:

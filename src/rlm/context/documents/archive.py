@@ -16,7 +16,7 @@ __all__ = ["Archive"]
 
 _MAX_PARTS = 100_000
 _FREE_BYTES, _MAX_RATIO = 64 << 20, 200
-"""How much any package may unpack to, and how many times its size; XML is a tenth if packed."""
+"""A package may unpack to the first plus the second times its size; XML packs to a tenth."""
 
 _MAX_DEPTH = 1_000
 _READ_BYTES = 1 << 16
@@ -27,7 +27,7 @@ _XML_SPACE = b"\xef\xbb\xbf\xff\xfe\0 \t\r\n"
 
 
 class Archive:
-    """A package that was opened; no part that any library may parse declares an entity."""
+    """An open package; no part that a library may parse declares an entity."""
 
     def __init__(self, file: BinaryIO) -> None:
         if file.read(len(_OLD_FORMAT)) == _OLD_FORMAT:
@@ -87,12 +87,12 @@ class Archive:
         return found
 
     def resolve(self, base: str, reference: str) -> str:
-        """Return the name of the part that a relative reference leads to."""
+        """Return the name of the part that a relative reference points to."""
         target = posixpath.normpath(posixpath.join(posixpath.dirname(base), reference))
         return target if target in self._infos else self._known(unquote(target))
 
     def _known(self, target: str) -> str:
-        """Return the part whose name differs only in case, if there is no such part."""
+        """Return the name itself if the part exists, else one that differs only in case."""
         if target in self._infos:
             return target
         return self._by_lower.get(target.lower(), target)
@@ -115,7 +115,7 @@ class Archive:
 
 
 def _is_drawing(name: str) -> bool:
-    """Whether a part is a picture: drawing programs declare entities in them, and none is read."""
+    """Whether a part is an SVG picture: they often declare entities, and are never read."""
     return name.lower().endswith(".svg")
 
 
@@ -143,4 +143,4 @@ def _check_xml(first: bytes, rest: Iterator[bytes]) -> None:
         for block in rest:
             parser.Parse(block, False)
     except expat.ExpatError:
-        return  # Not XML after all, or damaged: its reader says so, if it matters.
+        return  # Not XML after all, or damaged: its reader reports that if it matters.

@@ -16,11 +16,11 @@ _MIN_SECONDS, _MAX_SECONDS, _BYTES_A_SECOND = 30.0, 600.0, 50_000
 _MIN_MEMORY_BYTES, _MAX_MEMORY_BYTES, _MEMORY_FACTOR = 512 << 20, 4 << 30, 100
 _MIN_TEXT_BYTES, _MAX_TEXT_BYTES, _TEXT_FACTOR = 16 << 20, 256 << 20, 20
 _ALSO_TEXT = frozenset((".htm", ".html"))
-"""Formats that are text: converted if possible, else read as they are."""
+"""Formats that are text: converted if possible, else read unchanged."""
 
 
 class DocumentError(ConfigError):
-    """A document that cannot be converted; `reason` is why a folder would skip it."""
+    """A document that cannot be converted; `reason` says why a folder skips it."""
 
     def __init__(self, message: str, reason: str) -> None:
         super().__init__(message)
@@ -28,10 +28,10 @@ class DocumentError(ConfigError):
 
 
 class Converter:
-    """Converts documents, each in a process of its own."""
+    """Converts documents, each in its own process."""
 
     def text_of(self, path: Path) -> str | None:
-        """Return the text of a document as Markdown; None if the file is to be read as it is."""
+        """Return the text of a document as Markdown; None if the file should be read unchanged."""
         suffix = path.suffix.lower()
         if suffix not in FORMATS:
             return None

@@ -1,4 +1,4 @@
-"""Text of EPUB books: what the book says about itself, then its chapters in reading order."""
+"""Text of EPUB books: their metadata, then their chapters in reading order."""
 
 from typing import BinaryIO
 from xml.etree.ElementTree import Element
@@ -37,7 +37,7 @@ def _container(archive: Archive) -> list[Element]:
 
 
 def _spine(archive: Archive, book: str, package: Element) -> list[str]:
-    """Return the names of the chapters; the spine refers to the manifest, which has their files."""
+    """Return the files of the chapters; the spine refers to the manifest, which lists them."""
     items = {each.get("id"): each.get("href", "") for each in _named(package, "item")}
     references = [each.get("idref") for each in _named(package, "itemref")]
     return [archive.resolve(book, items[each]) for each in references if each in items]

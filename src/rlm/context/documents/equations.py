@@ -1,4 +1,4 @@
-"""Equations of Office documents as LaTeX; symbols stay the characters that they are."""
+"""Equations of Office documents as LaTeX; symbols stay characters."""
 
 from collections.abc import Callable
 from xml.etree.ElementTree import Element

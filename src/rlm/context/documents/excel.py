@@ -1,4 +1,4 @@
-"""Text of Excel workbooks, old and new: each sheet as a table of the values of its cells."""
+"""Text of Excel workbooks, old and new: each sheet as a table of its cell values."""
 
 import importlib
 import io
@@ -20,7 +20,7 @@ _Row = dict[int, str]
 
 
 def text_of(file: BinaryIO) -> str:
-    """Return the text of a workbook; its content tells the format, because names often lie."""
+    """Return the text of a workbook; its content shows the format: names are often wrong."""
     is_package = file.read(2) == b"PK"
     file.seek(0)
     sheets = list(_package_sheets(file) if is_package else _old_sheets(file.read()))
@@ -28,7 +28,7 @@ def text_of(file: BinaryIO) -> str:
 
 
 def _sheet_text(title: str, rows: Iterable[_Row], *, hidden: bool) -> str:
-    """Return one sheet under its name; rows and columns that are empty are left out."""
+    """Return one sheet under its name, without empty rows and columns."""
     head = f"## {' '.join(title.split())}{' (hidden)' if hidden else ''}"
     return f"{head}\n{sparse_table(rows)}".strip()
 
@@ -68,7 +68,7 @@ def _package_sheets(file: BinaryIO) -> Iterator[str]:
 
 def _rows(sheet: Any, source: Any) -> Iterator[_Row]:
     """Yield the cells of each row by column; a formula that was never computed stays a formula."""
-    sheet.reset_dimensions()  # What a file says about its size may be wrong.
+    sheet.reset_dimensions()  # The size stated in a file may be wrong.
     found = sheet.iter_rows(values_only=True)
     if source is None:
         for row in found:
@@ -92,13 +92,13 @@ def _row(row: tuple[Any, ...], formulas: tuple[Any, ...] = ()) -> _Row:
 
 
 def _formula(found: Any) -> str | None:
-    """Return the text of a formula; those of arrays and data tables are objects."""
+    """Return the text of a formula; array and data table formulas are objects."""
     text = getattr(found, "text", found)
     return text if isinstance(text, str) else None
 
 
 def _was_never_computed(archive: Archive) -> bool:
-    """Return whether there are formulas and no stored result: a program wrote it, not Excel."""
+    """Return whether formulas have no stored results: a program wrote the file, not Excel."""
     sheets = [name for name in archive.names if "worksheets/" in name.lower()]
     return any(_FORMULA.search(archive.read(name)) for name in sheets) and not any(
         _COMPUTED.search(archive.read(name)) for name in sheets

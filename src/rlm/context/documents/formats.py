@@ -18,7 +18,7 @@ class Refused(Exception):
 
 
 class Format(NamedTuple):
-    """The module beside this one that reads a format, and the packages that it needs."""
+    """The module in this package that reads a format, and the packages that it needs."""
 
     module: str
     packages: tuple[str, ...]
@@ -40,7 +40,7 @@ FORMATS = {
 
 
 def missing_module(suffix: str) -> str | None:
-    """Return a package that a format needs and that is not installed."""
+    """Return a package that a format needs but that is not installed."""
     for name in FORMATS[suffix].packages:
         if importlib.util.find_spec(name) is None:
             return name
@@ -79,7 +79,7 @@ def convert(path: str, suffix: str) -> str | dict[str, str]:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error and what led to it; libraries hide one error behind another."""
+    """Yield an error and its causes; libraries hide one error behind another."""
     seen: set[int] = set()
     current: BaseException | None = error
     while current is not None and id(current) not in seen:

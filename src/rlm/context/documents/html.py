@@ -1,4 +1,4 @@
-"""Text of HTML pages, and of HTML that other formats are made of, as Markdown."""
+"""Text of HTML pages, and of HTML inside other formats, as Markdown."""
 
 import codecs
 import importlib
@@ -21,7 +21,7 @@ def text_of(file: BinaryIO) -> str:
 
 
 def markdown_of(html: str | bytes) -> str:
-    """Return HTML as Markdown; a page that is nested too deeply for that loses its structure."""
+    """Return HTML as Markdown; a page that is nested too deeply loses its structure."""
     bs4 = importlib.import_module("bs4")
     soup = bs4.BeautifulSoup(html if isinstance(html, str) else _decoded(html), "html.parser")
     for hidden in soup(_HIDDEN):
@@ -55,7 +55,7 @@ def _decoded(data: bytes) -> str:
 
 @cache
 def _converter() -> Any:
-    """Return a converter that keeps the words as they are, so that they can be searched."""
+    """Return a converter that leaves words unchanged, so that they can be searched."""
     markdownify = importlib.import_module("markdownify")
 
     class Converter(markdownify.MarkdownConverter):  # type: ignore[misc,name-defined]

@@ -1,4 +1,4 @@
-"""Text of Outlook messages: who wrote it to whom and when, its subject, its body, its files."""
+"""Text of Outlook messages: sender, recipients, date, subject, body and attachments."""
 
 import codecs
 import importlib
@@ -98,7 +98,7 @@ class _Message:
 
 
 def _encoding(page: int) -> str:
-    """Return the codec of a Windows code page; the most common one if it is not known."""
+    """Return the codec of a Windows code page; the most common codec if it is unknown."""
     name = _CODECS.get(page, f"cp{page}")
     try:
         return codecs.lookup(name).name

@@ -12,15 +12,15 @@ from rlm.context.documents.right_to_left import in_reading_order
 __all__ = ["text_of"]
 
 _GAP = 1.2
-"""A gap between two characters, in heights of a line, that no space between words has."""
+"""A gap between two characters, in line heights, that is wider than any word space."""
 
 _MAX_BOXES = 250
 _THIN = 3.0
-"""How thick a line may be, in points; a thicker one is an area."""
+"""How thick a line may be, in points; anything thicker is an area."""
 
 
 def text_of(file: BinaryIO) -> str:
-    """Return the text of all pages; one without text is empty."""
+    """Return the text of all pages; a page without text is empty."""
     layout = importlib.import_module("pdfminer.layout")
     errors = importlib.import_module("pdfminer.pdfdocument")
     try:
@@ -52,7 +52,7 @@ def _document_class() -> Any:
     types = importlib.import_module("pdfminer.pdftypes")
 
     class Document(reading.PDFDocument):  # type: ignore[misc,name-defined]
-        """A document in which an object may be a reference to itself: pdfminer would not end."""
+        """A document whose objects may refer to themselves, where pdfminer would loop forever."""
 
         def getobj(self, objid: int) -> Any:
             found, seen = super().getobj(objid), {objid}
@@ -92,7 +92,7 @@ def _page_text(page: Any, layout: Any) -> str:
 
 
 class _LineReader:
-    """Divides lines of text into segments: at wide gaps, and where a vertical line is drawn."""
+    """Divides lines of text into segments at wide gaps and at drawn vertical lines."""
 
     def __init__(self, rules: list[Rule], layout: Any) -> None:
         self._layout = layout
@@ -122,7 +122,7 @@ class _LineReader:
         return [found for group in groups for found in self._segment(group, line)]
 
     def _segment(self, group: list[Any], line: Any) -> Iterator[Segment]:
-        """Yield the segment of some characters; pdfminer added the spaces between words."""
+        """Yield the segment of these characters; pdfminer has added spaces between words."""
         placed = [each for each in group if isinstance(each, self._layout.LTChar)]
         text = "".join(each.get_text() for each in group).strip()
         if placed and text:
@@ -143,8 +143,8 @@ def _divides(end: float, start: float, gap: float, walls: list[float]) -> bool:
 def _boxes(page: Any, layout: Any) -> Iterator[Any]:
     """Yield the blocks of text of a page, and then of its figures, in reading order.
 
-    pdfminer finds the order of columns by comparing all blocks with each other. Where there are too
-    many, as in large tables and drawings, they are taken from top to bottom.
+    pdfminer finds the order of columns by comparing all blocks with each other. If there are too
+    many, as in large tables and drawings, they are read from top to bottom.
     """
     for container in (page, *_walk(page, layout, layout.LTFigure)):
         boxes = [each for each in container if isinstance(each, layout.LTTextBox)]

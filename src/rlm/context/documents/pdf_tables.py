@@ -1,4 +1,4 @@
-"""Find the tables of a page: by the lines that are drawn around cells, or by aligned columns."""
+"""Find the tables of a page by the lines drawn around cells, or by aligned columns."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -9,11 +9,11 @@ __all__ = ["Rule", "Segment", "Table", "find_tables", "join_rules"]
 
 _NEAR = 3.0
 _MAX_RULES, _MAX_SEGMENTS = 500, 20_000
-"""A page with more is a drawing, and comparing all of them would take long."""
+"""A page with more is a drawing, and comparing them all would take too long."""
 
 _MIN_ROWS, _MIN_CELLS = 3, 4
 _MAX_DISTANCE = 1.5
-"""How far apart the rows of a table without lines may be, in heights of a row."""
+"""How far apart the rows of a table without lines may be, in row heights."""
 
 _MAX_MEAN_CHARS, _MAX_FILL, _FEW_CHARS = 30, 0.8, 15
 """Columns of prose have long lines that fill them; cells of a table are short and ragged."""
@@ -33,7 +33,7 @@ class Rule(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """Text of a line without wide gaps, and where it is; y grows upwards."""
+    """Part of a line of text without wide gaps, and its position; y grows upwards."""
 
     x0: float
     y0: float
@@ -67,7 +67,7 @@ def find_tables(segments: Sequence[Segment], rules: Sequence[Rule]) -> list[Tabl
 def join_rules(rules: Iterable[Rule]) -> list[Rule]:
     """Return the rules of a page, joined where they continue each other.
 
-    Programs draw each border of each cell. A page with too many is a drawing: it has none.
+    Programs draw each border of each cell. A page with too many is a drawing and has no rules.
     """
     found: list[Rule] = []
     for each in sorted(rules, key=_place):
@@ -85,7 +85,7 @@ def join_rules(rules: Iterable[Rule]) -> list[Rule]:
 
 
 def _place(rule: Rule) -> tuple[bool, int, float]:
-    """Sort rules that may continue each other next to each other."""
+    """Return a sort key that puts rules which may continue each other side by side."""
     across, along = (rule.y0, rule.x0) if rule.is_horizontal else (rule.x0, rule.y0)
     return rule.is_horizontal, round(across / _NEAR), along
 
@@ -158,7 +158,7 @@ def _ruled(group: Sequence[Rule], segments: Iterable[Segment]) -> Table | None:
 
 
 def _band(ys: Sequence[float], segment: Segment) -> int:
-    """Return the index of the row, counted from below, that the middle of a segment is in."""
+    """Return the index, from below, of the row that contains the middle of a segment."""
     middle = (segment.y0 + segment.y1) / 2
     return min(max(sum(1 for y in ys if y <= middle) - 1, 0), len(ys) - 2)
 
@@ -184,7 +184,7 @@ def _distinct(numbers: Iterable[float]) -> list[float]:
 
 
 def _aligned(segments: Sequence[Segment]) -> list[Table]:
-    """Return runs of rows whose cells stand in the same columns."""
+    """Return runs of rows whose cells are in the same columns."""
     found: list[Table] = []
     run = _Run()
     for row in [*_visual_rows(segments), []]:
@@ -200,7 +200,7 @@ def _aligned(segments: Sequence[Segment]) -> list[Table]:
 
 
 def _visual_rows(segments: Iterable[Segment]) -> list[list[Segment]]:
-    """Return segments that stand beside each other, from the top of the page."""
+    """Return groups of segments that are side by side, from the top of the page."""
     rows: list[list[Segment]] = []
     for each in sorted(segments, key=lambda each: -(each.y0 + each.y1)):
         middle = (each.y0 + each.y1) / 2
@@ -212,7 +212,7 @@ def _visual_rows(segments: Iterable[Segment]) -> list[list[Segment]]:
 
 
 class _Run:
-    """Rows below each other, and the columns that their cells fill."""
+    """Consecutive rows, and the columns that their cells fill."""
 
     def __init__(self) -> None:
         self._rows: list[list[Segment]] = []
@@ -220,7 +220,7 @@ class _Run:
         self._width = 0
 
     def add(self, row: list[Segment]) -> bool:
-        """Add a row, unless it is far below the others or a cell of it spans two columns."""
+        """Add a row, unless it is far below the others or one of its cells spans two columns."""
         columns = _merged([*self._columns, *((each.x0, each.x1) for each in row)])
         width = max(self._width, len(row))
         if len(columns) < width or (self._rows and not self._is_near(row)):
@@ -262,7 +262,7 @@ class _Run:
 
 
 def _merged(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return spans of which none overlaps another."""
+    """Return spans, with overlapping ones merged."""
     found: list[tuple[float, float]] = []
     for x0, x1 in sorted(spans):
         if found and x0 <= found[-1][1]:
@@ -273,6 +273,6 @@ def _merged(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def _is_numeric(cells: Sequence[Segment]) -> bool:
-    """Return whether most cells are numbers, dates or amounts: two columns may also be prose."""
+    """Return whether most cells are numbers, dates or amounts, which columns of prose are not."""
     short = [each for each in cells if len(each.text) <= 20 and any(map(str.isdigit, each.text))]
     return len(short) > 0.6 * len(cells)

@@ -113,7 +113,7 @@ def _placeholder(shape: Element) -> str | None:
 
 
 def _has(element: Element) -> bool:
-    """Return whether an element has paragraphs of its own."""
+    """Return whether an element itself has paragraphs."""
     return element.find(f"{_A}p") is not None
 
 

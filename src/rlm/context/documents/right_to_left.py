@@ -19,7 +19,7 @@ _MIRRORED = str.maketrans("()[]{}<>«»", ")(][}{><»«")
 def in_reading_order(printed: str) -> str:
     """Return a line, given as it is printed from left to right, in reading order.
 
-    Only a line that is mainly of these scripts changes; numbers and foreign words keep theirs.
+    Only a line mainly in these scripts changes; numbers and foreign words keep their order.
     """
     if printed.isascii():
         return printed
@@ -41,7 +41,7 @@ def in_reading_order(printed: str) -> str:
 
 
 def _end_of_run(kinds: list[str], start: int) -> int:
-    """Return the end of a number or of foreign words, without what only follows them."""
+    """Return the end of a number or of foreign words, without signs that merely follow."""
     end = at = start + 1
     while at < len(kinds) and kinds[at] not in _RIGHT_TO_LEFT:
         at += 1

@@ -10,7 +10,7 @@ _MAX_CELLS = 50_000_000
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
-    """Return a table whose first row is its header; short rows are filled up."""
+    """Return a table whose first row is its header; short rows are padded."""
     rows = [row for row in rows if any(cell.strip() for cell in row)]
     if not rows:
         return ""

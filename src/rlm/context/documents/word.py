@@ -15,7 +15,7 @@ __all__ = ["text_of"]
 
 _SPACE = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 _STYLES = "comment-reference => sup"
-"""A rule for mammoth, which leaves comments out unless it is told where to put them."""
+"""A rule for mammoth, which omits comments unless a rule says where to put them."""
 
 
 def text_of(file: BinaryIO) -> str:
@@ -33,7 +33,7 @@ def text_of(file: BinaryIO) -> str:
 
 
 def _margins(archive: Archive) -> list[str]:
-    """Return the headers and footers of pages, each once: mammoth leaves them out."""
+    """Return the headers and footers of pages, each once; mammoth omits them."""
     mains = [name for kind, name in archive.related("").values() if kind == "officeDocument"]
     found: dict[str, None] = {}
     for kind, name in archive.related(mains[0]).values() if mains else ():
@@ -80,7 +80,7 @@ def _with(data: bytes, repair: Any) -> bytes:
 
 
 def _repair_styles(root: Element) -> None:
-    """Give styles the attributes that mammoth insists on and that the format does not."""
+    """Give styles the attributes that mammoth requires although the format does not."""
     for number, style in enumerate(root.iter(f"{_SPACE}style")):
         for name, value in (("type", "paragraph"), ("styleId", f"unnamed{number}")):
             if f"{_SPACE}{name}" not in style.attrib:

@@ -1,6 +1,6 @@
 """Corpora larger than memory: documents that stay in their files, and an index to find them.
 
-`update_corpus` makes or updates the folder of a corpus, `Corpus` reads it. The index is tantivy's
+`update_corpus` makes or updates the folder of a corpus; `Corpus` reads it. The index is tantivy's
 (the extra `corpus`); the text of documents is read from the source files, which are not copied.
 """
 

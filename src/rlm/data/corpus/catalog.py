@@ -1,8 +1,8 @@
 """The catalog of a corpus: which files it covers, and where in them each document is.
 
-The catalog and the full-text index can't be changed in one step. So the pieces that are indexed
-have rising numbers, and the catalog says up to which number both agree; what the index has beyond
-is deleted from it before the next change. A source that has to go is first marked as removed.
+The catalog and the full-text index can't be changed in one step. Indexed pieces therefore have
+increasing numbers, and the catalog records up to which number both agree; anything beyond is
+deleted from the index before the next change. A source to delete is first marked as removed.
 """
 
 import contextlib
@@ -90,7 +90,7 @@ class Document(NamedTuple):
 
 
 class Totals(NamedTuple):
-    """Sums over the corpus; `changes` grows with every batch that is finished."""
+    """Totals of the corpus; `changes` grows with every finished batch."""
 
     last_piece: int
     last_document: int
@@ -179,7 +179,7 @@ class Catalog:
         return {number for (number,) in found}
 
     def document_at(self, source: int, start: int) -> Document | None:
-        """Return the document that holds a place of a file."""
+        """Return the document that contains an offset of a file."""
         rows = self._all(
             f"{_DOCUMENT} where d.source = ? and d.start <= ? order by d.start desc limit 1",
             source,
@@ -188,7 +188,7 @@ class Catalog:
         return self._document(rows[0]) if rows else None
 
     def line_mark(self, document: int, start: int) -> tuple[int, int]:
-        """Return the last known line start at or before a place: its place, and its line."""
+        """Return the last known line start at or before an offset: its offset and line."""
         rows = self._all(
             "select start, line from line_marks where document = ? and start <= ? "
             "order by start desc limit 1",
@@ -207,7 +207,7 @@ class Catalog:
         return [_source(row) for row in rows]
 
     def path_of(self, root: int, name: str) -> Path:
-        """Return where a file is; one that was named itself has an empty name below its root."""
+        """Return where a file is; a file that is itself a root has an empty name."""
         path = self._root(root)[0]
         return path / name if name else path
 
@@ -232,7 +232,7 @@ class Catalog:
     # -- writing ---------------------------------------------------------------------------------
 
     def root(self, path: Path, mount: Path | None) -> int:
-        """Return the number of a folder or file that is indexed, and note what it is mounted on."""
+        """Return the number of a folder or file that is indexed, and note its mount point."""
         number = self._root_number(path)
         self._run("delete from mounts where root = ?", number)
         if mount is not None:
@@ -291,7 +291,7 @@ class Catalog:
             )
 
     def add_fields(self, names: Iterable[str]) -> None:
-        """Note the names of fields; of too many, the first ones."""
+        """Note the names of fields; if there are too many, only the first."""
         with self._reporting():
             self._db.executemany(
                 "insert or ignore into fields select ? where (select count(*) from fields) < ?",
@@ -307,7 +307,7 @@ class Catalog:
         )
 
     def mark_removed(self, numbers: list[int]) -> None:
-        """Mark sources whose documents have to go. This is permanent before the index changes."""
+        """Mark sources whose documents must be deleted; commits, before the index changes."""
         with self._reporting():
             self._db.executemany(
                 "update totals set documents = documents - "
@@ -347,7 +347,7 @@ class Catalog:
     def finish_batch(
         self, last_piece: int, last_document: int, documents: int, size_bytes: int, is_new: bool
     ) -> None:
-        """Commit the batch: up to this piece, catalog and index agree. `is_new`: not empty."""
+        """Commit the batch: catalog and index agree up to this piece. `is_new` if not empty."""
         self._run(
             "update totals set last_piece = ?, last_document = ?, documents = documents + ?, "
             "bytes = bytes + ?, changes = changes + ?",
@@ -357,7 +357,7 @@ class Catalog:
             self._db.commit()
 
     def begin_scan(self) -> None:
-        """Prepare to note which sources are still there, and which files have to be read."""
+        """Prepare to note which sources still exist, and which files must be read."""
         with self._reporting():
             self._db.executescript(
                 "drop table if exists temp.seen; drop table if exists temp.files_to_read;"
@@ -379,7 +379,7 @@ class Catalog:
             )
 
     def files_to_read(self, page: int = 1_000) -> Iterator[tuple[int, str]]:
-        """Yield the files that have to be read: root and name."""
+        """Yield the files that must be read: root and name."""
         last = 0
         while rows := self._all(
             "select id, root, name from files_to_read where id > ? order by id limit ?", last, page
@@ -389,7 +389,7 @@ class Catalog:
             last = rows[-1][0]
 
     def unseen(self, root: int) -> list[tuple[int, str]]:
-        """Return the sources of a root that the scan did not meet, with their names."""
+        """Return the sources of a root that the scan did not find, with their names."""
         rows = self._all(
             "select id, name from sources where root = ? and state < 2 and id not in "
             "(select id from seen)",
@@ -421,7 +421,7 @@ class Catalog:
             raise self._problem(error) from error
 
     def _problem(self, error: sqlite3.DatabaseError) -> ConfigError:
-        """Return what an error of SQLite means; only a file that is wrong is a damaged corpus."""
+        """Return the error for an SQLite error; only a malformed file means a damaged corpus."""
         path, folder = self._folder.catalog, self._folder
         if isinstance(error, sqlite3.ProgrammingError) and "closed" in str(error):
             return ConfigError(f"{folder} was closed; open it again with Corpus(…)")
@@ -443,7 +443,7 @@ class Catalog:
 
 
 def _connected(path: Path, *, writes: bool) -> sqlite3.Connection:
-    """Open the catalog. A transaction that a killed process left is rolled back first."""
+    """Open the catalog. A transaction left by a killed process is rolled back first."""
     options: dict[str, Any] = {"timeout": _BUSY_SECONDS, "check_same_thread": False}
     if writes:
         db: sqlite3.Connection = sqlite3.connect(path, **options)

@@ -1,4 +1,4 @@
-"""A corpus that is read: documents by number or name, search, grep, samples."""
+"""Read a corpus: documents by number or name, search, grep, samples."""
 
 import random
 import threading
@@ -61,7 +61,7 @@ class Part(NamedTuple):
 
 
 class GrepMatches(list[Match]):
-    """Matching lines; not `complete` if the time was up; `changed` names files left out."""
+    """Matching lines; not `complete` if time ran out; `changed` names files left out."""
 
     def __init__(self, matches: list[Match], *, complete: bool, changed: tuple[str, ...]) -> None:
         super().__init__(matches)
@@ -73,7 +73,7 @@ class Corpus(Mapping[int | str, str]):
     """The documents of a folder that `rlm index` made, by number. Nothing is held in memory.
 
     A document can also be looked up by its name. Threads may share a corpus, and it may be open in
-    many processes while one writes to it; new documents are visible with the next search.
+    many processes while one writes to it; new documents are visible from the next search on.
     """
 
     def __init__(self, path: str | PathLike[str]) -> None:
@@ -115,7 +115,7 @@ class Corpus(Mapping[int | str, str]):
 
     @property
     def id(self) -> str:
-        """The same as long as the corpus has the same documents."""
+        """An id that is the same as long as the corpus has the same documents."""
         return f"{self._id}-{self.changes}"
 
     @property
@@ -139,7 +139,7 @@ class Corpus(Mapping[int | str, str]):
             last = page[-1].id
 
     def names(self, after: int = 0, limit: int = _PAGE) -> list[tuple[int, str, int]]:
-        """Return number, name and bytes of the next documents after one."""
+        """Return number, name and size in bytes of the next documents after one."""
         page = self._catalog.documents_after(after, max(0, min(limit, MAX_MATCHES)))
         return [(each.id, sendable(each.name), each.end - each.start) for each in page]
 
@@ -150,7 +150,7 @@ class Corpus(Mapping[int | str, str]):
         return sendable(self._document(key).name)
 
     def __getitem__(self, key: Any) -> str:
-        """Return the text of a document, by its number or name; `corpus[key, a:b]` bytes of it."""
+        """Return the text of a document by number or name; `corpus[key, a:b]` for bytes a to b."""
         if isinstance(key, tuple) and len(key) == 2 and isinstance(key[1], slice):
             start, stop = key[1].start or 0, key[1].stop
             return self.read(key[0], start, None if stop is None else stop - start)
@@ -164,11 +164,11 @@ class Corpus(Mapping[int | str, str]):
         return self._text(document)
 
     def read(self, key: int | str, start: int = 0, size: int | None = None) -> str:
-        """Return a part of a document, by the places of its UTF-8 bytes."""
+        """Return part of a document, by offsets in its UTF-8 bytes."""
         return self.part(key, start, size).text
 
     def part(self, key: int | str, start: int = 0, size: int | None = None) -> Part:
-        """Return a part of a document, with where it ends and how large the document is."""
+        """Return part of a document, with its end and the size of the document."""
         document = self._document(key)
         if not _is_integer(start) or start < 0:
             raise ConfigError("places in a document are counted from 0")
@@ -189,7 +189,7 @@ class Corpus(Mapping[int | str, str]):
         return Part(document.id, sendable(document.name), text, start + last, total)
 
     def sample(self, n: int, seed: int | str = 0) -> list[int]:
-        """Return the numbers of n documents, chosen at random but always alike for a seed."""
+        """Return the numbers of n random documents, always the same for a seed."""
         if not _is_integer(n) or not 0 <= n <= MAX_SAMPLE:
             raise ConfigError(f"a sample has 0 to {MAX_SAMPLE:,} documents")
         totals, chooser = self._catalog.totals(), random.Random(seed)
@@ -198,7 +198,7 @@ class Corpus(Mapping[int | str, str]):
             ranks = set(chooser.sample(range(totals.documents), wanted))
             return [number for rank, number in enumerate(iter(self)) if rank in ranks]
         chosen: dict[int, None] = {}
-        while len(chosen) < wanted:  # Every 20th number at least is that of a document.
+        while len(chosen) < wanted:  # At least every 20th number is a document's.
             tried = [chooser.randint(1, totals.last_document) for _ in range(_PAGE)]
             there = self._catalog.existing(tried)
             chosen.update((number, None) for number in tried if number in there)
@@ -209,8 +209,8 @@ class Corpus(Mapping[int | str, str]):
     def search(self, query: str, k: int = 10, where: Mapping[str, Any] | None = None) -> list[Hit]:
         """Return the k documents that match best, by BM25, best first.
 
-        Words are alternatives; "words in quotes" stand next to each other, +word must be there,
-        -word must not, name:word is in the name. `where` compares fields of records with a value,
+        Words are alternatives; "words in quotes" must be adjacent, +word must occur, -word must
+        not, name:word must occur in the name. `where` compares fields of records with a value,
         a list of values, or bounds: `{"year": {">=": 1990}, "lang": ["en", "de"]}`.
         """
         _check_text("query", query)
@@ -224,7 +224,7 @@ class Corpus(Mapping[int | str, str]):
             for piece in pieces:
                 if len(hits) < k and piece.document not in hits:
                     document = self._catalog.document(piece.document)
-                    if document is not None:  # It was removed a moment ago.
+                    if document is not None:  # None if it was removed a moment ago.
                         hits[document.id] = self._hit(document, piece, words)
             if len(hits) == k or len(pieces) < limit or limit >= 20 * MAX_HITS:
                 return list(hits.values())
@@ -258,13 +258,13 @@ class Corpus(Mapping[int | str, str]):
         return GrepMatches(matches, complete=complete, changed=names)
 
     def _check_fields(self, where: object) -> None:
-        """Refuse fields that no document has: they are mistyped more often than not."""
+        """Refuse fields that no document has: they are usually misspelt."""
         if not isinstance(where, Mapping):
             raise SearchRefused("where is a dict of field names and values, such as {'year': 1990}")
         known = self._catalog.fields(MAX_FIELDS)
         names = set(known)
         unknown = [each for each in where if not isinstance(each, str) or each not in names]
-        if unknown and len(known) < MAX_FIELDS:  # Of too many, only the first are noted.
+        if unknown and len(known) < MAX_FIELDS:  # If there are too many, only the first are noted.
             listed = ", ".join(known[:_SHOWN_FIELDS]) or "none"
             more = ", …" if len(known) > _SHOWN_FIELDS else ""
             raise SearchRefused(
@@ -272,7 +272,7 @@ class Corpus(Mapping[int | str, str]):
             )
 
     def _refresh(self) -> None:
-        """Make the batches visible that were added since."""
+        """Make batches visible that were added since the last refresh."""
         with self._lock:
             if (now := self.changes) != self._changes:
                 self._index.reload()

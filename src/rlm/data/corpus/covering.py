@@ -1,4 +1,4 @@
-"""What a corpus covers: folders and files, each once; which of them are there; their files."""
+"""What a corpus covers: folders and files, each once; which of them exist; their files."""
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,17 +21,17 @@ DOCUMENT_SUFFIXES = frozenset(
 
 
 class State(Enum):
-    """What became of a folder or file that a corpus covers."""
+    """The state of a folder or file that a corpus covers."""
 
     THERE = "there"
     GONE = "gone"
     UNREADABLE = "unreadable"
-    """It may be there again later: its documents stay."""
+    """It may become readable again, so its documents stay."""
     NOT_MOUNTED = "not mounted"
 
 
 class Entry(NamedTuple):
-    """A file by its name below its source (empty: the source itself); a reason to leave it out."""
+    """A file, by its name below its source (empty if it is the source); why it is left out."""
 
     name: str
     stamp: Stamp | None
@@ -39,7 +39,7 @@ class Entry(NamedTuple):
 
 
 def outermost(path: Path, others: Sequence[Path], corpus: Path) -> Path:
-    """Return the outermost of the folders whose walk meets a path; otherwise the path itself."""
+    """Return the outermost of the folders whose walk reaches a path, else the path itself."""
     around = [each for each in others if _covers(each, path, corpus)]
     return min(around, key=lambda each: len(each.parts), default=path)
 
@@ -48,12 +48,12 @@ def _covers(folder: Path, path: Path, corpus: Path) -> bool:
     if folder == path or not path.is_relative_to(folder):
         return False
     if path.is_relative_to(corpus) and not folder.is_relative_to(corpus):
-        return False  # What a corpus fetched is a source of its own.
+        return False  # What a corpus fetched is a separate source.
     return reaches(folder, path)
 
 
 def state_of(path: Path, mount: Path | None) -> State:
-    """Return whether a source can be scanned; `mount` is what it was on when it was indexed."""
+    """Return whether a source can be scanned; `mount` is its mount point when indexed."""
     if mount is not None and not os.path.ismount(mount):
         return State.NOT_MOUNTED
     try:
@@ -69,7 +69,7 @@ def state_of(path: Path, mount: Path | None) -> State:
 
 
 def mount_above(path: Path) -> Path | None:
-    """Return the mount point that a path is on; None for that of the whole system."""
+    """Return the mount point that a path is on; None for the root file system."""
     for each in (path, *path.parents):
         if os.path.ismount(each):
             return each if each != each.parent else None
@@ -77,7 +77,7 @@ def mount_above(path: Path) -> Path | None:
 
 
 def files_of(path: Path, corpus: Path) -> Iterator[Entry]:
-    """Yield the files of a folder, or the one file, without those of the corpus that covers it."""
+    """Yield the files of a folder, or the one file, without the files of the corpus itself."""
     if not path.is_dir():
         yield _entry(Found("", path))
         return
@@ -86,7 +86,7 @@ def files_of(path: Path, corpus: Path) -> Iterator[Entry]:
 
 
 def _others(path: Path, corpus: Path) -> Iterator[Found | Skipped]:
-    """Yield what is in a folder, without a corpus in it that covers it; fetched files count."""
+    """Yield what is in a folder, without the corpus itself, unless the folder is inside it."""
     for each in walk(path, max_seconds=MAX_WALK_SECONDS):
         inside = isinstance(each, Found) and each.path.is_relative_to(corpus)
         if not inside or path.is_relative_to(corpus):
@@ -94,7 +94,7 @@ def _others(path: Path, corpus: Path) -> Iterator[Found | Skipped]:
 
 
 def without_corpora(top: Path, found: Iterable[Found | Skipped]) -> Iterator[Found | Skipped]:
-    """Yield what a walk through a folder finds, but each corpus in it only once, as left out."""
+    """Yield what a walk through a folder finds; each corpus in it is yielded once, as skipped."""
     checked: str | None = None
     corpus: str | None = None
     for each in found:

@@ -1,4 +1,4 @@
-"""The folder of a corpus: its files, its version, and the lock of the process that writes it."""
+"""The folder of a corpus: its files, its version, and the lock of the writing process."""
 
 import contextlib
 import json
@@ -36,7 +36,7 @@ class CorpusFolder:
         self._lock = path / "lock"
 
     def create(self, settings: dict[str, Any]) -> dict[str, Any]:
-        """Make a new corpus, or return the settings of the one that is there."""
+        """Make a new corpus, or return the settings of the existing one."""
         self.check()
         if self.about.exists():
             return self.read()
@@ -50,7 +50,7 @@ class CorpusFolder:
         return about
 
     def check(self) -> None:
-        """Raise if the folder is there and holds anything else than a corpus."""
+        """Raise if the folder exists and holds anything other than a corpus."""
         try:
             if self.about.exists():
                 self.read()
@@ -68,26 +68,26 @@ class CorpusFolder:
             )
 
     def make_private(self) -> None:
-        """Let only the owner read the corpus, because it is about to hold what was fetched."""
+        """Let only the owner read the corpus, because it will hold fetched files."""
         if not self.places.exists():
-            with contextlib.suppress(PermissionError):  # Another user's folder stays as it is.
+            with contextlib.suppress(PermissionError):  # Another user's folder is left alone.
                 self.path.chmod(0o700)
 
     def align_modes(self) -> None:
-        """Give all files of the index the mode of corpus.json: tantivy keeps some to the owner."""
+        """Give all index files the mode of corpus.json: tantivy makes some private."""
         try:
             wanted = stat.S_IMODE(self.about.stat().st_mode)
             files = [*self.path.iterdir(), *self.index.iterdir()]
         except OSError:
             return
         for each in files:
-            with contextlib.suppress(OSError):  # It is gone, or another user's.
+            with contextlib.suppress(OSError):  # It is gone, or belongs to another user.
                 mode = each.lstat().st_mode
                 if stat.S_ISREG(mode) and stat.S_IMODE(mode) != wanted:
                     each.chmod(wanted)
 
     def read(self) -> dict[str, Any]:
-        """Return what corpus.json holds; ConfigError if it is missing, damaged or too new."""
+        """Return the contents of corpus.json; ConfigError if it is missing, damaged or too new."""
         try:
             with self.about.open("rb") as file:
                 found = json.loads(file.read(_MAX_BYTES))
@@ -118,7 +118,7 @@ class CorpusFolder:
     @contextlib.contextmanager
     def locked(self) -> Generator[None, None, None]:
         """Keep other writers out; the lock ends with the process, however it ends."""
-        self.check()  # Nothing is written into a folder of something else.
+        self.check()  # Never write into a folder that is something else.
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             fd = os.open(self._lock, os.O_RDWR | os.O_CREAT | BINARY | CLOEXEC, _SHARED)
@@ -145,7 +145,7 @@ def is_corpus(path: Path) -> bool:
     try:
         with (path / "corpus.json").open("rb") as file:
             return FORMAT.encode() in file.read(_MAX_BYTES)
-    except PermissionError:  # If it is a corpus, opening it says so.
+    except PermissionError:  # If it is a corpus, opening it reports the error.
         with contextlib.suppress(OSError):
             return (path / "catalog.sqlite").exists()
         return False
@@ -154,7 +154,7 @@ def is_corpus(path: Path) -> bool:
 
 
 def refuse_corpus(path: Path) -> None:
-    """Raise if a path that stands beside other things, or has a name, is a corpus."""
+    """Raise if a path that is passed with others, or by name, is a corpus."""
     if is_corpus(path):
         raise ConfigError(
             f"{display_path(path)} is a corpus, which is a context of its own: ask about it alone"

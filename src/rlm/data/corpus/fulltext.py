@@ -1,4 +1,4 @@
-"""The full-text index of a corpus, kept by tantivy: pieces of documents, their names and fields."""
+"""The full-text index of a corpus, by tantivy: pieces of documents, their names and fields."""
 
 import contextlib
 import re
@@ -18,7 +18,7 @@ from rlm.filesystem.opening import display_path
 __all__ = ["FullText", "FullTextWriter", "Piece", "PieceFound", "SearchRefused"]
 
 HEAP_BYTES = 160_000_000
-"""What the threads that write may hold in memory together."""
+"""How much memory all writing threads may use together."""
 MAX_QUERY_CHARS = 2_000
 MAX_CONDITIONS = 20
 MAX_CHOICES = 100
@@ -28,7 +28,7 @@ _FIELD = re.compile(r"(?<!\w)(?!(?:name|text):)([^\s:\"()+\-]*):")
 _SPECIAL = re.compile(r"\W")
 _LARGEST = 1 << 63
 _DOT = "\ue02e"
-"""A character for private use, which the name of a field can't hold: it is not printable."""
+"""A private-use character, which is not printable and so never in the name of a field."""
 _ATTEMPTS = 3
 _FILE_NAME = re.compile(r'filepath: "([^"/\\]+)"')
 _OF_THE_SYSTEM = re.compile(
@@ -110,7 +110,7 @@ class FullTextWriter:
         self._writer.add_document(document)
 
     def delete_source(self, number: int) -> None:
-        # By a query: given an int, delete_documents_by_term looks for a signed number, in vain.
+        # By a query: delete_documents_by_term would look for an int as a signed number, in vain.
         query = self._tantivy.Query.term_query(self._index.schema, "source", number)
         self._writer.delete_documents_by_query(query)
 
@@ -126,14 +126,14 @@ class FullTextWriter:
             self._writer.commit()
 
     def close(self) -> None:
-        """Wait until segments are merged; what is not committed is lost."""
+        """Wait until segments are merged; uncommitted changes are lost."""
         with _Reporting(self._corpus):
             self._writer.rollback()
             self._writer.wait_merging_threads()
 
 
 class FullText:
-    """An index that is read; `reload` makes newer batches visible."""
+    """An index open for reading; `reload` makes newer batches visible."""
 
     def __init__(self, path: Path) -> None:
         self._tantivy = _tantivy()
@@ -153,7 +153,7 @@ class FullText:
             self._searcher = self._index.searcher()
 
     def _with_links(self, action: Callable[[], Any]) -> Any:
-        """Do what reads the list of segments; if links are needed, some may be made too late."""
+        """Run an action that reads the list of segments; retry if links were made too late."""
         if self._links is None:
             return action()
         for _ in range(_ATTEMPTS - 1):
@@ -244,7 +244,7 @@ class FullText:
 
 
 def _stored_name(name: str) -> str:
-    """Return the name of a field as it is indexed: to tantivy's queries, a dot is a path."""
+    """Return the indexed name of a field: in tantivy's queries, a dot separates a path."""
     return sendable(name).replace(".", _DOT)
 
 

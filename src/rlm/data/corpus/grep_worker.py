@@ -1,7 +1,7 @@
 """Search parts of files for a pattern, in a process with limits: see `rlm._util.limited`.
 
-Files are read in blocks. Mapping them would take longer: every process has a map of its own to
-fill, and a file that shrinks meanwhile would kill it.
+Files are read in blocks. Mapping them would take longer, because every process would fill its own
+map, and a file that shrinks would kill it.
 """
 
 import os
@@ -30,21 +30,21 @@ __all__ = ["preload", "search_spans"]
 
 BLOCK_BYTES = 1 << 20
 GROUP_CHARS = 1 << 18
-"""Of records, whose texts are searched together."""
+"""How much text of records is searched at once."""
 MAX_LINE_BYTES = 1 << 20
-"""Of a longer line, the part around a possible match is searched."""
+"""In a longer line, only the part around a possible match is searched."""
 SHOWN_CHARS = 300
 _STEP_BYTES = 1 << 16
-"""Read at once to find the end of a line."""
+"""How much is read at once to find the end of a line."""
 
 _UNESCAPED = re.compile(r"[A-Za-z0-9 ,.;:_\-]+")
-"""Characters that writers of JSON leave as they are, or write as `\\u00…`."""
+"""Characters that JSON writers leave unchanged or write as `\\u00…`."""
 _ESCAPE, _ANY_ESCAPE = b"\\u00", b"\\u"
-"""A letter in another case may be any character: to `re`, `İ` is an i."""
+"""If case is ignored, any escape may match a letter: to `re`, `İ` is an i."""
 
 
 class _Window(NamedTuple):
-    """Whole lines of an open file, from one place to another."""
+    """Whole lines of an open file, between two offsets."""
 
     fd: int
     first: int
@@ -52,7 +52,7 @@ class _Window(NamedTuple):
 
 
 def preload() -> None:
-    """Do what every search does at first, so that the processes share it."""
+    """Do what every search does first, so that forked processes share it."""
     prepare()
     _Search(r"any\d", False, Fields())
 
@@ -62,7 +62,7 @@ def search_spans(
 ) -> dict[str, Any]:
     """Return matching lines and changed files of spans: path, size, mtime, start, end, is_lines.
 
-    A match is the span, the place of the line in the file, the line of a record from 1 (0 for a
+    A match is the span, the offset of the line in the file, the line of a record from 1 (0 for a
     text), and the text around the match.
     """
     search = _Search(pattern, ignore_case, Fields(*fields))
@@ -83,7 +83,7 @@ def search_spans(
 
 
 def _window(fd: int, size: int, start: int, end: int, is_lines: bool) -> _Window:
-    """Return the lines that begin between two places of a file."""
+    """Return the lines that begin between two offsets of a file."""
     longest = pieces.MAX_LINE_BYTES if is_lines else MAX_LINE_BYTES
     limit = min(size, end + longest)
     first = 0 if start == 0 else _line_after(fd, start - 1, limit)
@@ -92,7 +92,7 @@ def _window(fd: int, size: int, start: int, end: int, is_lines: bool) -> _Window
 
 
 def _line_after(fd: int, place: int, limit: int) -> int:
-    """Return where the line after a place begins, or `limit` if none begins before it."""
+    """Return where the next line after an offset begins; `limit` if none begins before it."""
     while place < limit:
         step = _read(fd, place, min(place + _STEP_BYTES, limit))
         newline = step.find(b"\n")
@@ -103,7 +103,7 @@ def _line_after(fd: int, place: int, limit: int) -> int:
 
 
 def _last_line(fd: int, start: int, end: int) -> int:
-    """Return where the last line between two places begins, or `start` if none does."""
+    """Return where the last line between two offsets begins, or `start` if none does."""
     while end > start:
         before = max(start, end - _STEP_BYTES)
         newline = _read(fd, before, end).rfind(b"\n")
@@ -121,7 +121,7 @@ def _read(fd: int, start: int, end: int) -> bytes:
 
 
 class _Filters(NamedTuple):
-    """What finds the lines that may match: those that pass one of these filters."""
+    """Filters for the lines that may match; a line must pass one of them."""
 
     each: tuple[LineFilter, ...]
     needs_utf8: bool
@@ -147,7 +147,7 @@ class _Filters(NamedTuple):
         return not self.needs_utf8 or _is_utf8(block)
 
     def passing(self, block: bytes, longest: int) -> Iterator[tuple[int, bytes]]:
-        """Yield the lines that pass, or of a longer one the part around, each with its place."""
+        """Yield the lines that pass, or the relevant part of a longer line, with their offsets."""
         at, following = 0, [first(block, 0) for first in self.each]
         while at < len(block):
             found = min((place for place in following if place >= 0), default=-1)
@@ -183,14 +183,14 @@ class _Search:
         self._fields = fields
 
     def lines(self, window: _Window) -> Iterator[tuple[int, int, str]]:
-        """Yield the matching lines of a text: place, 0, and the text around the match."""
+        """Yield the matching lines of a text: offset, 0, and the text around the match."""
         for start, block in _blocks(window):
             for place, line in self._candidates(block):
                 if (shown := self._match(sendable(line))) is not None:
                     yield start + place, 0, shown
 
     def _candidates(self, block: bytes) -> Iterator[tuple[int, str]]:
-        """Yield the lines that may match, each with its place."""
+        """Yield the lines that may match, each with its offset."""
         if self._in_lines is not None and self._in_lines.suit(block):
             for start, passed in self._in_lines.passing(block, MAX_LINE_BYTES):
                 yield start, passed.decode("utf-8", "replace")
@@ -203,7 +203,7 @@ class _Search:
             yield at, line
 
     def _lines_of(self, text: str) -> Iterator[tuple[int, str]]:
-        """Yield the lines of a text that may match, each with its place."""
+        """Yield the lines of a text that may match, each with its offset."""
         place = 0
         while place < len(text):
             if self._text is not None:
@@ -219,7 +219,7 @@ class _Search:
             place = end + 1
 
     def records(self, window: _Window) -> Iterator[tuple[int, int, str]]:
-        """Yield the matching lines of records: place of the record, line in its text, text."""
+        """Yield the matching lines of records: offset of the record, line in its text, text."""
         texts = self._texts(window)
         if self._filter is not None:
             texts = _filtered(self._filter, texts)
@@ -232,7 +232,7 @@ class _Search:
                     yield start, before + 1, shown
 
     def _texts(self, window: _Window) -> Iterator[tuple[int, str]]:
-        """Yield the texts of the records that may match, each with the place of its record."""
+        """Yield the texts of the records that may match, each with the offset of its record."""
         for start, line in self._records_that_may_match(window):
             if (text := read_text(line, self._fields)) is not None:
                 yield start, text
@@ -280,7 +280,7 @@ def _group(texts: Iterator[tuple[int, str]]) -> list[tuple[int, str]]:
 
 
 def _blocks(window: _Window) -> Iterator[tuple[int, bytes]]:
-    """Yield parts of some megabytes, or of one line that is longer, each with its place."""
+    """Yield blocks of about a megabyte, or one longer line, each with its offset."""
     start = window.first
     while start < window.last:
         end = min(start + BLOCK_BYTES, window.last)

@@ -19,9 +19,9 @@ from rlm.data.corpus.records import Fields
 __all__ = ["Found", "Grepped", "grep_sources"]
 
 SPAN_BYTES = 64 << 20
-"""The work of one process; its start takes as long as searching some ten megabytes."""
+"""The work of one process; starting one takes as long as searching some ten megabytes."""
 MOST_SPAN_BYTES = 256 << 20
-"""In a large corpus, for a pattern with a literal: files are searched for that much faster."""
+"""The same in a large corpus for a pattern with a literal, which is found much faster."""
 SPANS_AT_ONCE = 500
 MAX_PATTERN_CHARS = 2_000
 _PAGE = 1_000
@@ -31,9 +31,9 @@ _JOBS = Jobs("rlm.data.corpus.grep_worker", _LIMITS, at_once=_AT_ONCE, ready=_AT
 
 
 class Found(NamedTuple):
-    """A line that matches: its source, the place of its line or record, and its text.
+    """A matching line: its source, the offset of the line or record, and its text.
 
-    `line` is that in the text of a record, from 1; 0 for a text, whose lines are counted later.
+    `line` is the line within a record, from 1; 0 for a text, whose lines are counted later.
     """
 
     source: Source
@@ -43,7 +43,7 @@ class Found(NamedTuple):
 
 
 class Grepped(NamedTuple):
-    """Matches in the order of documents; `complete` is False if the time was up before the end."""
+    """Matches in the order of documents; `complete` is False if time ran out."""
 
     found: list[Found]
     changed: list[Source]
@@ -141,7 +141,7 @@ def _unit_bytes(catalog: Catalog, literal: str) -> int:
 
 
 def _units(catalog: Catalog, unit_bytes: int) -> Iterator[_Unit]:
-    """Yield all files as work of similar size, in the order of their documents."""
+    """Yield all files in units of similar size, in the order of their documents."""
     unit, size = _Unit([], []), 0
     for source in _all_sources(catalog):
         path = os.fsencode(catalog.path_of(source.root, source.name)).hex()

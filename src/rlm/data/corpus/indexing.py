@@ -1,7 +1,7 @@
 """Build a corpus, or bring it up to date: read what is new or changed, drop what is gone.
 
 Work is done in batches. A process that is killed loses the batch in progress; the next one
-continues after the last finished batch, also in the middle of a large file.
+continues after the last finished batch, even in the middle of a large file.
 """
 
 import os
@@ -41,7 +41,7 @@ _STAYS = {State.UNREADABLE: skipping.UNREADABLE, State.NOT_MOUNTED: skipping.NOT
 
 @dataclass(frozen=True)
 class BatchSize:
-    """When a batch is finished: what a killed process loses at most."""
+    """When a batch is finished: the most that a killed process loses."""
 
     bytes: int = 256 << 20
     seconds: float = 30.0
@@ -49,7 +49,7 @@ class BatchSize:
 
 @dataclass
 class Indexed:
-    """What an update did so far, and what it has to do in all."""
+    """What an update has done so far, and what it has to do in all."""
 
     found_files: int = 0
     unchanged_files: int = 0
@@ -63,7 +63,7 @@ class Indexed:
     finished: bool = False
     """False if the update was stopped before its end."""
     gone_sources: list[str] = field(default_factory=list)
-    """Folders and files that were named once and are not there any more."""
+    """Folders and files that were once named and no longer exist."""
     skipped: SkippedCounts = field(default_factory=SkippedCounts)
 
 
@@ -85,13 +85,13 @@ def update_corpus(
     """Index folders and files into a corpus; without any, those that it already covers.
 
     Places are fetched into the folder of the corpus first. `on_progress` and `on_fetch` are called
-    often. Once `is_wanted` returns False, the batch in progress is
-    finished, and the rest is left to the next update.
+    often. Once `is_wanted` returns False, the batch in progress is finished, and the rest is left
+    to the next update.
     """
     folder = CorpusFolder(path)
     for each in sources:
         if isinstance(each, Path):
-            is_folder(each)  # raises if there is nothing
+            is_folder(each)  # raises if it does not exist
     if not sources:
         folder.read()
     done = Indexed()
@@ -134,7 +134,7 @@ def _fetched(
 
 
 def _settings(folder: CorpusFolder, fields: Fields | None) -> Fields:
-    """Return the fields of the corpus, which stay as they were when it was made."""
+    """Return the fields of the corpus, which never change after it was made."""
     given = fields or Fields()
     about = folder.create({"text_field": given.text, "id_field": given.id})
     known = Fields(about.get("text_field"), about.get("id_field"))
@@ -197,8 +197,8 @@ class _Update:
     def _roots(
         self, sources: Sequence[Path], known: list[tuple[int, Path, str]]
     ) -> list[tuple[int, Path]]:
-        """Return the roots to scan, each once. The documents of those that are gone, and of those
-        that others cover, are removed; those that may come back keep theirs.
+        """Return the roots to scan, each once. Remove the documents of roots that are gone, or that
+        other roots cover; roots that may come back keep theirs.
         """
         there: list[Path] = []
         for number, path, _ in known:
@@ -229,7 +229,7 @@ class _Update:
         return bool(numbers)
 
     def _scan(self, roots: list[tuple[int, Path]]) -> None:
-        """Compare files with the catalog: note those to read, remove those changed or gone."""
+        """Compare files with the catalog: note those to read, remove changed and missing ones."""
         gone: list[int] = []
         for root, path in roots:
             seen: list[int] = []
@@ -300,7 +300,7 @@ class _Update:
                 reason = self._read_open(root, name, path, file, stamp)
             except OSError:
                 reason = skipping.UNREADABLE
-        if self._current is not None:  # It could not be read to its end.
+        if self._current is not None:  # The file could not be read to its end.
             self._catalog.note_progress(self._current)
             self._current = None
         if reason is not None:
@@ -310,7 +310,7 @@ class _Update:
     def _read_open(
         self, root: int, name: str, path: Path, file: BinaryIO, stamp: Stamp
     ) -> str | None:
-        """Index an open file; return why it is left out, or read again by the next update."""
+        """Index an open file; return why it is left out or must be read again next time."""
         if (reason := _reason_in(file.read(SAMPLE_BYTES))) is not None:
             self._done.bytes_to_read -= min(stamp.size, self._done.bytes_to_read)
             return reason

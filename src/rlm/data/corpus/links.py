@@ -1,7 +1,7 @@
-"""Read an index in a folder where nothing may be written: tantivy locks a file there to read.
+"""Read an index in a read-only folder, although tantivy locks a file there to read.
 
-A folder of our own has links to the files of the index, and its own file to lock. The lock would
-keep the writer from deleting files that are about to be opened; without it, opening is repeated.
+A temporary folder has links to the files of the index, and its own lock file. The real lock would
+keep the writer from deleting files that are about to be opened; without it, opening is retried.
 """
 
 import os
@@ -20,7 +20,7 @@ _NOT_LINKED = (".managed.json", ".lock")
 
 
 def can_lock(index: Path) -> bool:
-    """Return whether this user can lock an index, as a reader does for a moment."""
+    """Return whether this user can lock an index, as a reader does briefly."""
     file = index / LOCK
     effective = os.access in os.supports_effective_ids
     return os.access(file if file.exists() else index, os.W_OK, effective_ids=effective)
@@ -32,11 +32,11 @@ class IndexLinks:
     def __init__(self, index: Path) -> None:
         self._index = index.absolute()
         self.path = Path(tempfile.mkdtemp(prefix="rlm-corpus-"))
-        # A corpus need not be closed: the folder goes with it, or with the program.
+        # A corpus need not be closed: the folder is removed with it, or at exit.
         self._remove = weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
 
     def update(self) -> None:
-        """Link the files that are there now, and drop links to those that are gone."""
+        """Link the files that exist now, and drop links to those that are gone."""
         try:
             there = {each.name for each in self._index.iterdir()}
             names = {name for name in there if not name.endswith(_NOT_LINKED)}

@@ -1,4 +1,4 @@
-"""What every match of a pattern holds, and whether lines must be searched one by one."""
+"""What every match of a pattern contains, and whether lines must be searched one by one."""
 
 import re
 from collections.abc import Iterable
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 __all__ = ["PatternFacts", "facts_of"]
 
-# The parser of `re`, which says exactly what a pattern means to it.
+# The parser of `re` itself, because only it knows exactly what a pattern means.
 _parser: Any = getattr(re, "_parser")  # noqa: B009 - unknown to type checkers
 
 _SAME_ACROSS_LINES = frozenset(
@@ -20,7 +20,7 @@ _MAX_NODES = 10_000
 
 
 class PatternFacts(NamedTuple):
-    """`literal` is in every match (empty: none is known), in any case if `ignores_case`.
+    """`literal` is in every match (empty if none is known), in any case if `ignores_case`.
 
     `spans_lines` means that lines need not be searched one by one: whatever matches in a line also
     matches in the whole text, if `^` and `$` match at line ends.
@@ -51,7 +51,7 @@ def _literals(nodes: Iterable[tuple[Any, Any]]) -> Iterable[str]:
             run += chr(value)
             continue
         if name == "AT":
-            continue  # It matches between characters.
+            continue  # It matches a position, not characters.
         yield run
         run = ""
         if name == "SUBPATTERN" and not value[1] and not value[2]:

@@ -1,4 +1,4 @@
-"""Find the passage of a text that shows best why a query found it."""
+"""Find the passage of a text that best shows why a query found it."""
 
 import re
 from typing import NamedTuple
@@ -13,7 +13,7 @@ _OPERATORS = frozenset(("AND", "OR", "NOT", "IN"))
 
 
 class Passage(NamedTuple):
-    """A part of a text, and how many lines of the text are before it."""
+    """Part of a text, and how many lines of the text precede it."""
 
     text: str
     lines_before: int
@@ -26,9 +26,9 @@ def words_of(query: str) -> list[str]:
 
 
 def best_passage(text: str, words: list[str]) -> Passage:
-    """Return some 300 characters that hold as many of the words as possible, from whole lines."""
+    """Return about 300 characters, in whole lines, with as many of the words as possible."""
     lowered = text.lower()
-    if len(lowered) != len(text):  # A few letters become two.
+    if len(lowered) != len(text):  # Lowering turns a few letters into two.
         lowered = text
     places = sorted(place for word in words for place in _places(lowered, word))
     best, most = 0, 0
@@ -42,7 +42,7 @@ def best_passage(text: str, words: list[str]) -> Passage:
 
 
 def _places(text: str, word: str) -> list[tuple[int, str]]:
-    """Return the first places where a word begins."""
+    """Return the first positions where a word begins."""
     found: list[tuple[int, str]] = []
     at = text.find(word)
     while at >= 0 and len(found) < _MOST_PLACES:

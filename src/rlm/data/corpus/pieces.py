@@ -1,4 +1,4 @@
-"""Cut files into pieces for the full-text index, with the place and the line of each."""
+"""Cut files into pieces for the full-text index, with the offset and line of each."""
 
 from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
@@ -32,7 +32,7 @@ class Line(NamedTuple):
 
 
 def text_pieces(file: BinaryIO, start: int, line: int, end: int) -> Iterator[TextPiece]:
-    """Yield the pieces of a text file from a place on; `line` lines are before it."""
+    """Yield the pieces of a text file from an offset on; `line` lines precede it."""
     file.seek(start)
     while start < end and (block := file.read(min(PIECE_BYTES, end - start))):
         if start + len(block) < end:
@@ -59,7 +59,7 @@ def record_pieces(text: str) -> Iterator[tuple[int, str]]:
 
 
 def records_of(file: BinaryIO, start: int, lines: int, end: int, wanted: Fields) -> Iterator[Line]:
-    """Yield the lines of a file of JSON lines from a place on; `lines` lines are before it."""
+    """Yield the lines of a JSON lines file from an offset on; `lines` lines precede it."""
     file.seek(start)
     while start < end and (line := file.readline(min(MAX_LINE_BYTES, end - start))):
         lines += 1

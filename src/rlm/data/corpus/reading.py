@@ -18,10 +18,10 @@ class SourceChanged(ConfigError):
 
 
 def open_source(path: Path, stamp: Stamp, name: str = "") -> BinaryIO:
-    """Open a source file; SourceChanged if it is another one by now.
+    """Open a source file; SourceChanged if it is no longer the indexed file.
 
-    Sources are real paths: one with a link in it was exchanged since. `name` is what people and
-    models know the document by.
+    Sources are real paths, so a path with a link in it was replaced since. `name` is the name of
+    the document for people and models.
     """
     try:
         same = os.path.realpath(path) == os.fspath(path)
@@ -45,7 +45,7 @@ def read_part(document: Document, start: int, end: int) -> bytes:
 
 
 def whole_characters(part: bytes, *, is_first: bool, is_last: bool) -> tuple[int, int]:
-    """Return where the whole characters of a part of a text begin and end."""
+    """Return where the whole characters in part of a text begin and end."""
     first, last = 0, len(part)
     if not is_first:
         while first < min(3, last) and part[first] & 0b1100_0000 == _CONTINUATION:

@@ -23,7 +23,7 @@ _LARGEST = 1 << 63
 
 
 class Fields(NamedTuple):
-    """The fields that a user named; without, the first of the usual ones counts."""
+    """The fields that a user named; otherwise the first of the usual fields counts."""
 
     text: str | None = None
     id: str | None = None
@@ -39,7 +39,7 @@ class Record(NamedTuple):
 
 
 def read_record(line: bytes | bytearray | memoryview, wanted: Fields) -> Record | None:
-    """Read a line of JSON; None if it is no object, or has no text."""
+    """Read a line of JSON; None if it is not an object or has no text."""
     found = _object(line)
     text_field = _text_field(found, wanted)
     if text_field is None:
@@ -61,7 +61,7 @@ def read_text(line: bytes | bytearray | memoryview, wanted: Fields) -> str | Non
 
 
 def _object(line: bytes | bytearray | memoryview) -> dict[str, Any]:
-    """Decode a line; what is no object is an empty one."""
+    """Decode a line; anything other than an object becomes an empty dict."""
     if bytes(line[:3]) == codecs.BOM_UTF8:  # at the beginning of a file
         line = line[3:]
     try:

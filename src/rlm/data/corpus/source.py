@@ -1,4 +1,4 @@
-"""A corpus as the data of a run: what the model is told, and the requests of cells."""
+"""A corpus as the data of a run: its description for the model, and the requests of cells."""
 
 import json
 from collections.abc import Callable
@@ -40,9 +40,9 @@ class Manifest(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CorpusSource:
-    """The corpus of a folder. It stays open for all runs that ask it.
+    """The corpus of a folder. It stays open for all runs that use it.
 
-    A resumed run passes the manifest that it was `told`, and reads the corpus as it is now.
+    A resumed run passes its earlier manifest as `told`, and reads the corpus as it is now.
     """
 
     def __init__(self, path: Path, told: object = None) -> None:
@@ -78,7 +78,7 @@ class CorpusSource:
         return {"source": "corpus", "path": str(self._corpus.path), "told": self.manifest}
 
     def preview(self, chars: int) -> str:
-        """Return how the first documents begin."""
+        """Return the beginnings of the first documents."""
         each = max(100, chars // _SHOWN_NAMES)
         parts = []
         for number, name, _ in self._corpus.names(limit=_SHOWN_NAMES):
@@ -105,7 +105,7 @@ class CorpusSource:
             raise DataRefused(str(error.args[0])) from None
 
     def close(self) -> None:
-        """Keep it open: it is only mapped files, and another run may ask it."""
+        """Keep it open: it only maps files, and another run may use it."""
 
     # -- requests ------------------------------------------------------------------------------
 
@@ -146,7 +146,7 @@ class CorpusSource:
 
 
 def _read_manifest(told: object, now: Manifest) -> Manifest:
-    """Return a recorded manifest; ConfigError if it is that of another corpus."""
+    """Return a recorded manifest; ConfigError if it belongs to another corpus."""
     try:
         read = msgspec.convert(told, Manifest)
     except msgspec.ValidationError:
@@ -171,5 +171,5 @@ def _number(given: dict[str, Any], name: str, default: int, least: int, most: in
 
 
 def _is_plain(name: str) -> bool:
-    """Return whether a name may stand in a prompt: short, and without control characters."""
+    """Return whether a name may be in a prompt: short, and without control characters."""
     return len(name) <= _SHOWN_NAME_CHARS and name.isprintable()

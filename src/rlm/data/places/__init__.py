@@ -1,7 +1,7 @@
 """Files elsewhere: web servers, object stores and the Hugging Face Hub, fetched by the host.
 
-`place` is what users write, `fetch` brings its files into a folder of this user. Nothing of this
-runs in a sandbox, and an address never comes from a model or a document.
+Users call `place`; `fetch` downloads its files into a folder of this user. None of this runs in a
+sandbox, and an address never comes from a model or a document.
 """
 
 from typing import TYPE_CHECKING

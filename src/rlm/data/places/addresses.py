@@ -36,11 +36,11 @@ class FetchLimits(Struct, frozen=True):
 
 
 WIDE = FetchLimits(bytes=100 << 30, files=200_000, seconds=24 * 3_600.0)
-"""The limits of a source of a corpus."""
+"""The limits for a place that is the source of a corpus."""
 
 
 class Place(Struct, frozen=True, repr_omit_defaults=True):
-    """Files elsewhere: a web page, an object, all objects below a prefix, or those of a pattern.
+    """Files elsewhere: a web page, an object, or all objects below a prefix or of a pattern.
 
     `options` are passed to the library that reads the place; they may hold secrets.
     """
@@ -62,12 +62,12 @@ class Place(Struct, frozen=True, repr_omit_defaults=True):
 
     @property
     def path(self) -> str:
-        """What follows the scheme, of anything but a web page; without the query of a dataset."""
+        """What follows the scheme, without the query of a dataset; not for web pages."""
         return _OF_DATASET.split(self.url.partition("://")[2])[0]
 
     @property
     def dataset(self) -> dict[str, str]:
-        """The `split` and `config` that a Hugging Face dataset was asked for; empty otherwise."""
+        """The requested `split` and `config` of a Hugging Face dataset; empty otherwise."""
         if self.scheme != "hf" or len(parts := _OF_DATASET.split(self.url, maxsplit=1)) < 2:
             return {}
         return {name: values[-1] for name, values in parse_qs(parts[1]).items()}
@@ -88,7 +88,7 @@ class Place(Struct, frozen=True, repr_omit_defaults=True):
 
     @property
     def table_name(self) -> str:
-        """The name of the table that the place is, unless it is given another one."""
+        """The default name of the table that the place is."""
         if split := self.dataset.get("split"):
             return split
         path = urlsplit(self.url).path if self.is_web else self.wildcards[0]
@@ -106,7 +106,7 @@ class Place(Struct, frozen=True, repr_omit_defaults=True):
 
     @property
     def secrets(self) -> list[str]:
-        """Parts of the address and of the options that must be shown nowhere, longest first."""
+        """Parts of the address and of the options that must never be shown, longest first."""
         found = [str(v) for k, v in self.options.items() if _SECRET_OPTIONS.search(k)]
         if self.is_web:
             parts = urlsplit(self.url)
@@ -134,12 +134,12 @@ class Fetched(Struct, frozen=True):
 
     @property
     def label(self) -> str:
-        """What the files are named after beside others: scheme, host and path."""
+        """The prefix of the files' names beside other files: scheme, host and path."""
         return self.place.shown.removesuffix("?…").rstrip("/").replace("://", "/")
 
 
 def is_address(text: str) -> bool:
-    """Return whether a text is an address such as `s3://bucket/logs`, of whatever scheme."""
+    """Return whether a text is an address such as `s3://bucket/logs`, with any scheme."""
     return _ADDRESS.match(text) is not None
 
 
@@ -148,7 +148,7 @@ def place(
 ) -> Place:
     """Pass files elsewhere as a context: `s3://`, `gs://`, `az://`, `https://` or `hf://`.
 
-    They are fetched by this program, never by model-written code, when the context is read.
+    This program fetches them when the context is read; model-written code never does.
     `options` go to the library of the store (s3fs, gcsfs, adlfs, huggingface_hub).
     """
     if not isinstance(url, str) or not url:
@@ -196,10 +196,10 @@ def _check_web(url: str) -> None:
 
 
 def _unknown(scheme: str, rest: str) -> str:
-    """Say what to write in place of an address that nothing here can read."""
+    """Say what to write instead of an address that nothing here can read."""
     if scheme == "file":
         return "for a file of this machine, pass its path, without file://"
-    from difflib import get_close_matches  # imported here because few addresses are wrong
+    from difflib import get_close_matches  # Imported late: few addresses are wrong.
 
     known = OTHER_NAMES.get(scheme) or next(iter(get_close_matches(scheme, SCHEMES, 1)), None)
     shown = rest.rpartition("@")[2].partition("?")[0]

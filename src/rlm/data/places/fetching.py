@@ -26,20 +26,20 @@ AT_ONCE = 8
 TRIES = 4
 FIRST_WAIT_SECONDS = 0.5
 ROUNDS = 3
-"""How often objects that change while they are read are read again, the first time included."""
+"""How often an object that changes while it is read is read, including the first time."""
 TELL_SECONDS = 0.1
 _MEGA = 1_000_000
 _WHERE = (
     *("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AZURE_STORAGE_ACCOUNT_NAME", "HF_ENDPOINT"),
     *("AZURE_STORAGE_CONNECTION_STRING", "STORAGE_EMULATOR_HOST"),
 )
-"""Variables that decide which server an address means."""
+"""Variables that determine which server an address means."""
 _Result = TypeVar("_Result")
 
 
 @dataclass
 class Fetching:
-    """How far a fetch is."""
+    """The progress of a fetch."""
 
     found_files: int = 0
     found_bytes: int = 0
@@ -49,16 +49,16 @@ class Fetching:
 
 
 class Contents(Struct, frozen=True):
-    """The contents of a place by the names of files, and what was left out."""
+    """The contents of a place by file name, and what was left out."""
 
     by_name: dict[str, str]
     remarks: tuple[str, ...]
 
 
 def fetch(place: Place, on_progress: Callable[[Fetching], None] = lambda _: None) -> Fetched:
-    """Fetch the files of a place into the user's cache; ConfigError says why that fails.
+    """Fetch the files of a place into the user's cache; ConfigError says why it failed.
 
-    Objects that did not change since an earlier fetch are not fetched again.
+    Objects that have not changed since an earlier fetch are not fetched again.
     """
     files = FetchedFiles()
     found = fetch_contents(place, files, on_progress)
@@ -70,13 +70,13 @@ def fetch(place: Place, on_progress: Callable[[Fetching], None] = lambda _: None
 def fetch_contents(
     place: Place, files: FetchedFiles, on_progress: Callable[[Fetching], None]
 ) -> Contents:
-    """Fetch what the files of a place hold; `on_progress` is called often, in this thread."""
+    """Fetch the contents of a place; `on_progress` is called often, in this thread."""
     work = _Fetch(place, files)
     return _wait_for(work.run(), lambda: on_progress(work.progress))
 
 
 def _wait_for(work: Coroutine[Any, Any, _Result], tell: Callable[[], None]) -> _Result:
-    """Run a coroutine in a thread of its own; Ctrl-C and an unwanted result cancel it."""
+    """Run a coroutine in its own thread; cancel it on Ctrl-C, or if it is no longer wanted."""
     task: asyncio.Task[_Result] | None = None
     is_over = False
 
@@ -117,7 +117,7 @@ class _Fetch:
                     return await self._fetch(store)
                 finally:
                     await store.close()
-        except Exception as error:  # Libraries raise what they like.
+        except Exception as error:  # Libraries raise anything.
             if clock.expired():
                 raise ConfigError(
                     f"{self._place.shown} takes more than {self._place.limits.seconds:,.0f} s to "
@@ -154,7 +154,7 @@ class _Fetch:
         return Contents(by_name, tuple(self._remarks()))
 
     async def _changed(self, store: Store, read: list[Entry], unsteady: set[str]) -> list[Entry]:
-        """Return the objects that have to be read again, as they are listed now."""
+        """Return the objects that must be read again, as they are listed now."""
         now = await _retried(store.find_again)
         if now is None and unsteady:
             now = await _retried(store.find)
@@ -163,7 +163,7 @@ class _Fetch:
         return [new for old, new in pairs if old.key in unsteady or new != old]
 
     def _check(self, entries: list[Entry]) -> None:
-        """Refuse what is empty or too large before anything is fetched."""
+        """Refuse an empty or too large place before anything is fetched."""
         limits, shown = self._place.limits, self._place.shown
         size = sum(entry.size or 0 for entry in entries)
         self.progress.found_files, self.progress.found_bytes = len(entries), size
@@ -193,7 +193,7 @@ class _Fetch:
     async def _get_all(
         self, store: Store, entries: list[Entry], contents: dict[str, str]
     ) -> set[str]:
-        """Fetch objects, several at once; return the keys of those that changed meanwhile."""
+        """Fetch objects, several at once; return the keys of those that changed during it."""
         unsteady: set[str] = set()
         waiting = iter(entries)
 
@@ -221,7 +221,7 @@ class _Fetch:
         return unsteady
 
     async def _get(self, store: Store, entry: Entry) -> str:
-        """Return the content of one object, from the cache if it is there."""
+        """Return the content of one object, from the cache if possible."""
         version = self._version(entry)
         if version is not None and (known := self._files.known(version, entry.size)) is not None:
             self.progress.reused_files += 1
@@ -238,7 +238,7 @@ class _Fetch:
             return self._files.add(unfinished)
 
     async def _read(self, store: Store, entry: Entry, unfinished: Unfinished) -> None:
-        """Read an object to its end, after a failure from where that was."""
+        """Read an object to its end; after a failure, continue from there if possible."""
         if not store.resumes:
             self.progress.bytes -= unfinished.size
             unfinished.restart()
@@ -249,14 +249,14 @@ class _Fetch:
                 raise self._too_large(self.progress.bytes)
 
     def _note(self, entries: Iterable[Entry], contents: dict[str, str]) -> None:
-        """Remember versions, once it is certain that each content is of one version."""
+        """Remember versions, once it is certain that each content belongs to one version."""
         for entry in entries:
             version = self._version(entry)
             if version is not None and entry.name in contents:
                 self._files.note(version, contents[entry.name])
 
     def _version(self, entry: Entry) -> str | None:
-        """Return what names an object and its version; who may read it is part of the name."""
+        """Return a key for an object, its version, and the credentials that may read it."""
         if entry.version is None:
             return None
         where = repr((sorted(self._place.options.items()), *map(os.environ.get, _WHERE)))
@@ -292,7 +292,7 @@ def open_store(place: Place) -> Store:
 
 
 async def _retried(work: Callable[[], Awaitable[_Result]]) -> _Result:
-    """Do something again that failed for a reason that passes; other errors are final."""
+    """Retry work that failed for a transient reason; other errors are final."""
     for number in range(TRIES - 1):
         try:
             return await work()

@@ -1,7 +1,7 @@
 """Files of the Hugging Face Hub, all of one commit, and splits of its datasets.
 
-`hf://datasets/owner/name@revision/path` names files. With `?split=test`, the Parquet files are
-meant that the Hub makes of every dataset.
+`hf://datasets/owner/name@revision/path` names files. With `?split=test`, it means the Parquet files
+that the Hub makes from every dataset.
 """
 
 import asyncio
@@ -43,14 +43,14 @@ class HubStore:
         self._commit = ""
 
     async def find(self) -> list[Entry]:
-        """Return the files of the commit that a revision means now."""
+        """Return the files of the commit that a revision currently means."""
         return await _in_thread(self._find)
 
     async def find_again(self) -> list[Entry] | None:
         return None  # A commit does not change.
 
     async def blocks(self, entry: Entry, start: int) -> AsyncIterator[bytes]:
-        """Yield the bytes of a file, as one stream; the library repeats what fails once."""
+        """Yield the bytes of a file as one stream; the library retries a failure once."""
         file = await _in_thread(lambda: self._files.open(entry.key, "rb", block_size=0))
         try:
             while block := await _in_thread(lambda: file.read(BLOCK_BYTES)):
@@ -70,7 +70,7 @@ class HubStore:
         kind, name = path.repo_type, path.repo_id
         if wanted and kind != "dataset":
             raise ConfigError("only datasets have splits: write hf://datasets/owner/name?split=…")
-        # One commit, whatever is pushed meanwhile.
+        # One commit, even if another is pushed meanwhile.
         info = self._api.repo_info(name, repo_type=kind, revision=path.revision)
         self._commit = info.sha
         below = path.path_in_repo

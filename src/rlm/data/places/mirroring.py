@@ -1,4 +1,4 @@
-"""Places as sources of a corpus: their files are kept in its folder, and brought up to date there.
+"""Places as sources of a corpus: their files are kept, and updated, in its folder.
 
 A corpus refers to its source files, so they must not disappear with a cache.
 """
@@ -28,7 +28,7 @@ def mirror(
 ) -> Path:
     """Fetch a place into the folder of a corpus, and return the file or folder to index.
 
-    Files whose content is the same are left alone, so that they are not indexed again.
+    Files with unchanged content are left alone, so that they are not indexed again.
     """
     key = hashlib.sha256(given.url.encode()).hexdigest()[:_KEY_CHARS]
     home = corpus / FOLDER / key
@@ -40,7 +40,7 @@ def mirror(
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         FetchedFiles().lay_out(folder, found.by_name, before)
-        # What may be secret is not kept: such a place has to be named again.
+        # What may be secret is not stored: such a place must be named again.
         kept = None if given.secrets or given.options else given.url
         with replacing(record) as file:
             about = {"shown": given.shown, "url": kept, "files": found.by_name}
@@ -51,7 +51,7 @@ def mirror(
 
 
 def mirrored_places(corpus: Path) -> tuple[list[Place], list[str]]:
-    """Return the places that a corpus covers, and those that have to be named again."""
+    """Return the places that a corpus covers, and those that must be named again."""
     known: list[Place] = []
     unnamed: list[str] = []
     for record in sorted((corpus / FOLDER).glob("*/place.json")):
@@ -64,7 +64,7 @@ def mirrored_places(corpus: Path) -> tuple[list[Place], list[str]]:
 
 
 def _files_of(about: dict[str, Any]) -> dict[str, str]:
-    """Return the files that a record names; a name that we would not have given is left out."""
+    """Return the files that a record names, except names that we would never give."""
     files = about.get("files")
     if not isinstance(files, dict):
         return {}

@@ -1,7 +1,7 @@
 """Turn the names of objects, which strangers may have chosen, into relative paths of files.
 
 An object store allows any name: `../x`, `/x`, `a//b`, 1,024 bytes in one part, control characters,
-marks that reverse the direction of text, and names that differ only in their case.
+marks that reverse the direction of text, and names that differ only in case.
 """
 
 import hashlib
@@ -28,10 +28,10 @@ _DEVICES = frozenset(
 
 
 def file_names(names: Iterable[str]) -> dict[str, str]:
-    """Return the path of each name: relative, without tricks, and different in any file system.
+    """Return the path of each name: relative, harmless, and unique in any file system.
 
-    A file gets a tag if its plain path is that of another one, also in another case, or of a
-    folder. The same names always get the same paths.
+    A file gets a tag if its plain path is also that of a folder or, ignoring case, of another file.
+    The same names always get the same paths.
     """
     plain = {name: _plain_path(name) for name in sorted(set(names))}
     folders = {_key(folder) for path in plain.values() for folder in _folders(path)}
@@ -63,14 +63,14 @@ def _plain_path(name: str) -> str:
 
 
 def _plain_part(part: str) -> str:
-    """Return one part of a path; what is not printable or not allowed is written as %XX."""
+    """Return one part of a path, with %XX for characters not printable or not allowed."""
     shown = "".join(
         char
         if char.isprintable() and char not in _FORBIDDEN
         else "".join(f"%{byte:02X}" for byte in char.encode("utf-8", "surrogatepass"))
         for char in part
     )
-    if shown.strip(". ") == "":  # Also "", "." and "..".
+    if shown.strip(". ") == "":  # Includes "", "." and "..".
         shown = shown.replace(".", "%2E").replace(" ", "%20") or "%"
     elif shown.endswith((".", " ")) or shown.partition(".")[0].lower() in _DEVICES:
         shown = f"{shown}_" if shown.endswith((".", " ")) else f"_{shown}"
@@ -80,7 +80,7 @@ def _plain_part(part: str) -> str:
 
 
 def _tagged(path: str, origin: str) -> str:
-    """Return a path whose last part has a tag before its suffix, and is short enough."""
+    """Return a path whose last part has a tag before its suffix and is short enough."""
     folder, slash, part = path.rpartition("/")
     suffix = _suffix(part)
     stem = part.removesuffix(suffix)
@@ -100,7 +100,7 @@ def _folders(path: str) -> list[str]:
 
 
 def _key(path: str) -> str:
-    """Return what is equal for paths that some file system takes for the same."""
+    """Return a key that is equal for paths which some file system treats as the same."""
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold())
 
 

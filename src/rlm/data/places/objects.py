@@ -1,6 +1,6 @@
 """Object stores through fsspec: S3 by s3fs, Google's by gcsfs, Azure's by adlfs.
 
-These libraries run on the event loop of fsspec, in a thread of its own, which also ends them.
+These libraries run on fsspec's event loop, in its own thread, which also closes them.
 """
 
 import asyncio
@@ -19,9 +19,9 @@ BLOCK_BYTES = 4 << 20
 CONNECT_SECONDS = 10
 READ_SECONDS = 60
 REQUEST_SECONDS = 300.0
-"""For a whole listing, or one block."""
+"""The time limit for a whole listing, or for one block."""
 _MARKS = ("ETag", "etag", "generation", "md5Hash", "last_modified", "LastModified", "updated")
-"""Where libraries tell the version of an object; the first one that is there counts."""
+"""Keys under which libraries report the version of an object; the first found counts."""
 
 _CLASSES = {
     "s3": ("s3fs", "S3FileSystem"),
@@ -48,14 +48,14 @@ class ObjectStore:
         self._library = self._opened(place.options)
         self._root, self._wildcards = place.wildcards
         self._without: Exception | None = None
-        """The error that says that there are no credentials, once we do without."""
+        """The error about missing credentials, once we continue without any."""
 
     async def find(self) -> list[Entry]:
-        """Return the object of this name, or else those below it."""
+        """Return the object with this name, or else those below it."""
         try:
             return await self._found()
         except self._no_credentials() as error:
-            # What is public needs none.
+            # Public objects need no credentials.
             self._library = self._opened({**self._place.options, "anon": True})
             self._without = error
             return await self._found()
@@ -64,7 +64,7 @@ class ObjectStore:
         return await self._found()
 
     async def blocks(self, entry: Entry, start: int) -> AsyncIterator[bytes]:
-        """Yield the bytes in ranges; fewer than were listed mean that the object changed."""
+        """Yield the bytes in ranges; if there are fewer than listed, the object changed."""
         size = entry.size or 0
         while start < size:
             end = min(size, start + BLOCK_BYTES)
@@ -78,7 +78,7 @@ class ObjectStore:
         """Leave connections to fsspec, which closes them with its loop."""
 
     def _no_credentials(self) -> type[Exception] | tuple[()]:
-        """Return the error of a library that found no credentials, and sent nothing."""
+        """Return the error that a library raises if it finds no credentials; nothing was sent."""
         if self._place.scheme != "s3":
             return ()
         found: type[Exception] = importlib.import_module("botocore.exceptions").NoCredentialsError
@@ -122,7 +122,7 @@ class ObjectStore:
         return entries
 
     async def _check_container(self, name: str) -> None:
-        """Tell an empty container from a missing one, which adlfs lists alike."""
+        """Distinguish an empty container from a missing one, which adlfs lists alike."""
         try:
             await self._call("info", name)
         except FileNotFoundError as error:
@@ -133,7 +133,7 @@ class ObjectStore:
         return Entry(facts["name"], name, facts.get("size"), version)
 
     async def _call(self, method: str, *given: Any, **named: Any) -> Any:
-        """Await a method on the loop of the library; cancelling ends it there, too.
+        """Await a method on the loop of the library; cancelling ends it there too.
 
         In fsspec, `_find` is the coroutine of `find`, and so on.
         """
@@ -157,7 +157,7 @@ def _settings(scheme: str) -> dict[str, Any]:
 
 
 def _without_retries(library: Any) -> None:
-    """Let a library try once: we repeat what fails, know for how long, and count it."""
+    """Let a library try only once: we retry, limit the time, and count the attempts."""
     if hasattr(library, "retries"):  # s3fs
         library.retries = 1
     client = getattr(library, "service_client", None)  # adlfs

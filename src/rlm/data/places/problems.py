@@ -1,7 +1,7 @@
 """Say in one line why a place can't be read, and what to do next; never with a secret.
 
-Libraries of stores have classes of errors of their own, so errors are told apart by the names of
-their classes and by the HTTP status that they carry, without importing any of them.
+Each store's library has its own error classes, so errors are distinguished by the names of their
+classes and by their HTTP status, without importing any library.
 """
 
 import re
@@ -51,7 +51,7 @@ _CUT = frozenset(
         *("IncompleteReadError", "IncompleteBody", "ResponseStreamingError"),
     )
 )
-"""Less arrived than was announced."""
+"""Errors that mean less arrived than was announced."""
 _TRANSIENT = (
     _UNREACHABLE
     | _CUT
@@ -66,7 +66,7 @@ _USER = re.compile(r"//[^/\s@]+@")
 
 
 def problem(place: Place, error: BaseException) -> ConfigError:
-    """Return the error that users see, for what a library raised."""
+    """Return the error that users see for an error of a library."""
     if isinstance(error, ConfigError):
         return error
     shown, status, names = place.shown, _status_of(error), _names(error)
@@ -137,8 +137,8 @@ def _status_of(error: BaseException) -> int | None:
     """Return the HTTP status that an error, or one of its causes, is about."""
     for each in _chain(error):
         if type(each).__name__ in _CUT:
-            continue  # aiohttp gives its own complaints about a response the code 400.
-        facts = vars(each)  # Properties may do more than return something.
+            continue  # aiohttp uses code 400 for its own errors about a response.
+        facts = vars(each)  # Not `getattr`: properties may run code.
         response = facts.get("response")
         if isinstance(response, dict):  # botocore
             response = response.get("ResponseMetadata", {}).get("HTTPStatusCode")

@@ -26,11 +26,11 @@ class Store(Protocol):
     """Whether `blocks` can begin in the middle."""
 
     async def find(self) -> list[Entry]:
-        """Return the objects of the place, but one more than allowed at most."""
+        """Return the objects of the place, at most one more than allowed."""
         ...
 
     async def find_again(self) -> list[Entry] | None:
-        """Return them as they are now; None if reading itself notices changes."""
+        """Return the objects as they are now; None if reading itself detects changes."""
         ...
 
     def blocks(self, entry: Entry, start: int) -> AsyncIterator[bytes]:

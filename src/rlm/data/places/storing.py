@@ -4,7 +4,7 @@
     versions/ab/abcd…    which content a version of an object has
     folders/abcd…/       the files of one fetch: hard links to contents
 
-The folder is open to its user only. What was not used for two weeks is removed.
+Only its user can access the folder. What has not been used for two weeks is removed.
 """
 
 import contextlib
@@ -29,14 +29,14 @@ __all__ = ["FetchedFiles", "Unfinished"]
 
 UNUSED_SECONDS = 14 * 24 * 3600.0
 FREE_BYTES = 256 << 20
-"""What is left free on the disk."""
+"""How much space must stay free on the disk."""
 _HEX_CHARS = 64
 _PRIVATE = 0o700
 _UNFINISHED = "unfinished-"
 
 
 class Unfinished:
-    """A content that is being written; `size` says how far."""
+    """A content that is being written; `size` is how much was written."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -106,12 +106,12 @@ class FetchedFiles:
         """Remember which content a version of an object has."""
         path = self._version(version)
         path.parent.mkdir(mode=_PRIVATE, exist_ok=True)
-        with contextlib.suppress(OSError):  # It is fetched again then.
+        with contextlib.suppress(OSError):  # Then it is fetched again.
             path.write_text(content, "ascii")
 
     @contextlib.contextmanager
     def adding(self) -> Generator[Unfinished, None, None]:
-        """Open a file for a content; `add` keeps it, and anything else removes it."""
+        """Open a file for a content; unless `add` keeps it, it is removed."""
         unfinished = Unfinished(self._contents / f"{_UNFINISHED}{secrets.token_hex(8)}")
         try:
             yield unfinished
@@ -131,7 +131,7 @@ class FetchedFiles:
     # -- folders -------------------------------------------------------------------------------
 
     def folder(self, files: Mapping[str, str]) -> Path:
-        """Return a folder of these contents by name; the same ones give the same folder."""
+        """Return a folder with these contents by name; the same contents give the same folder."""
         listed = json.dumps(sorted(files.items())).encode()
         path = self._folders / hashlib.sha256(listed).hexdigest()[:32]
         if not path.is_dir():
@@ -150,7 +150,7 @@ class FetchedFiles:
     ) -> None:
         """Make a folder hold exactly these contents by name; `before` is what it holds now.
 
-        Files whose content is the same stay as they are.
+        Files with unchanged content are left alone.
         """
         before = before or {}
         for name in before.keys() - files.keys():
@@ -176,7 +176,7 @@ class FetchedFiles:
         beside.replace(path)
 
     def forget_unused(self) -> None:
-        """Remove what was not used for long: folders, then contents that no folder shows."""
+        """Remove what was not used for long: folders, then contents that are in no folder."""
         before = time.time() - UNUSED_SECONDS
         for folder in self._old(self._folders.iterdir(), before):
             gone = folder.with_name(f"{_UNFINISHED}{secrets.token_hex(8)}")

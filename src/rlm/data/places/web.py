@@ -1,7 +1,7 @@
 """Fetch one file from a web server, and nothing from a network that the user did not name.
 
-The address comes from a user, but what it redirects to comes from a server: redirects lead to
-public addresses only, unless the user's own address is a private one.
+The address comes from a user, but its redirects come from a server: they may lead only to public
+addresses, unless the user's own address is private.
 """
 
 import asyncio
@@ -50,9 +50,9 @@ class WebStore:
         self._opened: aiohttp.ClientSession | None = None
 
     async def find(self) -> list[Entry]:
-        """Return the file, with the size and the version that the server states in advance."""
+        """Return the file, with the size and version that the server announces."""
         async with self._answer("HEAD") as answer:
-            # Signed addresses, for one, are valid for GET alone: it decides.
+            # HEAD may fail, for example at signed addresses, which allow only GET.
             facts = answer.headers if answer.status == 200 else {}
         length, tag = facts.get("Content-Length", ""), facts.get("ETag", "")
         return [
@@ -68,7 +68,7 @@ class WebStore:
         return None
 
     async def blocks(self, entry: Entry, start: int) -> AsyncIterator[bytes]:
-        """Yield the bytes of one response, which has to be of the version that was announced."""
+        """Yield the bytes of one response, which must have the announced version."""
         async with self._answer("GET") as answer:
             if answer.status != 200:
                 raise aiohttp.ClientResponseError(
@@ -85,7 +85,7 @@ class WebStore:
 
     @asynccontextmanager
     async def _answer(self, method: str) -> AsyncGenerator[aiohttp.ClientResponse, None]:
-        """Send a request, and follow redirects as far as they may lead."""
+        """Send a request and follow permitted redirects."""
         url = self._url
         for _ in range(MAX_REDIRECTS):
             self._reachable.check_literal(url.host or "")
@@ -133,17 +133,17 @@ class WebStore:
 
 
 class Reachable(AbstractResolver):
-    """Looks up hosts, and refuses addresses that a redirect may not lead to.
+    """A resolver that refuses addresses to which a redirect may not lead.
 
-    aiohttp connects to what this returns, so a name can't be looked up as one address and then
-    reached at another.
+    aiohttp connects to the addresses that this returns, so a name can't resolve to one address and
+    then be reached at another.
     """
 
     def __init__(self, named: str) -> None:
         self._named = named
         self._literal = _address(named)
         self._privately: set[_Address] = set() if self._literal is None else {self._literal}
-        """The addresses of the host that the user named, as first looked up."""
+        """The addresses of the host that the user named, from its first lookup."""
         self._is_looked_up = False
         self.proxy: str | None = None
 
@@ -158,7 +158,7 @@ class Reachable(AbstractResolver):
         listed = await loop.getaddrinfo(host, port, family=family, type=1)
         found: list[ResolveResult] = []
         if host == self._named and not self._is_looked_up:
-            # Once: a server could change what its own name means, and then redirect to itself.
+            # Only once: a server could change its DNS record and then redirect to itself.
             self._is_looked_up = True
             self._privately.update(_plain(each[4][0]) for each in listed)
         for kind, _, protocol, _, (text, *_) in listed:
@@ -210,7 +210,7 @@ def _address(host: str) -> _Address | None:
 
 
 def _inner(address: _Address) -> _Address:
-    """Return the IPv4 address that an IPv6 address stands for, if it does."""
+    """Return the IPv4 address inside an IPv6 address, if it has one."""
     if isinstance(address, ipaddress.IPv4Address):
         return address
     if address in _NAT64:
@@ -219,7 +219,7 @@ def _inner(address: _Address) -> _Address:
 
 
 def _proxy(url: URL) -> str | None:
-    """Return the proxy that the environment names for an address, never for this machine."""
+    """Return the proxy from the environment for an address, never for this machine."""
     host = url.host or ""
     found = _address(host)
     if host == "localhost" or (found is not None and found.is_loopback) or proxy_bypass(host):

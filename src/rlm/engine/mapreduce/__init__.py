@@ -1,9 +1,9 @@
 """Split, filter, map and merge without any model-written code.
 
-For models that can't write code, and for runs that are stuck. `running.py` asks what kind of answer
-is wanted and cuts the context accordingly (`pieces.py`), models read the pieces (`asking.py`), and
-code merges their replies where it can (`merging.py`). Every call goes through calls.py, so the
-limits apply here too.
+This is for models that can't write code and for runs that are stuck. `running.py` asks which kind
+of answer is wanted and cuts the context accordingly (`pieces.py`), models read the pieces
+(`asking.py`), and code merges their replies where it can (`merging.py`). Every call goes through
+calls.py, so the limits apply here too.
 """
 
 from rlm.engine.mapreduce.running import map_reduce

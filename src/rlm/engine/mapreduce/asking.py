@@ -27,7 +27,7 @@ class Asker:
         self._calls = calls
 
     def check_room(self, pieces: int) -> None:
-        """Refuse before anything is paid if the calls that are left are not enough."""
+        """Refuse, before anything is paid for, if too few calls are left."""
         room = self.scope.budget.room().calls
         if pieces >= room:
             raise CallRefused(

@@ -1,4 +1,4 @@
-"""Merge the replies about pieces by code: sums, unions, tables, pairs."""
+"""Merge the replies about pieces in code: sums, unions, tables, pairs."""
 
 import itertools
 import re
@@ -42,7 +42,7 @@ def items_in(reply: str) -> list[str]:
 
 
 def union(lists: Iterable[Sequence[str]]) -> list[str]:
-    """Return all different items in order, ignoring case and white space."""
+    """Return the distinct items in order, ignoring case and white space."""
     seen: dict[str, str] = {}
     for item in itertools.chain.from_iterable(lists):
         seen.setdefault(" ".join(item.casefold().split()).rstrip(".,;"), item)
@@ -67,7 +67,7 @@ def fields_of(line: str) -> dict[str, str]:
 def table_of(query: str, lines: Sequence[str], labels: Mapping[int, str], max_chars: int) -> str:
     """Count labels: in total, by each field that groups lines, and by all of these together.
 
-    What the query names comes first, because a table that is too long is cut at its end.
+    What the query names comes first, because the end of a table that is too long is cut.
     """
     kept = {number: label for number, label in labels.items() if label and label != "-"}
     parts = [f"Lines in all: {len(kept):,}", "By label:", _format_counts(Counter(kept.values()))]

@@ -13,7 +13,7 @@ def split(text: str, size: int, overlap: int = OVERLAP_CHARS) -> list[tuple[int,
     """Return spans of at most `size` characters that end at a paragraph, line, sentence or word.
 
     Neighbours overlap a little, so that a fact at a border is whole in one of them. They also
-    begin at a line, sentence or word: half a name would be taken for a name.
+    begin at a line, sentence or word, because half a name would be read as a name.
     """
     spans: list[tuple[int, int]] = []
     start = 0
@@ -71,7 +71,7 @@ def notes_of(replies: Sequence[str]) -> list[str]:
 def groups_of(notes: Sequence[str], size: int) -> list[str]:
     """Join notes into prompts that fit.
 
-    Notes are cut only if no two would share a prompt otherwise, so that merging ends.
+    Notes are cut only if otherwise no two would fit in one prompt and merging would never end.
     """
     groups = _joined(notes, size, size - NUMBERING_CHARS)
     if 1 < len(groups) == len(notes):

@@ -1,5 +1,5 @@
-"""Map/reduce from the question to the answer: its kind, the size of its pieces, and one function
-for each kind.
+"""Map/reduce from the question to the answer: the kind of answer, the size of the pieces, and one
+function for each kind.
 """
 
 import math
@@ -24,7 +24,7 @@ MAX_SHOWN_ITEMS = 300
 
 
 async def map_reduce(calls: Calls, task: Task, scope: Scope, config: RunConfig) -> str | None:
-    """Return the answer, or None if no part of the context has one."""
+    """Return the answer, or None if no part of the context contains one."""
     asker = Asker(calls, task, scope, config)
     if asker.profile == "tiny":
         return await read_by_tiny(asker)
@@ -40,7 +40,7 @@ async def map_reduce(calls: Calls, task: Task, scope: Scope, config: RunConfig) 
 async def _find(asker: Asker, text: str, kind: str) -> str | None:
     """Read the relevant pieces first, and the others only if those have no answer.
 
-    Then merge all notes: one fact may lead to another one elsewhere.
+    Then merge all notes, because one fact may lead to another elsewhere.
     """
     pieces, size = _pieces(asker, text, kind)
     first = _first_to_read(asker.task.query, pieces)
@@ -57,7 +57,7 @@ async def _find(asker: Asker, text: str, kind: str) -> str | None:
 
 
 def _first_to_read(query: str, pieces: Sequence[str]) -> list[int]:
-    """Return the numbers of the relevant pieces; all, if most are."""
+    """Return the numbers of the relevant pieces, or of all pieces if most are relevant."""
     first = sorted(relevant_numbers(query, pieces))
     if 2 * len(first) > len(pieces) or query == prompts.FIXED_QUERY:
         return list(range(len(pieces)))
@@ -127,7 +127,7 @@ async def _count(asker: Asker, text: str, kind: str) -> str | None:
 
 
 async def _list(asker: Asker, text: str, kind: str) -> str | None:
-    """List everything found, once; in the form that is wanted, if that loses nothing."""
+    """List every item found once, in the form asked for if that loses nothing."""
     pieces, size = _pieces(asker, text, kind)
     asker.report_plan(kind, len(pieces), size)
     notes = _in_order(await _read(asker, pieces, range(len(pieces)), kind))
@@ -153,7 +153,7 @@ async def _label(asker: Asker, text: str, kind: str) -> str | None:
 
 
 async def _pairs(asker: Asker, text: str, kind: str) -> str | None:
-    """Let the model name two groups and make the pairs by code: there may be thousands."""
+    """Let the model name two groups and make the pairs in code: there may be thousands."""
     table, size = await _labelled(asker, text, kind)
     if table is None:
         return await _find(asker, text, "find")
@@ -240,10 +240,10 @@ IDEAL_CHARS = {"frontier": 200_000, "standard": 60_000, "small": 16_000}
 
 LINE_BY_LINE = ("count", "label", "pairs")
 LESS = 4
-"""Pieces are this many times smaller if every line has to be looked at."""
+"""Pieces are this many times smaller if every line has to be read."""
 
 KEPT_CALLS = 4
-"""Calls kept for asking for the kind and for merging."""
+"""Calls kept back for asking about the kind and for merging."""
 
 
 def largest_piece(asker: Asker) -> int:

@@ -1,6 +1,6 @@
 """Map/reduce for tiny models: they read small, relevant pieces and copy a line from each.
 
-Invented text is recognised because it is in no piece.
+Invented text is recognised because no piece contains it.
 """
 
 import itertools
@@ -21,10 +21,10 @@ TINY_OUTPUT_TOKENS = 160
 LINE_CHARS = 400
 LITTLE_CHARS = 3
 TINY_AT_ONCE = 4
-"""Small models are often slow: a call should not spend its time waiting."""
+"""Small models are often slow, and a call should not use up its time limit waiting."""
 
 RELEVANT_SHARE = 2 / 3
-"""How much of the best score a piece needs to be read too."""
+"""The share of the best score that another piece needs in order to be read."""
 
 LINES = re.compile(r"\n|(?<=[.!?])\s+")
 WORDS = re.compile(r"\w+(?:[-.:/@_]\w+)*")

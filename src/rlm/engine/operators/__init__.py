@@ -1,7 +1,7 @@
 """Operators that the engine owns: one call that asks models about many items.
 
-Code that a model writes over `llm_query` gets the bookkeeping wrong: items that got no reply,
-labels in other words, duplicates, budgets. Here it is done once: `running` checks the arguments,
+Code that a model writes around `llm_query` gets the bookkeeping wrong: items without a reply,
+reworded labels, duplicates, budgets. Here it is done once: `running` checks the arguments,
 `operation` packs prompts and asks until every item has a result, `reading` reads the replies.
 """
 

@@ -1,4 +1,4 @@
-"""Ask the same of every item: `answer_each` in words, `extract` as JSON; and `merge` many texts."""
+"""Ask the same of every item (`answer_each` in words, `extract` as JSON), and `merge` texts."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
@@ -14,13 +14,13 @@ __all__ = ["NONE", "answer_each", "extract", "merge"]
 NONE = "none"
 ANSWERS_PER_PROMPT = 0.3
 RECORDS_PER_PROMPT = 0.2
-"""Of the items that a prompt may hold for labels: these replies are longer."""
+"""The share of the items that a prompt for labels may hold: these replies are longer."""
 
 ANSWER_TOKENS = 60
 RECORD_TOKENS = 120
 CHECKS_AT_ONCE = 4
 MAX_PIECES = 200
-"""Of one item that is too long for a prompt."""
+"""The most pieces of one item that is too long for a prompt."""
 NOTE_MARGIN = 100
 
 Check = Callable[[Any], Awaitable[Any]]
@@ -67,7 +67,7 @@ async def answer_each(
     for number, given in by_owner.items():
         result = given[0] if len(given) == 1 else await _merged(operation, given, question)
         if result is None and (given or number in incomplete):
-            continue  # That the item says nothing is not known.
+            continue  # Unread or unmerged, which is not the same as no answer.
         answers[number] = result
     if partly := len(incomplete & answers.keys()):
         operation.figures.notes.append(f"{partly:,} read only in part")
@@ -90,7 +90,7 @@ def _pieces(text: str, size: int) -> list[str]:
 
 
 def _alone(reply: str) -> str:
-    """Return the reply about one item, without a number that it may have all the same."""
+    """Return the reply about one item, without the number that a model may still add."""
     lines = lines_in(reply, 1, whole=True)
     return lines[0][1] if lines and reply.strip().startswith("1") else reply.strip()
 
@@ -174,11 +174,11 @@ async def merge(
 ) -> tuple[str | None, list[int]]:
     """Return one answer from all texts, and the numbers of those that could not be used.
 
-    Texts that do not fit into one prompt become notes, in rounds, until their notes fit. Where a
-    limit allows no further round, the notes are the answer: they are paid for.
+    Texts that do not fit into one prompt become notes, in rounds, until the notes fit. If a limit
+    allows no further round, the notes are the answer, because they are paid for.
     """
     size = operation.packing().item_chars
-    most = size // 2 - NOTE_MARGIN  # Notes of less, so that a prompt holds two and rounds end.
+    most = size // 2 - NOTE_MARGIN  # So that a prompt holds two notes, and rounds end.
     parts = [Part((n,), piece) for n, text in enumerate(texts) for piece in _pieces(text, size)]
     lost: set[int] = set()
     notes: list[Part] = []

@@ -23,10 +23,10 @@ ORDERED_AT_ONCE = 20
 
 
 class Paired(Struct, frozen=True):
-    """What pairs a place has, as a function: all pairs of many places would fill the memory.
+    """The pairs of each item, as a function: all pairs of many items would fill the memory.
 
-    `partners` yields the right places of a left one; within one list, of any place. The other two
-    are the places that could not be judged.
+    `partners` yields the right indexes for a left one; within one list, for any index. The other
+    two fields are the indexes of items that could not be judged.
     """
 
     partners: Callable[[int], Iterator[int]]
@@ -53,8 +53,8 @@ async def pairs(
 ) -> Paired:
     """Return the pairs that meet a condition.
 
-    If labels of single items decide it, both sides are classified and code makes the pairs. Only
-    otherwise are pairs compared by the model. With `same`, both sides are one list.
+    If labels of single items decide it, both sides are classified and code makes the pairs.
+    Otherwise the model compares the pairs. With `same`, both sides are one list.
     """
     some, others = ([text[:SAMPLE_CHARS] for text in _spread(side)] for side in (left, right))
     counts = (len(left), len(right))
@@ -130,7 +130,7 @@ async def _sorted_by_label(
 def _matching(
     left: dict[int, str], right: dict[int, str], plan: Plan, *, same: bool
 ) -> Callable[[int], Iterator[int]]:
-    """Return what yields the partners of a place, from the labels on both sides."""
+    """Return a function that yields the partners of an index, by the labels on both sides."""
     as_left, as_right = _by_label(left), _by_label(right)
 
     def partners(place: int) -> Iterator[int]:
@@ -197,9 +197,9 @@ async def _compared(
 async def rank(
     operation: Operation, texts: Sequence[str], criterion: str, k: int
 ) -> tuple[list[int], list[int]]:
-    """Return the places of the best `k` texts, best first, and of those without a rating.
+    """Return the indexes of the best `k` texts, best first, and of those without a rating.
 
-    Every text is rated by itself; the best ones are then put into order side by side.
+    Every text is rated by itself; the best are then ordered side by side.
     """
     packing = operation.packing(line_tokens=12)
     operation.figures.shortened = sum(len(text) > packing.item_chars for text in texts)
@@ -226,14 +226,14 @@ async def rank(
 async def _in_order(
     operation: Operation, front: list[int], texts: Sequence[str], criterion: str
 ) -> list[int]:
-    """Put a few texts into order side by side; what the reply leaves out keeps its place after."""
+    """Order a few texts side by side; those the reply leaves out follow in their old order."""
     packing = operation.packing()
     most = max(100, packing.item_chars // len(front) - 8)
     shown = [texts[place][:most] for place in front]
     reply = await operation.ask(words.order_prompt(shown, criterion))
     places = [front[number - 1] for number in order_in(reply or "", len(front))]
     if len(places) < len(front) // 2:
-        return front  # Too little of an order: the ratings are better.
+        return front  # The reply orders too few: the ratings are better.
     operation.figures.looked_again += len(front)
     ordered = [*places, *(place for place in front if place not in places)]
     operation.figures.changed += sum(a != b for a, b in zip(front, ordered, strict=True))

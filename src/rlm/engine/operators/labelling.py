@@ -1,7 +1,7 @@
 """Label every item: `classify`, and `where` with the labels yes and no.
 
-One pass over everything, then a second look at the items that the model was not sure about, among
-other neighbours and with other codes. Where the two looks differ, a third one decides between them.
+One pass over everything, then a second look at the items that the model was unsure about, among
+other neighbours and with other codes. Where the two looks differ, a third decides between them.
 """
 
 from collections.abc import Callable, Sequence
@@ -52,12 +52,12 @@ async def classify(
         choices = [
             [by_label[label] for label in asked.candidates[number]]
             for number in pack
-            if number in asked.candidates and len(labels) > 2  # Of two labels, both are.
+            if number in asked.candidates and len(labels) > 2  # Two labels are both candidates.
         ]
         return words.classify_prompt(shown, asked.codes, guide, choices)
 
     def codes(look: int) -> Codes:
-        # Another order, so that a habit of choosing the first label does not repeat itself.
+        # Reverse the order, so that a bias towards the first label does not repeat itself.
         return codes_for(labels if look % 2 == 0 else labels[::-1])
 
     return await _Looks(operation, texts, prompt, codes).run(check)
@@ -143,7 +143,7 @@ class _Looks:
 
 
 def _alone(reply: str, codes: Codes) -> dict[int, Label]:
-    """Read the reply about one item: a code, or a line that numbers it all the same."""
+    """Read the reply about one item: a code, or a line that still has a number."""
     reply = visible(reply)
     label = label_in(reply, codes)
     if label is None:

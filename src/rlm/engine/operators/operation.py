@@ -36,10 +36,10 @@ SYSTEM = Message(
 PROMPTS_PER_SLOT = 4
 MAX_ROUNDS = 12
 PROBES = 3
-"""How many items are asked about alone when a whole round of prompts brought nothing."""
+"""How many items are asked about alone after a whole round of prompts brought nothing."""
 
 FEW, TRIES = 20, 5
-"""Up to this many items that are left are tried alone this often before they are given up."""
+"""The last FEW items are given up only after TRIES rounds in a row without a result."""
 
 ITEMS_PER_PROMPT = {"frontier": 100, "standard": 50, "small": 20, "tiny": 10}
 CHARS_PER_PROMPT = {"frontier": 40_000, "standard": 16_000, "small": 6_000, "tiny": 3_000}
@@ -77,11 +77,11 @@ class Packing(Struct, frozen=True):
 
 
 NOWHERE = -1
-"""The place of an item that is None, among the distinct ones."""
+"""The index among the distinct items of an item that is None."""
 
 
 class Found(Struct, frozen=True):
-    """The figures of an operator that has ended; `text` says them in one line."""
+    """The figures of an operator that has ended; `text` gives them in one line."""
 
     text: str
     missing: tuple[int, ...] = ()
@@ -180,7 +180,7 @@ class Operation:
         return Found(text, tuple(sorted(missing)), reason, limit)
 
     def abort(self, error: BaseException) -> None:
-        """Report an end that is not one of ours, such as a cancellation, unless it has ended."""
+        """Report an end by an outside cause, such as a cancellation, unless one was reported."""
         if not self._is_open:
             return
         message = str(error) or type(error).__name__
@@ -220,7 +220,7 @@ class Operation:
         return Packing(max(1, int(items * per_item)), min(chars, largest), largest, line_tokens)
 
     def shown(self, text: str, packing: Packing) -> str:
-        """Return an item as the prompt shows it: of one that is too long, both ends."""
+        """Return an item as the prompt shows it: only both ends if it is too long."""
         if len(text) <= packing.item_chars:
             return text
         return cut(text, packing.item_chars - 100)
@@ -270,7 +270,7 @@ class Operation:
             self.refusal = CallRefused("the time of the run is over (max_seconds)", limit="seconds")
 
     def output_tokens(self, packing: Packing, items: int) -> int | None:
-        """Return the cap on a reply: weak models go on and on, and reasoning ones need room."""
+        """Return the cap on a reply: weak models do not stop, and reasoning models need room."""
         return items * packing.line_tokens + 100 if self.profile in WEAK else None
 
     async def each(
@@ -281,12 +281,12 @@ class Operation:
         prompt: Callable[[list[int], list[str]], str],
         read: Callable[[str, list[int]], Mapping[int, Value]],
     ) -> dict[int, Value]:
-        """Ask about every one of these texts until each has a value, or asking is of no use.
+        """Ask about these texts until each has a value, or asking again is no use.
 
-        `read` returns values by the place of an item in its prompt, from 0. Items without one are
-        asked about again in smaller prompts, as small as what the model has managed so far. When a
-        whole round brought nothing, a few items are tried alone before the rest is; a few that are
-        left in the end are tried some more times.
+        `read` returns values by the index of an item in its prompt, from 0. Items without a value
+        are asked about again in smaller prompts, sized by what the model has managed so far. After
+        a round that brought nothing, a few items are tried alone before the rest; the last few
+        items left are tried several more times.
         """
         found: dict[int, Value] = {}
         left, size, in_vain = list(numbers), packing.items, 0
@@ -333,14 +333,14 @@ class Operation:
         return await off_loop(sum(len(reply or "") for reply in replies), read_all)
 
     def shuffled(self, numbers: Sequence[int], texts: Sequence[str]) -> list[int]:
-        """Return numbers in another order, the same on every execution: other neighbours."""
+        """Return numbers in another order, the same on every execution, for other neighbours."""
         order = list(numbers)
         Random(_digest(*(texts[number][:200] for number in order))).shuffle(order)
         return order
 
 
 async def off_loop(chars: int, work: Callable[[], Value]) -> Value:
-    """Run a pure function, in a thread if it has to work on a long text."""
+    """Run a pure function, in a thread if its text is long."""
     return work() if chars <= LONG_CHARS else await asyncio.to_thread(work)
 
 
@@ -352,9 +352,9 @@ def _next_size(size: int, brought: int, packs: int) -> int:
 
 
 def distinct(texts: Sequence[str], absent: Collection[int] = ()) -> tuple[list[str], list[int]]:
-    """Return the distinct texts, and for every text the place of its equal among them.
+    """Return the distinct texts, and for every text its index among them.
 
-    Those that are `absent` have the place `NOWHERE`.
+    Those that are `absent` have the index `NOWHERE`.
     """
     places: dict[str, int] = {}
     where = [

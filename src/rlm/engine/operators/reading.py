@@ -1,8 +1,8 @@
 """Read what models reply to the prompts of operators.
 
 Replies are untrusted and drift from the form that was asked for: `1) A`, `**1**: A`, `1 - label`,
-fences, tables, prose around them. A reading is either unambiguous or not there, and what is not
-there is asked for again.
+fences, tables, prose around them. A result is read only if it is unambiguous; whatever is
+missing is asked for again.
 """
 
 import math
@@ -47,7 +47,7 @@ _AROUND = " \t\r\n*_`\"'.,;:!()[]{}<>|“”‘’–—-"
 _SAYS_UNSURE = re.compile(r"\?|\b(?:not sure|unsure|uncertain)\b", re.IGNORECASE)
 _NUMBER = re.compile(r"\d{1,7}")
 _LINE_CHARS = 20_000
-"""How much of a line is looked at."""
+"""How much of a line is read."""
 
 
 class Label(Struct, frozen=True):
@@ -58,7 +58,7 @@ class Label(Struct, frozen=True):
 
 
 class Codes(dict[str, str]):
-    """Labels by their codes, and by their names in any spelling; None for a name of several."""
+    """Labels by code, and in `names` by any spelling; None if several labels share a name."""
 
     def __init__(self, labels: Mapping[str, str]) -> None:
         super().__init__(labels)
@@ -69,7 +69,7 @@ class Codes(dict[str, str]):
 
 
 def codes_for(labels: Sequence[str]) -> Codes:
-    """Return a short code for each label; no code is a label too, which would mean two things."""
+    """Return a short code for each label; no code equals a label, which would be ambiguous."""
     taken = {_plain(label) for label in labels}
     for codes in (_letters(len(labels)), [f"L{n}" for n in range(1, len(labels) + 1)]):
         if not taken.intersection(map(str.casefold, codes)):
@@ -114,7 +114,7 @@ def _named(text: str, codes: Codes) -> str | None:
     label = _by_code(head.strip(_AROUND), codes)
     if label is None or not rest:
         return None
-    # `A = label` repeats the line of our own list; prose after a code may take it back.
+    # `A = label` repeats a line of our own list; prose after a code may retract it.
     same = _by_name(rest[0].strip(_AROUND), codes)
     return label if same == label else None
 
@@ -184,7 +184,7 @@ def order_in(reply: str, count: int) -> list[int]:
 
 
 def numbers_in(text: str, most: int) -> list[int] | None:
-    """Return the numbers 1 to `most` that a line lists; [] for `none`, None if it has neither."""
+    """Return the numbers 1 to `most` that a line lists; [] for `none`; None if it has neither."""
     if re.match(r"(?:none|no\b|-|–|nothing)", text.strip(" `*."), re.IGNORECASE):
         return []
     numbers = [int(each) for each in _NUMBER.findall(text)]
@@ -210,6 +210,6 @@ def _between_brackets(text: str) -> list[str]:
 
 
 def visible(reply: str) -> str:
-    """Return a reply without thoughts and fences, cut to what any pack could need."""
+    """Return a reply without thoughts and fences, cut to the longest that any prompt needs."""
     text = _THOUGHTS.sub("", reply[:MAX_REPLY_CHARS])
     return "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("```"))

@@ -35,7 +35,7 @@ MAX_LABEL_CHARS = 500
 class OperatorCall(Struct, frozen=True, kw_only=True):
     """An operator and what it is asked to do. `others` are the right items of `pairs`.
 
-    `absent` are the places of items that are None, whose texts are empty; those of `others` follow.
+    `absent` are the indexes of None items, whose texts are empty; those of `others` follow.
     `kind` is the type of extracted values, if the schema is a class.
     """
 
@@ -48,7 +48,7 @@ class OperatorCall(Struct, frozen=True, kw_only=True):
 
     @property
     def query(self) -> str:
-        """What the run of an operator is called."""
+        """The query of the run of an operator."""
         told = self.options.get("question") or self.options.get("condition")
         told = told or self.options.get("criterion") or self.options.get("labels") or ""
         text = ", ".join(map(str, told)) if isinstance(told, list | tuple) else str(told)
@@ -62,12 +62,12 @@ class OperatorCall(Struct, frozen=True, kw_only=True):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What it takes, besides the items, to run it again."""
+        """What else is needed, besides the items, to run it again."""
         return {"name": self.name, "options": dict(self.options), "absent": self.absent}
 
     @classmethod
     def recorded(cls, settings: Mapping[str, Any], context: bytes) -> "OperatorCall":
-        """Return the call of a recorded run; ConfigError if the record is not of one."""
+        """Return the call of a recorded run; ConfigError if it is not an operator's."""
         try:
             held = json.loads(context)
             others = held.get("others")
@@ -85,9 +85,9 @@ class OperatorCall(Struct, frozen=True, kw_only=True):
 
 
 class OperatorResult(Struct, frozen=True, kw_only=True):
-    """What an operator found. `value` is JSON; places in it count the items from 0.
+    """What an operator found. `value` is JSON; indexes in it count the items from 0.
 
-    `missing` are the places of items without a result, and `reason` says why; `unsure` are those
+    `missing` are the indexes of items without a result, and `reason` says why; `unsure` are those
     whose label is in doubt. `note` is the line of figures.
     """
 
@@ -99,7 +99,7 @@ class OperatorResult(Struct, frozen=True, kw_only=True):
     limit: str | None = None
 
     async def to_json(self) -> str:
-        """Return it as JSON, encoded in a thread: it may be long."""
+        """Return the result as JSON, encoded in a thread because it may be long."""
         return await asyncio.to_thread(lambda: json.dumps(to_builtins(self), ensure_ascii=False))
 
 
@@ -180,7 +180,7 @@ class _Arguments:
         operation.figures.absent = self.places.count(NOWHERE)
 
     def everywhere(self, found: Mapping[int, Any]) -> list[Any]:
-        """Return the value of every item from those of distinct ones."""
+        """Return the value of every item, given those of the distinct items."""
         return [found.get(place) for place in self.places]
 
     def missing(self, found: Mapping[int, Any]) -> list[int]:

@@ -17,7 +17,7 @@ MAX_FIELD_CHARS = 500
 JSON_TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
 SCHEMA_KEYS = ("$ref", "$schema", "anyOf", "allOf", "oneOf", "enum", "const")
 TEXT_KEYS = ("$comment", "$id", "const", "default", "description", "format", "pattern", "title")
-"""Keys of a schema that have a text, besides "type" and those above."""
+"""Keys of a schema whose value is a text, besides "type" and those above."""
 
 TRUE, FALSE = ("true", "yes", "1"), ("false", "no", "0")
 
@@ -32,7 +32,7 @@ class Shape(Struct, frozen=True):
 async def shape_of(schema: Any, kind: AnswerType | None = None) -> Shape:
     """Return the shape of a JSON schema, a dict of fields and their types, or a list of fields.
 
-    `kind` is the type of answers that was made of a class, if the caller has one.
+    `kind` is the answer type made from a class, if the caller has one.
     """
     if kind is None and not _is_json_schema(schema):
         return _of_fields(_fields(schema))
@@ -61,7 +61,7 @@ def _is_json_schema(schema: Any) -> bool:
     if all(isinstance(each, str) for each in schema.values()) and not schema.keys() <= {
         *("type", *SCHEMA_KEYS, *TEXT_KEYS)
     }:
-        return False  # Fields and their types, of which one is called "type" or "const".
+        return False  # Fields and their types; one field is called "type" or "const".
     kind = schema.get("type")
     return (
         (isinstance(kind, str) and kind in JSON_TYPES)

@@ -1,7 +1,7 @@
-"""`environment="docker"`: each session in a container of its own, with the local sandbox inside it.
+"""`environment="docker"`: each session in its own container, with the local sandbox inside it.
 
 No port is opened, there is no network, and nothing is installed in the image: the worker is sent
-through the same connection as everything else. `sessions.py` describes the two kinds.
+over the same connection as everything else. `sessions.py` describes the two kinds.
 """
 
 import asyncio
@@ -34,15 +34,15 @@ _log = logging.getLogger(__name__)
 
 
 class DockerEnvironment(BaseEnvironment):
-    """Opens sessions in containers of Docker or Podman.
+    """Opens sessions in Docker or Podman containers.
 
-    `image`: any with Python 3.9 or newer, which is `python`; cells may import what is installed
-    there. `engine`: "api" (the package `docker`), "cli" (the command `docker` or `podman`) or
-    "auto" for the first that is available. `stream`: "socket" if the engine is on this machine,
-    "stdio" anywhere. `hardened`: use the layers of `local` inside the container too; without, cells
-    may start programs. `memory_bytes`: of the container, by default twice what a cell may use, and
-    some more. `network`: a network of the engine that cells may use. `runtime`: e.g. "runsc", for
-    gVisor.
+    `image`: any with Python 3.9 or newer; `python` is its interpreter, and cells may import what is
+    installed there. `engine`: "api" (the package `docker`), "cli" (the command `docker` or
+    `podman`) or "auto" for the first that is available. `stream`: "socket" if the engine is on this
+    machine, "stdio" anywhere. `hardened`: add the layers of `local` inside the container; without
+    them, cells may start programs. `memory_bytes`: a limit for the container, by default a little
+    over twice what a cell may use. `network`: a network of the engine that cells may use.
+    `runtime`: "runsc", for example, for gVisor.
     """
 
     name = "docker"
@@ -105,7 +105,7 @@ class DockerEnvironment(BaseEnvironment):
         return None
 
     async def not_ready(self) -> str | None:
-        """Return what the first session has to wait for; nothing is fetched."""
+        """Return what the first session has to wait for; fetch nothing."""
         engine = await self._reached()
         image = self._container.image
         if await engine.has_image(image):
@@ -144,7 +144,7 @@ class DockerEnvironment(BaseEnvironment):
             await engine.close()
 
     async def _reached(self) -> Engine:
-        """Return the engine; containers left behind by dead processes are removed first."""
+        """Return the engine, after removing containers left behind by dead processes."""
         async with self._starting:
             if self._engine is None:
                 engine = await asyncio.to_thread(_engine_of, self._engine_kind)

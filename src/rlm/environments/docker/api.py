@@ -34,7 +34,7 @@ class ApiEngine:
         self.is_local = sys.platform == "linux" and is_socket
 
     async def run(self, container: Container) -> "RunningContainer":
-        """Create and start a container; the image is fetched first if it is missing."""
+        """Create and start a container; fetch the image first if it is missing."""
         try:
             try:
                 made = await asyncio.to_thread(self._create, container)
@@ -83,7 +83,7 @@ class ApiEngine:
         )
 
     async def has_image(self, image: str) -> bool:
-        """Return whether the image is there already."""
+        """Return whether the engine already has the image."""
         try:
             await asyncio.to_thread(self.client.inspect_image, image)
         except self.errors.ImageNotFound:
@@ -96,11 +96,11 @@ class ApiEngine:
         return {each["Id"]: each["Labels"].get(LABEL, "") for each in listed}
 
     async def remove(self, container_id: str) -> None:
-        """End and remove a container, if it is still there."""
+        """End and remove a container, if it still exists."""
         try:
             await asyncio.to_thread(self.client.remove_container, container_id, force=True)
         except (self.errors.DockerException, OSError):
-            return  # It is gone, or being removed already.
+            return  # It is gone, or is already being removed.
 
     async def close(self) -> None:
         """Close the connections to the engine."""
@@ -135,11 +135,11 @@ class RunningContainer:
         self._line.setblocking(False)
 
     def _detach(self) -> None:
-        """Close its input. The response of the request holds the socket, too."""
+        """Close its input. The response to the request holds the socket too."""
         line, self._keeps_open = self._keeps_open, None
         for each in (getattr(line, "_response", None), line):
             if each is not None:
-                with contextlib.suppress(OSError, ValueError):  # The other one has closed it.
+                with contextlib.suppress(OSError, ValueError):  # The other may have closed it.
                     each.close()
 
     async def send(self, data: bytes) -> None:
@@ -178,7 +178,7 @@ class RunningContainer:
         return self._how
 
     async def close(self) -> None:
-        """End the container; most end by themselves when their input is closed."""
+        """End the container; most end on their own when their input is closed."""
         self._detach()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_FAREWELL_SECONDS):

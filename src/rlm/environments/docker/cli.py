@@ -21,7 +21,7 @@ _KILLED = 137
 
 
 def found_command() -> str | None:
-    """Return the command to use, if there is one."""
+    """Return the command to use, or None if there is none."""
     return next((path for name in ("docker", "podman") if (path := on_path(name))), None)
 
 
@@ -47,7 +47,7 @@ class CommandEngine:
         return RunningCommand(self, process, container)
 
     async def has_image(self, image: str) -> bool:
-        """Return whether the image is there already."""
+        """Return whether the engine already has the image."""
         if not await self.ask("version", "--format", "{{.Server.Version}}"):
             raise ConfigError(f"{self._command} reaches no engine: start it, or set DOCKER_HOST")
         return bool(await self.ask("image", "inspect", "--format", "{{.Id}}", image))
@@ -64,14 +64,14 @@ class CommandEngine:
         return {name: json.loads(labels).get(LABEL, "") for name, labels in pairs}
 
     async def remove(self, container_id: str) -> None:
-        """End and remove a container, if it is still there."""
+        """End and remove a container, if it still exists."""
         await self.ask("rm", "--force", container_id)
 
     async def close(self) -> None:
         """Do nothing: every command has ended."""
 
     async def ask(self, *words: str) -> str:
-        """Return the output of a short command, or nothing if it fails."""
+        """Return the output of a short command, or an empty text if it fails."""
         process = await asyncio.create_subprocess_exec(
             self._command,
             *words,
@@ -130,7 +130,7 @@ class RunningCommand:
         return await self._process.stdout.read(_READ_BYTES)
 
     async def ending(self) -> str:
-        """Wait until it has ended; ConfigError if it never began."""
+        """Wait until it has ended; raise ConfigError if it never started."""
         status, said = await asyncio.shield(self._ended)
         if status == _REFUSED:
             raise ConfigError(f"no container of {self._container.image} could be started: {said}")
@@ -140,7 +140,7 @@ class RunningCommand:
         return f"ended with status {status}" + (f": {said}" if said else "")
 
     async def close(self) -> None:
-        """End the container; most end by themselves when their input is closed."""
+        """End the container; most end on their own when their input is closed."""
         if self._process.stdin is not None:
             self._process.stdin.close()
         await asyncio.wait([self._ended], timeout=_FAREWELL_SECONDS)
@@ -149,7 +149,7 @@ class RunningCommand:
         await asyncio.shield(self._ended)
         if self._process.stdout is not None:
             while await self._process.stdout.read(_READ_BYTES):
-                pass  # Discard the rest: asyncio releases a pipe at its end.
+                pass  # Discard the rest: asyncio releases a pipe only at end of file.
 
     async def _until_ended(self) -> tuple[int, str]:
         assert self._process.stderr is not None

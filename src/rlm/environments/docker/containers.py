@@ -1,7 +1,7 @@
 """Containers: their configuration, the interface of an engine, and their owners.
 
 A container ends when the host closes its connection, and its engine removes it. `reap` removes
-those that were kept from ending, by an engine that was restarted or by code that ran in them.
+those that did not end, because the engine was restarted or because code in them prevented it.
 """
 
 import contextlib
@@ -34,9 +34,9 @@ PLACE = "/run/rlm"
 
 
 class Container(Struct, frozen=True, kw_only=True):
-    """What to run, and its limits. All other settings are the engine's strictest.
+    """What to run, and its limits. All other settings are the strictest that the engine has.
 
-    `folder` is mounted at PLACE, read-only. `attached`: connect to its input and output.
+    `folder` is mounted read-only at PLACE. `attached`: connect to its input and output.
     """
 
     name: str
@@ -75,7 +75,7 @@ class Running(Protocol):
 
 
 class Engine(Protocol):
-    """Docker or Podman, reached by either way. A refusal is a ConfigError."""
+    """Docker or Podman, reached in either way. If it refuses, methods raise ConfigError."""
 
     is_local: bool
     """Whether it seems to run on this kernel and to see this machine's files."""
@@ -83,15 +83,15 @@ class Engine(Protocol):
     async def run(self, container: Container) -> Running: ...
 
     async def has_image(self, image: str) -> bool:
-        """Return whether the image is there already; ConfigError if no engine answers."""
+        """Return whether the engine has the image; raise ConfigError if no engine answers."""
 
     async def owners(self) -> dict[str, str]:
-        """Return the owner of each container of ours, by id."""
+        """Return the owner of each of our containers, by id."""
 
     async def remove(self, container_id: str) -> None: ...
 
     async def close(self) -> None:
-        """Close the connection to the engine; containers stay."""
+        """Close the connection to the engine; containers keep running."""
 
 
 def new_name() -> str:
@@ -107,12 +107,12 @@ _log = logging.getLogger(__name__)
 
 
 def owner() -> str:
-    """Return a text that identifies this process, across machines and restarts."""
+    """Return a text that identifies this process across machines and restarts."""
     return f"{_machine()} {_boot()} {os.getpid()} {_started(os.getpid())}"
 
 
 def is_gone(text: str) -> bool:
-    """Return whether a label names a process of this machine that has ended."""
+    """Return whether a label names a process on this machine that has ended."""
     words = text.split()
     if len(words) != 4 or words[0] != _machine() or not words[2].isdecimal():
         return False
@@ -130,7 +130,7 @@ async def reap(engine: Engine) -> int:
 
 
 def _machine() -> str:
-    """Identify the machine, or the container that this process runs in: pids differ in each."""
+    """Identify the machine or container that this process runs in: each has its own pids."""
     numbering = ""
     with contextlib.suppress(OSError):
         numbering = str(Path("/proc/self/ns/pid").readlink())
@@ -142,7 +142,7 @@ def _boot() -> str:
 
 
 def _started(pid: int) -> str:
-    """Return when a process began, which tells it from a later one; empty if there is none."""
+    """Return when a process started, which tells it apart from later ones; "" if it is gone."""
     if sys.platform == "win32":
         return "-"
     if sys.platform == "linux":
@@ -153,7 +153,7 @@ def _started(pid: int) -> str:
     except ProcessLookupError:
         return ""
     except PermissionError:
-        pass  # It belongs to another user, and exists.
+        pass  # It exists, and belongs to another user.
     return "-"
 
 

@@ -1,7 +1,7 @@
 """Opens sessions in containers, through a socket in a mounted folder or through standard streams.
 
-Through the socket, the zygote in the container works as a local one does: it takes descriptors, so
-contexts are shared memory and checkpoints are possible.
+Through the socket, the zygote in the container works like a local one: it takes descriptors, so
+contexts are in shared memory and checkpoints are possible.
 """
 
 import asyncio
@@ -41,11 +41,11 @@ Opened = tuple[ForkedSession, dict[str, Any]]
 
 
 class NotReached(Exception):
-    """The container ended without having connected; the text says how."""
+    """The container ended before it connected; the text says how."""
 
 
 class SessionRequest(Struct, frozen=True):
-    """What it takes to open a session."""
+    """What is needed to open a session."""
 
     engine: Engine
     container: Container
@@ -84,7 +84,7 @@ async def open_by_stdio(wanted: SessionRequest) -> Opened:
 
 
 async def _packed_for(running: Running) -> bytes:
-    """Return the worker in a form for the Python there, which first sends its magic number."""
+    """Return the worker packed for the container's Python, which first sends its magic number."""
     magic = b""
     while len(magic) < _MAGIC_BYTES:
         piece = await running.receive()
@@ -154,7 +154,7 @@ def _listener(folder: Path) -> socket.socket:
 
 
 async def _connected(listener: socket.socket, running: Running) -> socket.socket:
-    """Return the connection of the container; NotReached if it ends before."""
+    """Return the connection from the container; raise NotReached if it ends before connecting."""
     loop = asyncio.get_running_loop()
     accepting = loop.create_task(_accepted(listener))
     ending = loop.create_task(running.ending())
@@ -175,7 +175,7 @@ async def _accepted(listener: socket.socket) -> socket.socket:
 
 
 def _welcome(control: socket.socket, settings: str) -> dict[str, Any]:
-    """Send the worker in a form for the Python there and shake hands with the zygote."""
+    """Send the worker, packed for the container's Python, and shake hands with the zygote."""
     control.settimeout(_HANDSHAKE_SECONDS)
     data = archive(control.recv(_MAGIC_BYTES, socket.MSG_WAITALL))
     control.sendall(struct.pack("<I", len(data)) + data)

@@ -1,7 +1,7 @@
-"""`environment="inprocess"`: cells run in this process. It is not a sandbox.
+"""`environment="inprocess"`: cells run in this process. This is not a sandbox.
 
-It is for debugging: `breakpoint()` in a cell or in what it calls opens pdb on the terminal, the
-values in a REPL are objects of the program, and a profiler or debugger sees everything.
+It is for debugging: `breakpoint()` in a cell, or in code it calls, opens pdb on the terminal, the
+values in the REPL are objects of the program, and a profiler or debugger sees everything.
 """
 
 import asyncio
@@ -75,7 +75,7 @@ class InProcessEnvironment(BaseEnvironment):
         "limits: a full disk": _NO_LIMITS,
         "limits: too many processes": _NO_LIMITS,
     }
-    """Checks that must not be tried here, and why."""
+    """Conformance checks that must not be tried here, and why."""
 
     def __init__(self) -> None:
         self._sessions: set[InProcessSession] = set()
@@ -92,7 +92,7 @@ class InProcessEnvironment(BaseEnvironment):
         """Start a thread for cells.
 
         `options`: tools ([{"name", "description"}]), kept_output_chars, max_submission_chars. A
-        seed, a memory limit and preloaded modules would affect the whole program: they are ignored.
+        seed, a memory limit and preloaded modules are ignored: they would affect the whole program.
         """
         if (problem := self.problem()) is not None:
             raise ConfigError(problem)
@@ -105,7 +105,7 @@ class InProcessEnvironment(BaseEnvironment):
         return session
 
     async def describe(self) -> dict[str, Any]:
-        """Return that nothing is isolated, and what is missing."""
+        """Report that nothing is isolated, and what is missing."""
         missing = dict.fromkeys([*self.lacks.values(), *self.harms_host.values()])
         return {
             "isolation": "none: cells run in this process and can do anything it can",

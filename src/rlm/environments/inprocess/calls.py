@@ -1,4 +1,4 @@
-"""How cells ask a host in the same process, on its event loop, and how it answers."""
+"""Calls from cells to a host in the same process, which answers them on its event loop."""
 
 import asyncio
 import functools
@@ -18,7 +18,7 @@ __all__ = ["Answers", "Deliver", "DirectChannel", "StartCall"]
 # -- in the thread of a cell --
 
 Deliver = Callable[[wire.Frame | None], None]
-"""Takes the answer to a call, in any thread; None if there will be none."""
+"""Takes the answer to a call, or None if there will be none; may be called in any thread."""
 
 StartCall = Callable[[list[bytes], Deliver], None]
 """Passes the parts of a call to the host; may be called in any thread."""
@@ -96,7 +96,7 @@ class Answers:
         self.prompts = 0
 
     def start(self, parts: list[bytes], deliver: Deliver) -> None:
-        """Answer a call in a task; calls of models and tools stop the clock."""
+        """Answer a call in a task; calls to models and tools stop the clock."""
         if self._is_over:
             deliver(None)
             return
@@ -123,7 +123,7 @@ class Answers:
         return await self._host.answer(call.kind, call.arguments, call.parts)
 
     def _deliver(self, deliver: Deliver, task: asyncio.Task[_Answer]) -> None:
-        """Deliver the answer, or what the host raised."""
+        """Deliver the answer, or the exception that the host raised."""
         self.pending.discard(task)
         if task.cancelled():
             deliver(None)

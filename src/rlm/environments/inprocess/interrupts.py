@@ -1,7 +1,7 @@
-"""Interrupts cells that run in a thread of the host, by an exception raised from outside.
+"""Interrupts cells that run in a thread of the host, by raising an exception from outside.
 
-Python delivers it between two bytecode instructions, so never during a function written in C: a
-sleep, a lock or a long sum ends first.
+Python delivers it between two bytecode instructions, so never inside a function written in C: a
+sleep, a wait for a lock or a long sum ends first.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ class ThreadInterrupts(Interrupts):
         self._main_thread = threading.get_ident()
 
     def is_own_thread(self) -> bool:
-        """Return whether the calling thread is that one."""
+        """Return whether the calling thread is the one that is interrupted."""
         return threading.get_ident() == self._main_thread
 
     def interrupt(self) -> None:
@@ -69,7 +69,7 @@ class ThreadInterrupts(Interrupts):
             super().begin_cell()
 
     def end_cell(self) -> None:
-        """Ignore interrupts from here on, including one that was not delivered yet."""
+        """Ignore interrupts from here on, including one that has not been delivered yet."""
         with self._lock:
             self._cell_is_running = self.pending = False
             if self._was_raised and self.is_own_thread():
@@ -83,9 +83,9 @@ class ThreadInterrupts(Interrupts):
             inbox.put(None)
 
     def _absorb(self) -> None:
-        """Replace an exception that may not have been delivered yet by one that is caught here.
+        """Replace an exception that may not have been delivered yet with one that is caught here.
 
-        To clear it would be shorter, but Python 3.11 and 3.12 then go on looking for it, in every
+        Clearing it would be shorter, but then Python 3.11 and 3.12 keep looking for it, in every
         thread and for good, and 3.11 hangs in the next `await` under a profiler or a debugger.
         """
         try:
@@ -99,7 +99,7 @@ class ThreadInterrupts(Interrupts):
         _raise_in(ctypes.c_ulong(self._main_thread), ctypes.py_object(error))
 
     def _wake_event_loop(self) -> None:
-        """Wake a loop of the cell, which waits in C, so that the exception can be raised."""
+        """Wake the cell's event loop, which waits in C, so that the exception can be raised."""
         frame = sys._current_frames().get(self._main_thread)
         while frame is not None:
             if frame.f_code is _RUN_FOREVER:

@@ -1,4 +1,4 @@
-"""One REPL in a thread of the host, made of the worker's own parts; its output is captured."""
+"""A REPL in a thread of the host, built from the worker's parts; its output is captured."""
 
 import asyncio
 import contextlib
@@ -80,7 +80,7 @@ class InProcessRepl:
         loop: asyncio.AbstractEventLoop,
         context: contextvars.Context,
     ) -> asyncio.Future[_Value]:
-        """Run a job in the thread, after those submitted before."""
+        """Run a job in the thread, after the jobs submitted earlier."""
         reply: asyncio.Future[_Value] = loop.create_future()
 
         def settle(value: _Value) -> None:
@@ -117,7 +117,7 @@ class InProcessRepl:
         return parts_of_done(outcome, self._runner, self._variables)
 
     def load(self, name: str, kind: str, chunks: Iterable[bytes]) -> str | None:
-        """Bind a context; return why that failed, or None."""
+        """Bind a context; return why that failed, or None if it did not."""
         try:
             self._namespace.load(name, self._functions.loaded(kind, b"".join(chunks)))
         except (OSError, ValueError, MemoryError, RecursionError) as error:
@@ -145,7 +145,7 @@ def _leave(code: object = None) -> NoReturn:
 
 
 def _no_input(prompt: object = "", /) -> NoReturn:
-    """Refuse input: the terminal is the program's; only `breakpoint()` may use it."""
+    """Refuse input: the terminal belongs to the program, and only `breakpoint()` may use it."""
     sys.stdout.write(str(prompt))
     raise EOFError("a cell can't ask for input")
 
@@ -184,7 +184,7 @@ _STAND_INS = {name: _StandIn(name) for name in ("stdout", "stderr")}
 
 @contextlib.contextmanager
 def captured(session: Captured) -> Generator[None, None, None]:
-    """Send the output of this thread, and of tasks it creates, to the session."""
+    """Send the output of this thread, and of the tasks it creates, to the session."""
     _current.set(session)
     with _lock:
         if not _users:
@@ -215,7 +215,7 @@ def _install() -> None:
 
 
 def _on_breakpoint(*arguments: Any, **named: Any) -> Any:
-    """Open the debugger for a cell on the real terminal, where its output would not appear."""
+    """Open the debugger for a cell on the real terminal, because `sys.stdout` is captured."""
     session = _current.get()
     chosen = os.environ.get("PYTHONBREAKPOINT") or "pdb.set_trace"
     if session is None or chosen != "pdb.set_trace":

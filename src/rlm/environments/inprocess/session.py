@@ -29,7 +29,7 @@ class InProcessSession(BaseSession):
 
     def __init__(self, host: Host, settings: dict[str, Any]) -> None:
         self._loop = asyncio.get_running_loop()
-        self._context = contextvars.copy_context()  # Cells have another, with their own output.
+        self._context = contextvars.copy_context()  # Cells have their own, with their own output.
         self._repl = InProcessRepl(settings, self._start_call, self._on_breakpoint)
         self._stopper = CellStopper(self._repl.interrupts, lambda: 0, self._on_stuck_cell)
         self._clock = CellClock(self._loop, self._stopper.time_is_up)
@@ -129,7 +129,7 @@ class InProcessSession(BaseSession):
             self._stopper.stop()
 
     def _start_call(self, parts: list[bytes], deliver: Deliver) -> None:
-        """Start a call, in the thread of a cell; the host answers in its own context."""
+        """Start a call from the thread of a cell; the host answers in its own context."""
         self._loop.call_soon_threadsafe(self._answers.start, parts, deliver, context=self._context)
 
     # The end.
@@ -142,7 +142,7 @@ class InProcessSession(BaseSession):
         self._end(SessionDied(_STUCK.format(how)))
 
     def _end(self, error: SessionError) -> None:
-        """Fail what waits for an answer; only the first reason counts."""
+        """Fail everything that waits for an answer; only the first error counts."""
         if self._ended is not None:
             return
         self._ended = error

@@ -33,18 +33,18 @@ _NOT_LINUX = "its layers need Linux (also in a virtual machine, or WSL 2)"
 
 
 class LocalEnvironment(BaseEnvironment):
-    """Opens sessions as hardened processes.
+    """An environment whose sessions are hardened processes of this machine.
 
     `packages`: installed distributions that cells may import besides the standard library.
     `read_only_paths`: files and folders of this machine that cells may read, at the same paths.
     `scratch_bytes`: the size of the folder a session may write to, where the system allows one.
-    `export_to`: a folder into which sessions are exported when they close, each to its own folder.
+    `export_to`: a folder that gets the files of each session, in a new folder, when it closes.
     `max_threads`, `cpu_seconds`: limits of one session; None for no limit on CPU time.
-    `warm_sessions`: how many are kept ready. `checkpoints`: whether variables survive a kill.
-    `allow_unsafe`: run even where a required layer is missing. `without`: layers not to use
+    `warm_sessions`: how many sessions are kept ready. `checkpoints`: whether variables survive a
+    kill. `allow_unsafe`: run even if a required layer is missing. `without`: layers not to use
     ("namespaces", "landlock", "cgroup"). `cgroup`: a folder of control groups that this process
-    may divide, instead of the one it finds. `python`: the interpreter for cells, by default this
-    one.
+    may divide, instead of the one it finds. `python`: the interpreter for cells; this one by
+    default.
     """
 
     name = "local"
@@ -92,7 +92,7 @@ class LocalEnvironment(BaseEnvironment):
 
     @classmethod
     def problem(cls) -> str | None:
-        """Return why it can't be used here, as far as the system says; `open` tries the rest."""
+        """Return why this system rules it out, or None; only `open` can find the other reasons."""
         missing = _missing_in_kernel() if sys.platform == "linux" else _NOT_LINUX
         if missing is None:
             return None
@@ -130,7 +130,7 @@ class LocalEnvironment(BaseEnvironment):
     async def open_ends(self, greeting: bytes) -> Pair:
         """Return the two sockets of a new session, for a host on another machine.
 
-        The greeting has been sent if `is_greeted` says so.
+        The greeting has been sent if `is_greeted(greeting)`.
         """
         zygote = await self._zygote()
         ends = zygote.take(greeting) or await zygote.fork(greeting)
@@ -138,7 +138,7 @@ class LocalEnvironment(BaseEnvironment):
         return ends
 
     def _refill_later(self, zygote: Zygote, greeting: bytes) -> None:
-        """Make further sessions in a moment, so that they do not slow this one down."""
+        """Prepare more sessions in a moment, so that this one is not slowed down."""
         loop = asyncio.get_running_loop()
         loop.call_later(_REFILL_SECONDS, zygote.refill, self._warm_sessions, greeting)
 
@@ -172,7 +172,7 @@ class LocalEnvironment(BaseEnvironment):
 
 
 def _allowed(packages: Sequence[str], python: str) -> dict[str, Any]:
-    """Return the fields of `Packages`; none if no package is allowed."""
+    """Return the fields of `Packages`; an empty dict if no package is allowed."""
     if not packages:
         return {}
     from rlm.environments.local.packages import resolve  # imported here because few runs need it
@@ -189,7 +189,7 @@ def _existing(path: str | Path, option: str = "read_only_paths") -> Path:
 
 @functools.cache
 def _missing_in_kernel() -> str | None:
-    """Return what the layers need and this kernel lacks, found without starting anything."""
+    """Return what the layers need and this kernel lacks, without starting anything."""
     machine = os.uname().machine
     if machine not in MACHINES or sys.maxsize < 1 << 32:
         return f"its layers need a 64-bit {' or '.join(MACHINES)}, and this is {machine}"

@@ -1,7 +1,7 @@
 """Finds the files of the installed packages that sandboxed code may import.
 
 `resolve(["numpy", "pandas"])` finds them in the zygote's interpreter, follows their requirements,
-and returns what has to be readable. It reads installed metadata only; nothing is imported, and
+and returns what must be readable. It only reads installed metadata; nothing is imported, and
 nothing else in site-packages becomes readable.
 """
 
@@ -41,8 +41,8 @@ class Packages:
 
     `readable`: files, and folders with everything in them. `listable`: folders whose names may
     be listed, but not read (site-packages, and folders of namespace packages). `search_path`:
-    entries for `sys.path`. `imports`: what to preload, the asked-for ones first. `roots`: import
-    names and their paths, as `seal()` in the worker takes them.
+    entries for `sys.path`. `imports`: what to preload, the requested ones first. `roots`: import
+    names and their paths, as `seal()` in the worker expects them.
     """
 
     readable: tuple[str, ...] = ()
@@ -53,10 +53,10 @@ class Packages:
 
 
 def resolve(names: Sequence[str], *, python: str | None = None) -> Packages:
-    """Find distributions (or import names) and all they require, in `python` (default: ours).
+    """Find distributions, or import names, and all that they require in `python` (default: ours).
 
-    Names of the standard library are fine and need nothing. A ConfigError says what to do about a
-    package that is not installed, is installed in editable mode, or is part of this program.
+    Standard library names are fine and need nothing. A ConfigError says what to do about a package
+    that is not installed, is installed in editable mode, or is part of this program.
     """
     if not names:
         return Packages()
@@ -78,7 +78,7 @@ def resolve(names: Sequence[str], *, python: str | None = None) -> Packages:
 def _describe_interpreter() -> dict[str, Any]:
     """Return where this interpreter finds packages, and its values for markers (PEP 508).
 
-    Its source also runs in other interpreters, from Python 3.9: it imports what it needs itself.
+    Its source also runs in other interpreters, from Python 3.9 on, so it does its own imports.
     """
     import os
     import platform
@@ -177,7 +177,7 @@ class _Found:
                 self.readable.append(path)
 
     def _sort_out_folder(self, inside: dict[str, Any], path: Path, parts: tuple[str, ...]) -> None:
-        if parts[-1] == "__pycache__":  # Bytecode of single modules; it is shared with others.
+        if parts[-1] == "__pycache__":  # Bytecode of single modules; others use it too.
             self.readable += [path / file for file in inside]
         elif not all(map(str.isidentifier, parts)) or not _has_modules(inside):
             self.readable.append(path)  # Metadata, shared libraries, data.
@@ -202,7 +202,7 @@ class _Found:
         ]
 
     def is_light(self) -> bool:
-        """Return whether it is small enough to be preloaded as a mere dependency."""
+        """Return whether it is small enough to be preloaded if it is only a dependency."""
         return _bytes_in(self._files) <= _LIGHT_BYTES
 
     def complaint(self) -> str | None:
@@ -228,7 +228,7 @@ class _Found:
         if any(name.startswith("__editable__") for name in self._files):
             return True
         points_away = any(name.endswith(".pth") for name in self._files) and not self.roots
-        # Beside a project's sources there is metadata without a list of installed files.
+        # Metadata beside a project's sources has no list of installed files.
         is_project = (
             self._distribution.read_text("RECORD") is None and self.site.name not in _SITE_FOLDERS
         )
@@ -276,7 +276,7 @@ class _Installed:
         ]
 
     def with_requirements(self, asked: Iterable[_Found]) -> list[_Found]:
-        """Return these and all they require, each once; refuse what may not be in a sandbox."""
+        """Return these and all that they require, each once; refuse what a sandbox may not have."""
         found: dict[str, _Found] = {}
         ahead = [(each, "") for each in asked]
         while ahead:
@@ -324,7 +324,7 @@ def _combine(asked: Sequence[_Found], needed: Sequence[_Found]) -> Packages:
     readable: list[Path] = []
     for each in needed:
         for path in each.readable:
-            # A package may be a link into a store; then both ends are needed.
+            # If a package is a symbolic link into a store, both ends are needed.
             readable += [path] if path.resolve() == path else [path, path.resolve()]
     return Packages(
         readable=_unique(path for path in readable if path.exists()),
@@ -345,7 +345,7 @@ def _module_in(file: str) -> str | None:
     """Return the name of the module in a file, or None."""
     for suffix in (".py", *EXTENSION_SUFFIXES, ".so"):
         stem = file.removesuffix(suffix)
-        # An extension module of another interpreter than ours has another tag in its name.
+        # In an interpreter other than ours, extension modules have another tag in their names.
         if suffix == ".so":
             stem = re.sub(r"\.(cpython-[\w-]+|abi3)$", "", stem)
         if stem != file and stem.isidentifier():

@@ -1,9 +1,9 @@
 """Starts zygotes and asks them for sessions: one zygote for each configuration of a sandbox.
 
 Starting a zygote takes tens of milliseconds; forking a session takes a few, and taking one that is
-kept ready almost none. All sessions of a zygote have the same memory addresses, so it is replaced
-from time to time, in the background. Everything here may be called from any thread and any event
-loop.
+kept ready takes almost none. All sessions of a zygote have the same memory addresses, so it is
+replaced from time to time, in the background. Everything here may be called from any thread and any
+event loop.
 """
 
 import asyncio
@@ -34,14 +34,14 @@ _START_SECONDS = 30.0
 _FAREWELL_SECONDS = 2.0
 _MAX_SESSIONS = 1_000
 _MAX_SECONDS = 3_600.0
-"""How many sessions a zygote forks, and for how long, before another one takes its place."""
+"""A zygote is replaced after this many sessions, or this many seconds."""
 _NOTICE_SECONDS = 60.0
-"""How long a replaced zygote still makes sessions: another thread may be about to ask it."""
+"""How long a replaced zygote still makes sessions: another thread may be about to ask for one."""
 _MAX_KINDS = 4
 """Sessions are kept ready for this many different greetings."""
 
-# Loads the worker's folder as a package of its own, so that no other file of rlm can be imported.
-# The folder comes over the socket that is its stdin, because cells can see a command line.
+# Loads the worker's folder as a separate package, so that no other file of rlm can be imported.
+# The folder's path comes over the socket at stdin, because cells can see the command line.
 _BOOT = """
 import os, sys
 sys.path[:] = [entry for entry in sys.path if entry]
@@ -58,7 +58,7 @@ from rlm_worker.sandbox.start import main
 main(control)
 """
 
-# Nothing of the host's environment is passed on. Few arenas save memory in every session.
+# No variable of the host's environment is passed on. Few arenas save memory in every session.
 _ENVIRONMENT = {"PYTHONHASHSEED": "0", "MALLOC_ARENA_MAX": "2"}
 
 
@@ -108,18 +108,18 @@ class Zygote:
             return ready.popleft() if ready else None
 
     async def fork(self, greeting: bytes) -> Pair:
-        """Fork a new session, as soon as possible."""
+        """Fork a new session as soon as possible."""
         self._made += 1
         while True:
             try:
                 return request(self._control, orders.NOW, greeting)
             except BlockingIOError:
-                await asyncio.sleep(0.005)  # Hundreds are being made at this moment.
+                await asyncio.sleep(0.005)  # Hundreds are being made right now.
 
     def refill(self, count: int, greeting: bytes) -> None:
         """Keep `count` sessions ready for this greeting; they are made in the background.
 
-        The next run most likely needs the same settings as this one.
+        The next run will most likely need the same settings as this one.
         """
         with self._lock:
             ready = self._ready[greeting] = self._ready.pop(greeting, deque())
@@ -156,7 +156,7 @@ class Zygote:
             raise
         finally:
             assert self._process.stderr is not None
-            self._process.stderr.close()  # It writes nothing there once it has reported.
+            self._process.stderr.close()  # Nothing is written there after the report.
         self._control.settimeout(None)
         return report
 
@@ -202,9 +202,9 @@ _lock = threading.Lock()
 
 
 async def zygote_for(python: str, settings: str) -> Zygote:
-    """Return the zygote for a configuration, given as JSON; start it if none is running.
+    """Return the zygote for a configuration, given as JSON; start one if none is running.
 
-    A process that was forked from a host has zygotes of its own.
+    A process that was forked from a host has its own zygotes.
     """
     key = (os.getpid(), python, settings)
     with _lock:
@@ -229,7 +229,7 @@ def _replacement(key: _Key, worn: "Future[Zygote]") -> "Future[Zygote]":
         return worn
     del _successors[key]
     if successor.exception() is not None:
-        return worn  # It is tried again with the next session.
+        return worn  # The next session tries again.
     _zygotes[key] = successor
     _replaced.append((time.monotonic(), worn.result()))
     return successor
@@ -247,7 +247,7 @@ def _let_go_of_replaced() -> None:
 
 
 def close_all() -> None:
-    """End every zygote of this process, and every session with them."""
+    """End every zygote of this process, and with them every session."""
     with _lock:
         mine = [key for key in _zygotes if key[0] == os.getpid()]
         ended = [_zygotes.pop(key) for key in mine]
@@ -276,7 +276,7 @@ def _is_over(future: "Future[Zygote]") -> bool:
         return True
     if future.result().is_alive:
         return False
-    future.result().close()  # It was killed; what it left open here goes too.
+    future.result().close()  # It was killed; close what it left open here.
     return True
 
 

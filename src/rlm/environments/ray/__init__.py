@@ -30,10 +30,10 @@ _MAX_CALLS = 100_000
 class RayEnvironment(BaseEnvironment):
     """Opens sessions in actors of a Ray cluster.
 
-    `address`: "ray://host:10001", "host:6379" or "auto"; without one, a cluster of this machine is
-    joined or started. `num_cpus`, `memory`, `resources`: what each actor takes of its node; they
-    decide how many sessions the cluster runs before actors are shared. `runtime_env`: what Ray is
-    to set up on nodes. `start_seconds`: how long opening a session may take.
+    `address`: "ray://host:10001", "host:6379" or "auto"; without one, a cluster on this machine is
+    joined or started. `num_cpus`, `memory`, `resources`: what each actor reserves on its node; they
+    decide how many sessions the cluster runs before actors are shared. `runtime_env`: what Ray
+    sets up on nodes. `start_seconds`: how long opening a session may take.
     The other options are those of `local`, for each node; `export_to` is a folder on this machine.
     """
 
@@ -91,7 +91,7 @@ class RayEnvironment(BaseEnvironment):
 
     @classmethod
     def problem(cls) -> str | None:
-        """Return what is missing here; what nodes lack shows when a session is opened."""
+        """Return what is missing here; what nodes lack is found when a session is opened."""
         return None if cluster.is_installed() else cluster.missing()
 
     @property
@@ -100,7 +100,7 @@ class RayEnvironment(BaseEnvironment):
         return self._pool.hosts if self._pool is not None else ()
 
     async def open(self, host: Host, options: dict[str, Any]) -> ForkedSession:
-        """Take or start an actor and have it fork a session."""
+        """Find or start an actor and have it fork a session."""
         try:
             async with asyncio.timeout(self._start_seconds):
                 return await self._open(host, options)

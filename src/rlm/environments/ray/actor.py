@@ -66,7 +66,7 @@ class Carrier:
         self._lent.append(fd)
 
     async def give(self) -> bytes:
-        """Wait for bytes of the session and return them; none once it is over."""
+        """Wait for bytes from the session and return them; empty once it has ended."""
         while not self._outgoing and self._speaking:
             self._news.clear()
             await self._news.wait()
@@ -107,7 +107,7 @@ class Carrier:
         await self._loop.sock_sendall(channel.socket, piece)
 
     async def _carry_out(self, number: int, channel: Channel) -> None:
-        """Buffer what the session writes, as far as there is room, and its end."""
+        """Buffer what the session writes, when there is room, and finally its end."""
         data = b"more"
         while data:
             while not (room := self._multiplexer.room(number)):
@@ -133,7 +133,7 @@ _COPIED_BYTES = 4 << 20
 
 
 class Place(Struct, frozen=True):
-    """Where another process on the same node finds a file, and how it recognises it."""
+    """Where another process on the same node finds a file, and how to recognise it."""
 
     process: int
     fd: int
@@ -143,13 +143,13 @@ class Place(Struct, frozen=True):
 
 
 class NodeFiles:
-    """The context files that this actor holds, by name."""
+    """The files of contexts that this actor holds, by name."""
 
     def __init__(self) -> None:
         self._fds: dict[str, int] = {}
 
     def find(self, name: str, place: Place | None) -> int | None:
-        """Return the file, if this actor or another one at `place` holds it."""
+        """Return the file if this actor, or another one at `place`, holds it."""
         if name not in self._fds and place is not None:
             fd = _open(place)
             if fd is not None:
@@ -233,17 +233,17 @@ class SessionHost:
         self._carriers[number] = Carrier(ends)
 
     async def send(self, number: int, data: bytes) -> None:
-        """Send bytes to a session; they are dropped if it is over."""
+        """Send bytes to a session; they are dropped if it has ended."""
         if (carrier := self._carriers.get(number)) is not None:
             carrier.take(data)
 
     async def receive(self, number: int) -> bytes:
-        """Wait for bytes of a session and return them; none once it is over."""
+        """Wait for bytes from a session and return them; empty once it has ended."""
         carrier = self._carriers.get(number)
         return await carrier.give() if carrier is not None else b""
 
     async def keep(self, name: str, pieces: Sequence[Any]) -> Place | None:
-        """Write a context's file from the object store; None if it is not there any more."""
+        """Write a context's file from the object store; None if it is no longer there."""
         try:
             return await self._files.write(name, pieces)
         except sdk().exceptions.RayError:

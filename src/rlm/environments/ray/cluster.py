@@ -40,7 +40,7 @@ def is_installed() -> bool:
 
 
 def missing() -> str:
-    """Return what to do when Ray is not installed."""
+    """Return a message that says how to install Ray."""
     return f"environment='ray' needs Ray: {install_command('ray')}"
 
 
@@ -53,20 +53,20 @@ def sdk() -> Any:
 
 
 async def join(address: str | None, runtime_env: dict[str, Any] | None) -> Any:
-    """Connect to a cluster, or start one here, unless there is a connection; return the package.
+    """Connect to a cluster, or start one here, if not connected yet; return the package.
 
-    Each `join` needs a `leave`; the last one closes a connection that was opened here.
+    Each `join` needs a `leave`; the last `leave` closes a connection that was opened here.
     """
     return await landed(_in_thread(functools.partial(_join, address, runtime_env)))
 
 
 async def leave() -> None:
-    """Close the connection if it was opened here and is not used any more."""
+    """Close the connection if it was opened here and is no longer used."""
     await landed(_in_thread(_leave))
 
 
 async def awaited(reference: Any) -> Any:
-    """Return the value of an object reference, of either Ray itself or a `ray://` client."""
+    """Return the value of an object reference, whether of Ray itself or of a `ray://` client."""
     errors: tuple[type[BaseException], ...] = (ConnectionError, sdk().exceptions.RayError)
     try:
         return await landed(reference.future())
@@ -156,7 +156,7 @@ def _leave() -> None:
 
 # -- the thread -----------------------------------------------------------------------------------
 
-# The kernel ends what Ray starts when the thread ends that started it, so this one never does.
+# The kernel kills what Ray started when the thread that started it ends, so this one never ends.
 
 _orders: "queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]]" = queue.SimpleQueue()
 _start = threading.Lock()

@@ -2,7 +2,7 @@
 
 The stored form is the one that workers map (`rlm.environments._shared`). The first session on a
 node has its actor write the file; others open it. Sessions never get pages of the object store,
-which hold other objects, too.
+because those hold other objects too.
 """
 
 import asyncio
@@ -58,17 +58,17 @@ class _Entry:
 
 
 class ContextStore:
-    """The contexts of one environment; `puts` and `writes` count copies made of them."""
+    """The contexts of one environment; `puts` and `writes` count the copies made of them."""
 
     def __init__(self) -> None:
         self._entries: dict[int, _Entry] = {}
         self._lock = threading.Lock()
         self.puts = 0
         self.writes: Counter[str] = Counter()
-        """How often a file was written, by node."""
+        """How many times a file was written, by node."""
 
     def stale(self, host: RemoteHost) -> list[str]:
-        """Return the contexts that an actor holds and that are gone; the caller tells it so."""
+        """Return the contexts that an actor holds but that are gone; the caller informs it."""
         if not host.contexts:
             return []
         living = {entry.name for entry in list(self._entries.values())}

@@ -1,8 +1,8 @@
 """The actors of one environment: started when needed, reused, and replaced when they are lost.
 
 Each hosts one session while the cluster has room. When it is full, actors take further sessions: a
-run whose children waited for the room it takes itself would wait for ever. Everything here may be
-called from any thread and any event loop.
+run whose children waited for the resources that it holds itself would wait forever. Everything here
+may be called from any thread and any event loop.
 """
 
 import asyncio
@@ -19,10 +19,10 @@ from rlm.errors import ConfigError, RLMError, SessionDied, SessionError
 __all__ = ["ActorPipe", "Pool", "RemoteHost"]
 
 PATIENCE_SECONDS = 3.0
-"""How long a session waits for a new actor before it asks whether the cluster is full."""
+"""How long a session waits for a new actor before it checks whether the cluster is full."""
 
 _MAX_WAITS = 20
-"""How often it waits again if not; free resources may be spread over too many nodes."""
+"""How many times it waits if not; free resources may be spread over too many nodes."""
 
 
 class RemoteHost:
@@ -39,7 +39,7 @@ class RemoteHost:
         """The names of the contexts whose files it holds."""
 
     async def call(self, method: str, *given: Any) -> Any:
-        """Call a method; SessionDied, and the actor is given up, if it can't be reached."""
+        """Call a method; if the actor can't be reached, mark it as lost and raise SessionDied."""
         try:
             reference = getattr(self._handle, method).remote(*given)
             return await awaited(reference)
@@ -106,7 +106,7 @@ class Pool:
             raise
 
     def give_back(self, host: RemoteHost) -> None:
-        """Note that a session of an actor is over."""
+        """Note that a session of an actor has ended."""
         with self._lock:
             host.sessions -= 1
             self._hand_out(host)
@@ -229,11 +229,11 @@ class ActorPipe:
         self._closing: asyncio.Task[None] | None = None
 
     async def send(self, data: bytes) -> None:
-        """Send bytes and wait until the actor has them, so that order is kept."""
+        """Send bytes and wait until the actor has them, to preserve their order."""
         await self._host.call("send", self._number, data)
 
     async def receive(self) -> bytes:
-        """Wait for bytes of the session."""
+        """Wait for bytes from the session."""
         data: bytes = await self._host.call("receive", self._number)
         return data
 
@@ -244,7 +244,7 @@ class ActorPipe:
         await asyncio.shield(self._closing)
 
     async def ending(self) -> str:
-        """Say that the session ended; a lost actor is an exception instead."""
+        """Say that the session ended; if the actor is lost, `receive` raises instead."""
         return "has ended"
 
     async def _close(self) -> None:
@@ -252,7 +252,7 @@ class ActorPipe:
             async with asyncio.timeout(_CLOSE_SECONDS):
                 await self._host.call("close", self._number)
         except TimeoutError:
-            await asyncio.to_thread(self._host.kill)  # An actor that does not answer is of no use.
+            await asyncio.to_thread(self._host.kill)  # An actor that does not answer is useless.
         except SessionError:
             pass  # It is gone, and the session with it.
         finally:

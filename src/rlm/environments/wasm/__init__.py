@@ -1,8 +1,8 @@
-"""`environment="wasm"`: CPython in WebAssembly, for machines whose kernel can't isolate.
+"""`environment="wasm"`: CPython in WebAssembly, for machines whose kernel can't isolate code.
 
 The worker runs in the sandbox of the package `pyeryx`, in a child process. The sandbox has no
 network, no processes, and no files but the sources of the worker and of Python. It needs no
-privileges and does not depend on Linux.
+privileges and works without Linux.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ _MAX_BYTES = (1 << 32) - (1 << 16)
 _REFILL_SECONDS = 0.05
 _MIN_PYTHON = (3, 12)
 _MAX_CONTEXT_BYTES = RESERVE_BYTES // 2
-"""Characters may take four times as many bytes in memory as in a context, beside the context."""
+"""In memory, characters may take four times as many bytes as in the context, besides those."""
 
 _NO_THREADS = "WebAssembly has no threads: pools run their jobs at once, one after the other"
 _NO_WAITING = "without threads nothing can end such a wait, so it is an error at once"
@@ -103,7 +103,7 @@ class WasmEnvironment(BaseEnvironment):
         }
 
     async def close(self) -> None:
-        """Close every session that is still open, and what was kept ready."""
+        """Close every session that is still open, and those kept ready."""
         self._is_open = False  # Children made ready from here on would never be ended.
         spares, self._spares = self._spares, []
         for spare in spares:
@@ -123,7 +123,7 @@ class WasmEnvironment(BaseEnvironment):
 
 
 class _WasmSession(WorkerSession):
-    """A session that refuses contexts which would end it."""
+    """A session that refuses contexts that would end it."""
 
     async def load(self, name: str, context: ContextSource) -> None:
         """Bind a stored context to a name in the REPL."""

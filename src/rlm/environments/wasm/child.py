@@ -1,4 +1,4 @@
-"""The program of the child process: one sandbox of WebAssembly, and threads that relay its bytes.
+"""The program of the child process: a WebAssembly sandbox, and threads that relay its bytes.
 
 It imports nothing of `rlm` but the layout of the shared file, and no package but `eryx` (`pyeryx`).
 """
@@ -22,7 +22,7 @@ from rlm.environments.wasm.guest.shared_file import HEAD, TAKEN
 __all__ = ["UNFINISHED", "Relay", "main"]
 
 _OWN_BYTES = 384 << 20
-"""How much memory this process may use besides the guest's."""
+"""How much memory this process may use in addition to the guest's."""
 
 _STALE_SECONDS = 600.0
 _BOOT = """
@@ -41,7 +41,7 @@ from rlm.environments.wasm.guest.boot import boot
 def main(worker: str, guest_bytes: int, mark: str, handed_over: list[str]) -> NoReturn:
     """Run one guest until it ends. `worker` is the folder of the worker's sources.
 
-    The names of temporary folders begin with `mark`, by which the host finds those that are left.
+    The names of temporary folders begin with `mark`, so that the host can find leftover ones.
     """
     _sweep()
     stream, control = _sockets(handed_over)
@@ -96,7 +96,7 @@ def _time_zones() -> list[str]:
 
 
 def _compiled(eryx: Any, sources: list[tuple[str, str, bool]], files: list[Path], mark: str) -> str:
-    """Return the folder of the compiled worker; a guest of its own compiles it, once."""
+    """Return the folder of the compiled worker; a separate guest compiles it once."""
     newest = max(path.stat().st_mtime_ns for path in files)
     folder = Path(tempfile.gettempdir(), f"compiled-{eryx.__version__}-{newest}")
     if not folder.exists():
@@ -147,21 +147,21 @@ class Relay:
         self._write_head()
 
     def end(self, why: str) -> NoReturn:
-        """Report why, and end the process."""
+        """Report the reason and end the process."""
         with contextlib.suppress(OSError):
             self._control.sendall(b"\n" + why.encode("ascii", "replace")[:_MAX_WORDS_CHARS])
         self._remove_folder()
         os._exit(1)
 
     def from_guest(self, data: bytes) -> None:
-        """Send bytes of the guest to the host."""
+        """Send bytes from the guest to the host."""
         try:
             self._stream.sendall(data)
         except OSError:
             self.end("the host is gone")
 
     def note_taken(self, data: bytes) -> None:
-        """Note that the guest has opened the shared file, or read it; it needs no name then."""
+        """Note that the guest has opened or read the shared file, which no longer needs a name."""
         if data != TAKEN.pack(self._expected):
             return  # Other output of the guest; a forged one harms only the guest.
         self._expected += 1
@@ -184,7 +184,7 @@ class Relay:
                 self.end(f"found no room for its shared file: {error.strerror}")
 
     def _received(self) -> bytes:
-        """Receive bytes of the host: a few at once, or as many as a parcel takes."""
+        """Receive bytes from the host: a few at once, or as many as fit in a parcel."""
         data = self._stream.recv(_PARCEL_BYTES)
         pieces, size = [data], len(data)
         while len(data) >= _BULK_BYTES and size < _PARCEL_BYTES:
@@ -241,7 +241,7 @@ class Relay:
 def _peak_bytes() -> int:
     """Return the peak memory of this process; 0 if it is unknown."""
     if sys.platform == "linux":
-        # Not ru_maxrss: that begins with what the host had when it started this process.
+        # Not ru_maxrss: it starts at what the host used when it started this process.
         status = Path("/proc/self/status").read_text("ascii", "replace")
         return int(status.partition("VmHWM:")[2].split(None, 1)[0]) * 1024
     try:

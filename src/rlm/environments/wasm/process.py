@@ -28,7 +28,7 @@ class ChildProcess:
     """A child process with a guest in it; implements `WorkerProcess`.
 
     `connection` leads to the guest. The control socket carries a byte for each interrupt, which is
-    echoed when it was delivered, and at the end a line about why the child ended.
+    echoed once it is delivered, and finally a line that says why the child ended.
     """
 
     def __init__(self, guest_bytes: int) -> None:
@@ -56,7 +56,7 @@ class ChildProcess:
             self._sent += self._control.send(b"i")
 
     async def signals_sent(self) -> None:
-        """Wait until every interrupt was delivered to the guest."""
+        """Wait until every interrupt has been delivered to the guest."""
         while self._arrived < self._sent and not self._is_over:
             self._news.clear()
             await self._news.wait()
@@ -64,7 +64,7 @@ class ChildProcess:
     async def state(self) -> ProcessState | None:
         """Return the processor time and state of the child."""
         if sys.platform != "linux" or self._process.returncode is not None:
-            return None  # Only Linux says it without the right to look into other processes.
+            return None  # Only Linux tells without the right to inspect other processes.
         found = await asyncio.to_thread(process_state.of_processes, [self._process.pid])
         return None if found is None else ProcessState(**found)
 
@@ -74,7 +74,7 @@ class ChildProcess:
             self._process.kill()
 
     def stream_ended(self) -> None:
-        """End the child, unless it ends by itself in a moment."""
+        """End the child, unless it soon ends on its own."""
         asyncio.get_running_loop().call_later(_PATIENCE_SECONDS, self.kill)
 
     async def wait(self) -> str:
@@ -82,7 +82,7 @@ class ChildProcess:
         return await asyncio.shield(self._end())
 
     async def clean_up(self) -> None:
-        """Close the control socket, and remove folders of a child that was killed early."""
+        """Close the control socket, and remove the folders of a child that was killed early."""
         self._control.close()
         await asyncio.to_thread(_remove_folders, self._mark)
 
@@ -145,16 +145,16 @@ main(sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4:])
 
 
 def started(guest_bytes: int, mark: str, sockets: list[socket.socket]) -> "subprocess.Popen[bytes]":
-    """Start a child, with these sockets and nothing else of this process.
+    """Start a child that gets these sockets and nothing else from this process.
 
-    `mark` becomes a part of the names of its temporary folders.
+    `mark` becomes part of the names of its temporary folders.
     """
     folder = str(private_folder())
     arguments = ["-I", "-c", _START, _WORKER, str(guest_bytes), mark]
     variables = {"TMPDIR": folder, "TEMP": folder, "TMP": folder, "MALLOC_ARENA_MAX": "2"}
     if sys.platform == "win32":  # Sockets are not files there; they are shared with a process.
-        # The python.exe of a virtual environment starts another process, which has another id; so
-        # the real one is started, and told where the runtime is.
+        # The python.exe of a virtual environment starts another process, with another id. So start
+        # the real one, and tell it where the runtime is.
         arguments[2] = f"import sys\nsys.path.append({_runtime_folder()!r})\n{_START}"
         child = subprocess.Popen(  # noqa: S603 - our own interpreter and program
             [getattr(sys, "_base_executable", sys.executable), *arguments],

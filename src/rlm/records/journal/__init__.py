@@ -1,7 +1,7 @@
 """What a run may need again: its replies, turns, events and context, on disk.
 
-A journal is one SQLite file per root run. Whatever was paid for is in it before it is used, so a
-killed process can continue where it was: the same requests find their replies there. Nothing is
+A journal is one SQLite file per root run. Whatever was paid for is stored before it is used, so a
+killed run can continue where it was: the same requests find their replies there. Nothing is
 imported before it is used: most runs are not journaled.
 """
 

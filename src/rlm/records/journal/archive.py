@@ -27,7 +27,7 @@ from rlm.results import RunResult, Shown, StopReason
 __all__ = ["Archive", "Retention", "RunSummary", "converted", "facts_of", "fork", "paid_in"]
 
 SMALL_CONTEXT_BYTES = 1 << 20
-"""Larger contexts are written in a thread, beside the run's first steps."""
+"""Larger contexts are written in a thread during the run's first steps."""
 
 PRUNE_SECONDS = 3_600
 ROOT = "root"
@@ -36,7 +36,7 @@ _log = logging.getLogger("rlm")
 
 
 class Retention(Struct, frozen=True):
-    """How much is kept; the oldest runs are removed first, and contexts with their last run."""
+    """How much to keep; the oldest runs are removed first, and contexts with their last run."""
 
     runs: int = 1_000
     days: float = 30.0
@@ -62,7 +62,7 @@ class RunSummary(Struct, frozen=True, kw_only=True):
 
 
 class _End(Struct, frozen=True, kw_only=True):
-    """What a list shows of a run's last event."""
+    """The fields of a run's last event that a list shows."""
 
     stop_reason: StopReason
     usage: Usage
@@ -99,7 +99,7 @@ class Archive:
         return journal
 
     def _keep(self, journal: Journal, context: StoredContext) -> None:
-        """Write a context; a run that cannot store its context continues without."""
+        """Write a context; a run that cannot store its context continues without it."""
         try:
             self.contexts.put(context)
         except ConfigError as error:
@@ -109,7 +109,7 @@ class Archive:
     async def _work_beside(
         self, journal: Journal, facts: RunFacts, context: StoredContext | None
     ) -> None:
-        """Do slow work in threads beside the run. Replies are stored once the hash is known."""
+        """Do slow work in threads during the run. Replies are stored once the hash is known."""
         if context is not None and not facts.context.sha256:
             try:
                 sha256 = await asyncio.wrap_future(context.hashing())
@@ -136,7 +136,7 @@ class Archive:
     # -- looking -----------------------------------------------------------------------------
 
     def facts(self, run: RunFile) -> RunFacts:
-        """Return what was asked; ConfigError if the journal does not say."""
+        """Return what was asked; raise ConfigError if the journal does not say."""
         return converted(self._about(run.path).get("run"), RunFacts)
 
     def answered(self, run: RunFile) -> RunResult | None:
@@ -184,7 +184,7 @@ class Archive:
     # -- letting go --------------------------------------------------------------------------
 
     def remove(self, run: RunFile) -> None:
-        """Delete a run; ConfigError if it is in progress."""
+        """Delete a run; raise ConfigError if it is in progress."""
         lock = database.Lock(run.path.with_suffix(".lock"))
         if not lock.take():
             raise ConfigError(
@@ -197,7 +197,7 @@ class Archive:
             lock.release()
 
     def _forget(self, run: RunFile) -> None:
-        """Remove a run's texts from search, and what people said about it."""
+        """Remove a run's texts from search indexes, and what people said about it."""
         from rlm.records.judging.judgments import Judgments
         from rlm.records.searching.index import forget_everywhere
 
@@ -206,7 +206,7 @@ class Archive:
             Judgments(self.places.root).forget([run.run_id])
 
     def prune(self) -> list[str]:
-        """Remove expired runs and unused contexts, and return the ids of those runs."""
+        """Remove expired runs and unused contexts; return the ids of the removed runs."""
         removed = []
         for run in self._outdated():
             with suppress(ConfigError):
@@ -216,7 +216,7 @@ class Archive:
         return removed
 
     def collect(self) -> None:
-        """Remove contexts and pictures that no run names."""
+        """Remove contexts and pictures that no run uses."""
         named: set[str] = set()
         for run in self.places.listed():
             with suppress(ConfigError):
@@ -250,7 +250,7 @@ class Archive:
 
 
 async def _describe(journal: Journal, facts: RunFacts, context: StoredContext) -> RunFacts:
-    """Return the facts of a new run, or of one that continues and must be asked the same."""
+    """Return the facts of a new run, or of a run that continues; that must be asked the same."""
     known = journal.facts().get("run")
     if known is None:
         journal.describe(run=facts)
@@ -260,7 +260,7 @@ async def _describe(journal: Journal, facts: RunFacts, context: StoredContext) -
     recorded = converted(known, RunFacts)
     facts = _with_hash(facts, await asyncio.wrap_future(context.hashing()))
     recorded.check_same(facts)
-    if not recorded.context.sha256:  # It was killed before that, and before any reply was stored.
+    if not recorded.context.sha256:  # It was killed before it was hashed or stored any reply.
         journal.forget_shown()
         recorded = replace(recorded, context=facts.context)
         journal.describe(run=recorded)
@@ -287,7 +287,7 @@ def facts_of(context: StoredContext) -> ContextFacts:
 
 
 def converted(value: Any, kind: type[T]) -> T:
-    """Convert a fact of a journal back; ConfigError if it does not fit."""
+    """Convert a fact from a journal back; raise ConfigError if it does not fit."""
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
@@ -295,7 +295,7 @@ def converted(value: Any, kind: type[T]) -> T:
 
 
 def paid_in(path: Path) -> Usage:
-    """Return what was paid before the process was killed, which is not paid again."""
+    """Return what was paid for before the process was killed, and will not be paid for again."""
     with database.reading(path) as connection:
         replies = database.replies_in(connection)
         # The cost of a child is stored with its own replies.
@@ -311,10 +311,10 @@ def _steps_in(path: Path) -> int:
 
 
 def fork(archive: Archive, run: RunFile, step: int, edited: str | None = None) -> str:
-    """Create a new run that branches from another at `step`, to be continued like any other.
+    """Create a run that branches off another at `step`; return its id. Continue it like any other.
 
-    With `edited`, that text is the reply of the step; without, the model is asked again. Earlier
-    steps were paid by the other run, so here they are free. Returns the new run's id.
+    With `edited`, that text is the reply of the step; otherwise the model is asked again. The other
+    run paid for the earlier steps, so here they are free.
     """
     run.check_writer()
     facts = archive.facts(run)
@@ -350,7 +350,7 @@ def fork(archive: Archive, run: RunFile, step: int, edited: str | None = None) -
 
 
 class _Steps:
-    """The steps of the other run's root, as its journal holds them."""
+    """The steps of the other root run, as stored in its journal."""
 
     def __init__(self, run: RunFile) -> None:
         self._run = run
@@ -375,7 +375,7 @@ class _Steps:
             raise database.damaged(run.path, error) from error
 
     def replies_before(self, step: int) -> list[tuple[ReplyKey, Reply]]:
-        """Yield replies, tool results and answers of children from the earlier steps."""
+        """Return replies, tool results and answers of children from the earlier steps."""
         found = []
         for key, reply in self._replies:
             own = ROOT in {key.path, key.path.rpartition("/")[0]}
@@ -396,7 +396,7 @@ class _Steps:
         ]
 
     def key_of(self, step: int) -> ReplyKey:
-        """Return the key of the reply of a step; of two attempts, the first."""
+        """Return the key of a step's reply; the first, if there were two attempts."""
         found = [
             (reply.finish_reason != "length", key)
             for key, reply in self._replies

@@ -1,4 +1,4 @@
-"""Contexts on disk, each once, under the hash of its bytes; unused ones are removed."""
+"""Contexts on disk, each stored once, under the hash of its bytes; unused ones are removed."""
 
 import hashlib
 import json
@@ -32,7 +32,7 @@ class ContextFolder:
         return self._path(sha256).is_file()
 
     def put(self, context: StoredContext) -> None:
-        """Write a context and its pictures, unless they exist."""
+        """Write a context and its pictures, unless they exist already."""
         for picture in context.pictures.values():
             if not self._touched(picture.sha256):
                 self._write(iter((picture.read(),)), picture.sha256)
@@ -40,7 +40,7 @@ class ContextFolder:
             self._write(context.chunks(_CHUNK_BYTES), context.sha256)
 
     def restore(self, facts: ContextFacts) -> StoredContext:
-        """Return the context that these facts describe, in memory; ConfigError if it is gone."""
+        """Load the context that these facts describe; raise ConfigError if it is gone."""
         if not facts.sha256:
             raise ConfigError("the run ended before its context was kept; give it again")
         if facts.kind == "source":
@@ -52,7 +52,7 @@ class ContextFolder:
         else:
             found = StoredContext(facts.kind, data, "")
         if facts.kind == "json" and not _is_same(found := store_context(json.loads(data)), facts):
-            found = StoredContext("json", data, "")  # A file's own JSON, spaced its own way.
+            found = StoredContext("json", data, "")  # JSON from a file keeps its spacing.
         found.description, found.documents = facts.description, facts.documents
         found.pictures, found.name = pictures, facts.name
         return found
@@ -64,7 +64,7 @@ class ContextFolder:
         return picture
 
     def _touched(self, sha256: str) -> bool:
-        """Return whether it exists, and mark it as new, so that it is not removed meanwhile."""
+        """Return whether it exists, and mark it as recent, so that it is not removed now."""
         try:
             os.utime(self._path(sha256))
         except OSError:
@@ -72,7 +72,7 @@ class ContextFolder:
         return True
 
     def chunks(self, sha256: str) -> Iterator[bytes]:
-        """Yield its bytes; ConfigError if it is gone or has changed."""
+        """Yield its bytes; raise ConfigError if it is gone or has changed."""
         digest = hashlib.sha256()
         try:
             with self._path(sha256).open("rb") as file:
@@ -91,7 +91,7 @@ class ContextFolder:
         self._path(sha256).unlink(missing_ok=True)
 
     def remove_unnamed(self, named: Collection[str]) -> list[str]:
-        """Remove what no run names, except recent ones, which a new run may be about to name."""
+        """Remove what no run uses, except recent ones, which a new run may be about to use."""
         removed = []
         newest = time.time() - _GRACE_SECONDS
         for each in self._folder.iterdir() if self._folder.is_dir() else ():
@@ -103,7 +103,7 @@ class ContextFolder:
         return removed
 
     def _write(self, chunks: Iterator[bytes], sha256: str) -> None:
-        """Write under another name first, so that a file with the right name is whole."""
+        """Write under another name first, so that a file with the right name is complete."""
         unfinished = self._folder / f".{secrets.token_hex(8)}"
         try:
             fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

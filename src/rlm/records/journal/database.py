@@ -32,7 +32,7 @@ __all__ = [
 
 SCHEMA = 1
 FAILURES = (OSError, sqlite3.Error, UnicodeError)
-"""What SQLite may raise; for a damaged file also errors from decoding text."""
+"""What SQLite may raise; for a damaged file, this includes errors from decoding text."""
 
 _OURS = 0x524C4D21
 """SQLite's application id, which marks our journals."""
@@ -54,15 +54,15 @@ create table events (
 
 
 class Lock:
-    """Held by the one process that executes a run; the kernel releases it with that process."""
+    """Held by the one process that executes a run; the kernel releases it when that ends."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file: BinaryIO | None = None
 
     def take(self) -> bool:
-        """Take the lock if it is free, and return whether it is ours."""
-        for pause in _PAUSES:  # `is_taken` of another process has it for an instant.
+        """Take the lock if it is free; return whether we hold it."""
+        for pause in _PAUSES:  # Another process's `is_taken` may hold it for an instant.
             time.sleep(pause)
             try:
                 if self._took():
@@ -72,7 +72,7 @@ class Lock:
         return False
 
     def _took(self) -> bool:
-        """Lock the file and record the holder, unless it was removed meanwhile."""
+        """Lock the file and record the holder, unless the file was removed in the meantime."""
         with ExitStack() as stack:
             file = stack.enter_context(open(self._path, "ab", opener=private))
             try:
@@ -89,7 +89,7 @@ class Lock:
         return True
 
     def is_taken(self) -> bool:
-        """Return whether the lock is held, without changing that."""
+        """Return whether the lock is held, without taking it."""
         try:
             with self._path.open("rb") as file:
                 return files.is_locked(file.fileno())
@@ -97,7 +97,7 @@ class Lock:
             return False
 
     def holder(self) -> str:
-        """Return the process that holds it, as it says itself."""
+        """Return the process that holds it, as recorded by that process."""
         try:
             return self._path.read_text("ascii", "replace").strip()[:20] or "unknown"
         except OSError:
@@ -110,11 +110,11 @@ class Lock:
 
 
 def connect(path: Path, *, make: bool = True) -> sqlite3.Connection:
-    """Open a journal for writing, or `make` it. Only its owner can read it."""
+    """Open a journal for writing; with `make`, create it if missing. Only its owner can read it."""
     try:
         os.close(private(path, os.O_RDWR | (os.O_CREAT if make else 0)))
         connection = sqlite3.connect(
-            f"{path.absolute().as_uri()}?mode=rw",  # Then SQLite does not create it either.
+            f"{path.absolute().as_uri()}?mode=rw",  # So SQLite does not create it.
             uri=True,
             isolation_level=None,
             check_same_thread=False,
@@ -123,10 +123,10 @@ def connect(path: Path, *, make: bool = True) -> sqlite3.Connection:
             connection.execute("pragma busy_timeout=2000")
             is_new = not _has_tables(connection)
             if not is_new:
-                _check(connection, path)  # First, so that another program's file is left as it is.
+                _check(connection, path)  # First, so that another program's file stays unchanged.
                 _check_whole(connection, path)
             connection.execute("pragma journal_mode=wal")
-            connection.execute("pragma synchronous=normal")  # Survives SIGKILL, not a power cut.
+            connection.execute("pragma synchronous=normal")  # Survives SIGKILL, not a power loss.
             if is_new:
                 _make_tables(connection)
     except FAILURES as error:
@@ -168,13 +168,13 @@ def is_database(path: Path) -> bool:
 
 
 def put(connection: sqlite3.Connection, records: bytes) -> None:
-    """Insert records of replies, within a transaction of the caller."""
+    """Insert records of replies, within the caller's transaction."""
     if records:
         connection.execute("insert into replies (records) values (?)", (records,))
 
 
 def replies_in(connection: sqlite3.Connection) -> Iterator[tuple[int, int, int, ReplyKey, Reply]]:
-    """Return every reply with the place of its record; of equal keys the last counts."""
+    """Yield every reply with the position of its record; of equal keys, the last one counts."""
     for number, records in connection.execute("select number, records from replies"):
         for start, end in places_in(records):
             with suppress(ValueError):
@@ -182,7 +182,7 @@ def replies_in(connection: sqlite3.Connection) -> Iterator[tuple[int, int, int, 
 
 
 def _settle(path: Path) -> None:
-    """Insert what a killed process had committed last."""
+    """Insert what a killed process had committed to its tail."""
     if not tail_of(path).stat().st_size:
         return
     lock = Lock(path.with_suffix(".lock"))
@@ -190,7 +190,7 @@ def _settle(path: Path) -> None:
         return
     with ExitStack() as stack:
         stack.callback(lock.release)
-        connection = connect(path, make=False)  # Its run may have been removed meanwhile.
+        connection = connect(path, make=False)  # Its run may have been removed.
         stack.callback(connection.close)
         tail = Tail(path)
         stack.callback(tail.close)
@@ -202,8 +202,8 @@ def _settle(path: Path) -> None:
 
 @contextmanager
 def reading(path: Path) -> Generator[sqlite3.Connection, None, None]:
-    """Open a journal for reading; what SQLite cannot read is a ConfigError."""
-    with suppress(*FAILURES, ConfigError):  # It may be in use, or read-only for us.
+    """Open a journal for reading; raise ConfigError if SQLite cannot read it."""
+    with suppress(*FAILURES, ConfigError):  # It may be in use, or read-only to us.
         _settle(path)
     connection = open_for_reading(path)
     try:
@@ -245,9 +245,9 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def check_plain(connection: sqlite3.Connection, path: Path, tables: Sequence[str]) -> None:
-    """Refuse a file that computes its rows: those of a view may be large and without end.
+    """Refuse a file that computes its rows: those of a view may be large and endless.
 
-    Views, triggers and virtual tables have no page of their own; generated columns are hidden.
+    Views, triggers and virtual tables have no page in the file; generated columns are hidden.
     """
     strange = connection.execute(
         "select 1 from sqlite_master where typeof(rootpage) != 'integer' or rootpage < 1"

@@ -26,9 +26,9 @@ RunStatus = Literal[
 
 
 class ContextFacts(Struct, frozen=True, omit_defaults=True):
-    """Enough to find a context again and to describe it; pictures by name and hash.
+    """Enough to find a context again and to describe it; pictures are stored by name and hash.
 
-    `source` says how data on the host is opened again; None if only a program can.
+    `source` says how to open data on the host again; None if only the program can.
     `sha256` is empty until a large context is hashed; no reply is stored before that.
     """
 
@@ -42,21 +42,21 @@ class ContextFacts(Struct, frozen=True, omit_defaults=True):
     source: dict[str, Any] | None = None
 
     def is_same(self, other: "ContextFacts") -> bool:
-        """Return whether it is the same context, as far as an early killed run can say."""
+        """Return whether it is the same context, as far as is known of a run killed early."""
         if not self.sha256:
             return (self.kind, self.size_bytes) == (other.kind, other.size_bytes)
         return (self.kind, self.sha256) == (other.kind, other.sha256)
 
 
 class Origin(Struct, frozen=True):
-    """The run that a fork was made from, and the step where they part."""
+    """The run that a fork was made from, and the step where it branches off."""
 
     run_id: str
     step: int
 
 
 class RunFacts(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What was asked, over what, and how: everything needed to continue."""
+    """What was asked, about what, and how: everything needed to continue."""
 
     run_id: str
     query: str
@@ -67,7 +67,7 @@ class RunFacts(Struct, frozen=True, kw_only=True, omit_defaults=True):
     forked_from: Origin | None = None
 
     def check_same(self, other: "RunFacts") -> None:
-        """Raise unless the same is asked of the same context."""
+        """Raise ConfigError unless the same is asked about the same context."""
         if other.query != self.query:
             raise ConfigError(
                 f"run {self.run_id} was asked {_short(self.query)}, not {_short(other.query)}; "
@@ -95,7 +95,7 @@ def result_facts(result: RunResult) -> dict[str, Any]:
 
 
 def answered_in(about: dict[str, Any]) -> RunResult | None:
-    """Return the result of a run with an answer; after other endings it can be continued."""
+    """Return the result of a run with an answer, or None: other runs can be continued."""
     plain = about.get("result")
     result = None if plain is None else result_from(plain)
     return result if result is not None and result.stop_reason in BY_ITSELF else None

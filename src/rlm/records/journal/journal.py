@@ -36,12 +36,12 @@ _log = logging.getLogger("rlm")
 
 
 class Journal:
-    """Open it for a new run, or for one that continues; one process at a time."""
+    """The journal of a new run, or of a run that continues; one process at a time may open it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.problem: str | None = None
-        """Why nothing is written any more, if so; the run continues without."""
+        """Why nothing is written any more, if so; the run continues without a journal."""
         self._lock = database.Lock(path.with_suffix(".lock"))
         if not self._lock.take():
             raise ConfigError(
@@ -66,9 +66,9 @@ class Journal:
         self.has_events = False
         """Whether anything has happened in this execution."""
         self.beside: asyncio.Task[None] | None = None
-        """Work beside the run, such as writing its context."""
+        """Work done during the run, such as writing its context."""
         self.is_described = asyncio.Event()
-        """Whether all facts that replies need are known, including the hash of the context."""
+        """Set once all facts that replies need are known, including the hash of the context."""
         self.is_described.set()
 
     # -- facts about the run -----------------------------------------------------------------
@@ -79,7 +79,7 @@ class Journal:
         self._write("insert or replace into about values (?, ?)", rows)
 
     def forget(self, *names: str) -> None:
-        """Remove a fact."""
+        """Remove facts by name."""
         for name in names:
             self._write("delete from about where name = ?", [(name,)])
 
@@ -120,10 +120,10 @@ class Journal:
             return
         self._records.append(record)
         if not has_room or len(self._records) >= MAX_WAITING:
-            self.flush()  # What had no room there is committed here.
+            self.flush()  # What does not fit there is committed here.
 
     def _open_tail(self) -> None:
-        """Open the tail, unless its remaining records could not be taken over."""
+        """Open the tail, unless its old records could not be moved to the database."""
         if self.problem is None:
             try:
                 self._tail.open()
@@ -131,7 +131,7 @@ class Journal:
                 self._give_up(error)
 
     def _reply(self, number: int, start: int, end: int) -> Reply:
-        """Return a stored reply. Replies requested in order are stored side by side."""
+        """Return a stored reply. Replies requested in order are stored next to each other."""
         chunk = self._chunks.get(number)
         try:
             if chunk is None:
@@ -145,15 +145,15 @@ class Journal:
             raise database.damaged(self.path, error) from error
 
     def _is_over(self, key: ReplyKey) -> bool:
-        """Return whether the step of a key was finished: then its failures are facts.
+        """Return whether the step of a key was finished, so that its failures are final.
 
-        In an unfinished step, what failed is tried again.
+        In an unfinished step, failed calls are tried again.
         """
         path = key.path.rpartition("/")[0] if key.kind == "child" else key.path
         return key.step <= self._last_shown.get(path, 0)
 
     def _check_step(self, key: ReplyKey) -> None:
-        """Raise if a step was asked differently: then it is not the same run."""
+        """Raise if a step asked something else before: then this is not the same run."""
         if key.kind != "step":
             return
         if (key.path, key.step) in self._steps_to_match:
@@ -199,7 +199,7 @@ class Journal:
     needs_context_hash = True
 
     def record(self, event: Event) -> None:
-        """Store an event; events lost with a killed process are made again on resuming."""
+        """Store an event; events lost with a killed process are recorded again on resuming."""
         self.has_events = True
         self._events.append(event)
         if type(event) is RunEnded:
@@ -245,7 +245,7 @@ class Journal:
     # -- the end -----------------------------------------------------------------------------
 
     async def aclose(self) -> None:
-        """Wait for work beside the run, then close in a thread, since disks take time."""
+        """Wait for background work, then close in a thread, since disks take time."""
         try:
             if self.beside is not None:
                 await asyncio.shield(self.beside)
@@ -268,13 +268,13 @@ class Journal:
         try:
             yield
         except BaseException:
-            if self._database.in_transaction:  # A full disk has ended it already.
+            if self._database.in_transaction:  # A full disk may have ended it.
                 self._database.execute("rollback")
             raise
         self._database.execute("commit")
 
     def _look(self) -> None:
-        """Read what earlier executions left."""
+        """Read what earlier executions stored."""
         self._known: dict[str, tuple[int, int, int]] = {}
         self._steps_to_match: set[tuple[str, int]] = set()
         self._chunks: dict[int, bytes] = {}
@@ -306,7 +306,7 @@ class Journal:
 
 
 def events_of(path: Path, *, last_only: bool = False) -> Iterator[bytes]:
-    """Yield the events of a journal as JSON lines, attempt after attempt, in bounded memory."""
+    """Yield the events of a journal as JSON lines, execution by execution, in bounded memory."""
     first = "select max(attempt) from events" if last_only else "select 0"
     with database.reading(path) as connection:
         (attempt,) = connection.execute(first).fetchone()
@@ -318,7 +318,7 @@ def events_of(path: Path, *, last_only: bool = False) -> Iterator[bytes]:
 
 
 def long_results(path: str | Path) -> dict[str, Reply]:
-    """Return tool results longer than events store, by key; nothing if it is not a journal."""
+    """Return the tool results that are too long for events, by key; {} if this is no journal."""
     path = Path(path)
     if not path.is_file() or not database.is_database(path):
         return {}
@@ -331,9 +331,9 @@ def long_results(path: str | Path) -> dict[str, Reply]:
 
 
 def events_after(path: Path, row: int, line: int, most: int) -> list[tuple[int, int, bytes]]:
-    """Yield the next events after a place, each with its own: its row, and its line there.
+    """Return the next events after a position, each with its own position: row, and line there.
 
-    Journals only grow, so a place stays valid, also when the run continues in another process.
+    Journals only grow, so a position stays valid, even if the run continues in another process.
     """
     found: list[tuple[int, int, bytes]] = []
     with database.reading(path) as connection:
@@ -375,5 +375,5 @@ def _name(path: object, step: object, what: object) -> str:
 
 
 def text_in(path: object, step: object, what: object, found: object) -> str:
-    """Return a text that a model saw; ValueError if it cannot be read."""
+    """Return a text that a model saw; raise ValueError if it cannot be read."""
     return unsealed(_name(path, step, what), found).decode("utf-8", "surrogatepass")

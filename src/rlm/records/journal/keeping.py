@@ -16,7 +16,7 @@ from rlm.events import Event
 from rlm.protocols import Recorder
 from rlm.results import RunResult
 
-if TYPE_CHECKING:  # Runs without a journal need none of it.
+if TYPE_CHECKING:  # Runs without a journal need none of these.
     from rlm.records.journal.archive import Archive
     from rlm.records.journal.journal import Journal
 
@@ -24,9 +24,9 @@ __all__ = ["Record", "journaled_run"]
 
 
 class Record:
-    """What is known of a run before it runs. `result` is set if it already has an answer.
+    """What is known of a run before it starts. `result` is set if it already has an answer.
 
-    `environment` is the one in which it began, or None without a journal.
+    `environment` is the one in which it began; None without a journal.
     """
 
     def __init__(self, run_id: str, journal: "Journal | None" = None) -> None:
@@ -47,7 +47,7 @@ class Record:
 
     @asynccontextmanager
     async def stoppable(self, stop: Callable[[], None]) -> AsyncGenerator[None, None]:
-        """Call `stop` if another process asks for it, as the viewer does, before the block ends."""
+        """Call `stop` if another process, such as the viewer, asks for it before the block ends."""
         if self.journal is None:
             yield
             return
@@ -67,9 +67,9 @@ class Record:
 async def journaled_run(
     archive: "Archive | None", task: Task, run_id: str | None, *, in_chat: bool
 ) -> AsyncGenerator[Record, None]:
-    """Begin a run, or find what is stored of it; what it learns is on disk before it is used.
+    """Begin a run, or find what is stored of it; its replies are on disk before they are used.
 
-    A new run that is refused before it begins, as for an unknown price, leaves no file.
+    A new run that is refused before it begins, such as for an unknown price, leaves no file.
     """
     if archive is None:
         if run_id is not None:

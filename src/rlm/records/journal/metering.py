@@ -1,4 +1,4 @@
-"""The cost of one attempt of a run, and how much of it its journal will recall."""
+"""The cost of one execution of a run, and how much of it the journal will recall."""
 
 from rlm.events import CallEnded, Event, ModelReplied
 from rlm.limits import Amount, Budget, Limits, picodollars
@@ -36,7 +36,7 @@ class RunMeter:
 
     @property
     def unjournaled(self) -> Amount:
-        """Return what a continued run will not recall: abandoned requests and last replies."""
+        """Return what a resumed run will not recall: abandoned requests and the last replies."""
         used = Amount(0, self.ledger.used.tokens, self.ledger.used.picodollars)
         if not self._journaled:
             return used

@@ -26,7 +26,7 @@ class RunFile(Struct, frozen=True):
     size_bytes: int
 
     def check_writer(self) -> None:
-        """Refuse to continue what another user may have written: it can name a program."""
+        """Refuse to continue what another user may have written: it can name a program to run."""
         for path in _files_of(self.path):
             try:
                 problem = writers_problem(path.lstat())
@@ -36,7 +36,7 @@ class RunFile(Struct, frozen=True):
                 raise ConfigError(f"run {self.run_id} is not continued: {path}: {problem}")
 
     def remove(self) -> None:
-        """Delete it and the files of SQLite and the lock beside it."""
+        """Delete it, and the lock and SQLite's files beside it."""
         _remove(self.path)
 
 
@@ -50,7 +50,7 @@ class Places:
 
     @classmethod
     def usual(cls, variables: Mapping[str, str]) -> "Places":
-        """Return those of the usual state folder."""
+        """Return the places below the usual state folder."""
         return cls(usual_state_folder(variables))
 
     def prepare(self) -> None:
@@ -82,9 +82,9 @@ class Places:
         shutil.rmtree(self.root, ignore_errors=True)
 
     def find(self, start: str) -> RunFile:
-        """Return the run with this id, or the only one whose id begins or ends like that.
+        """Return the run with this id, or the only run whose id begins or ends like that.
 
-        The short id that `rlm runs` prints may be shortened further, as commits may in git.
+        The short id that `rlm runs` prints may be shortened further, like commits in git.
         """
         runs = list(self.listed())
         found = (
@@ -102,7 +102,7 @@ class Places:
         raise ConfigError(f"{what} called {start!r}; `rlm runs` lists them")
 
     def listed(self) -> Iterator[RunFile]:
-        """Return every run, newest first."""
+        """Yield every run, newest first."""
         files = []
         try:
             entries = list(os.scandir(self.runs))
@@ -113,7 +113,7 @@ class Places:
                 try:
                     facts = entry.stat(follow_symlinks=False)
                 except FileNotFoundError:
-                    continue  # It was removed a moment ago.
+                    continue  # It was just removed.
                 name = entry.name.removesuffix(ENDING)
                 files.append(RunFile(name, Path(entry.path), facts.st_mtime, facts.st_size))
         yield from sorted(files, key=lambda each: (each.run_id, each.changed), reverse=True)

@@ -1,6 +1,6 @@
 """Records of a journal: replies and texts behind a checksum, and the file of recent replies.
 
-A record that changed, or is only half there, is left out; its reply is requested again.
+A record that has changed or is incomplete is left out; its reply is requested again.
 """
 
 import functools
@@ -34,7 +34,7 @@ __all__ = [
 
 
 def private(path: str | Path, flags: int) -> int:
-    """Open a file for its owner only; links are refused, since they may lead anywhere."""
+    """Open a file for its owner only; refuse links, since they may lead anywhere."""
     return os.open(path, flags | files.NOFOLLOW | files.BINARY, 0o600)
 
 
@@ -47,7 +47,7 @@ def sealed(name: str, data: bytes) -> bytes:
 
 
 def unsealed(name: object, found: object) -> bytes:
-    """Return what `sealed` was given under this name; ValueError if it has changed."""
+    """Return what `sealed` was given under this name; raise ValueError if it has changed."""
     if not isinstance(found, bytes) or not isinstance(name, str):
         raise ValueError("something else stands where a text was")
     data = found[_CHECKSUM_BYTES:]
@@ -79,7 +79,7 @@ def packed(key: ReplyKey, reply: Reply) -> bytes:
 
 
 def unpacked(body: bytes) -> tuple[ReplyKey, Reply]:
-    """Return what a record holds; ValueError if it cannot be read."""
+    """Return what a record holds; raise ValueError if it cannot be read."""
     path, digest, number, kind, step, reply = _READ.decode(body)
     if isinstance(reply, bytes):
         reply = msgspec.convert(json.loads(reply), Reply)
@@ -87,7 +87,7 @@ def unpacked(body: bytes) -> tuple[ReplyKey, Reply]:
 
 
 def end_of(records: bytes) -> int:
-    """Return where the last whole record ends; zeros or old bytes may follow."""
+    """Return where the last complete record ends; zeros or old bytes may follow."""
     at = 0
     while at + HEAD_BYTES <= len(records):
         end = at + HEAD_BYTES + int.from_bytes(records[at : at + _SIZE_BYTES], "big")
@@ -98,7 +98,7 @@ def end_of(records: bytes) -> int:
 
 
 def places_in(records: object) -> Iterator[tuple[int, int]]:
-    """Return the places of intact bodies; nothing behind a torn one."""
+    """Yield the positions of intact bodies, up to the first torn one."""
     if not isinstance(records, bytes):
         return
     at = 0
@@ -115,8 +115,8 @@ def places_in(records: object) -> Iterator[tuple[int, int]]:
 ROOM_BYTES = 1 << 18
 _END = bytes(4)
 _KEEPS_WHAT_IT_GAVE = {"ext2", "ext3", "ext4", "tmpfs", "xfs"}
-"""File systems that have no excuse, once `fallocate` has given room, for not having it. On another
-one, a full disk could end the process that touches the mapping."""
+"""File systems that reliably keep the room that `fallocate` has given. On others, a full disk could
+end the process that touches the mapping."""
 
 
 def tail_of(path: Path) -> Path:
@@ -124,7 +124,7 @@ def tail_of(path: Path) -> Path:
 
 
 class Tail:
-    """Records on their way into a journal. The holder of the journal's lock owns it."""
+    """Records on their way into a journal. The holder of the journal's lock owns the file."""
 
     def __init__(self, path: Path) -> None:
         self._path = tail_of(path)
@@ -133,7 +133,7 @@ class Tail:
         self._map: mmap.mmap | None = None
 
     def records(self) -> bytes:
-        """Return the whole records that another process left; call before adding any."""
+        """Return the complete records that another process left; call this before adding any."""
         found = self._path.read_bytes()
         return found[: end_of(found)]
 
@@ -141,14 +141,14 @@ class Tail:
         """Empty it, and prepare it for records."""
         os.ftruncate(self._fd, 0)
         if _file_system(os.fstat(self._fd).st_dev) in _KEEPS_WHAT_IT_GAVE:
-            with suppress(OSError):  # There is no room; then there may be for a little.
+            with suppress(OSError):  # No room for all of it; there may be some for less.
                 os.posix_fallocate(self._fd, 0, ROOM_BYTES)
                 self._map = mmap.mmap(self._fd, ROOM_BYTES)
 
     def add(self, record: bytes) -> bool:
-        """Commit a record; False, with nothing done, if there is no room.
+        """Commit a record; return False, and do nothing, if there is no room.
 
-        OSError if the disk is full.
+        Raises OSError if the disk is full.
         """
         start = self._end
         end = start + len(record)
@@ -183,7 +183,7 @@ class Tail:
         os.close(self._fd)
         self._fd = -1
         if is_empty:
-            self._path.unlink(missing_ok=True)  # Now: Windows removes no open file.
+            self._path.unlink(missing_ok=True)  # Last: Windows can't remove an open file.
 
 
 @functools.lru_cache(maxsize=16)

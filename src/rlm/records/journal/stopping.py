@@ -1,6 +1,6 @@
 """Stop requests: a file beside a journal asks the process that executes the run to end it.
 
-No signal is sent: a program may execute many runs, and only one of them is meant.
+No signal is sent: a program may execute many runs, and only one of them is to end.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ SUFFIX = ".stop"
 
 
 def request_stop(run: RunFile) -> None:
-    """Ask a run in progress to end with the best answer it has; it looks twice a second."""
+    """Ask a run in progress to end with the best answer it has; it checks twice a second."""
     if not database.Lock(run.path.with_suffix(".lock")).is_taken():
         raise ConfigError("this run is not in progress; there is nothing to stop")
     path = run.path.with_suffix(SUFFIX)
@@ -33,7 +33,7 @@ def request_stop(run: RunFile) -> None:
 
 @asynccontextmanager
 async def stop_requests(journal: Path, stop: Callable[[], None]) -> AsyncGenerator[None, None]:
-    """Call `stop` if it is requested before the block ends; requests from before are void."""
+    """Call `stop` if it is requested before the block ends; earlier requests are ignored."""
     path = journal.with_suffix(SUFFIX)
     _take(path)
     watch = asyncio.create_task(_watch(path, stop))

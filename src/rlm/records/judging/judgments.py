@@ -1,7 +1,7 @@
 """Tags, scores and comments of root runs, in one SQLite file of the state folder.
 
-A change is a transaction: whatever two writers add at the same time, both stay. A damaged file is
-reported and never replaced, because nothing else holds what is in it.
+A change is a transaction: if two writers add something at the same time, both are kept. A damaged
+file is reported and never replaced, because there is no other copy of its content.
 """
 
 import math
@@ -39,7 +39,7 @@ _OURS = 0x524C4D4A
 
 _HEAD_BYTES = 100
 _COUNTER = slice(24, 28)
-"""Where an SQLite file counts its changes: two within one tick of the clock differ in it."""
+"""Where an SQLite file counts its changes, which tells apart two within one tick of the clock."""
 
 Stamp = tuple[int, int, int, bytes]
 _TAG = re.compile(r"[^\W_][\w.:+/-]{0,49}")
@@ -67,7 +67,7 @@ class Judgment(Struct, frozen=True, omit_defaults=True):
 
 
 class JudgmentChange(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What to add and to remove; `score=None` removes the score, and unset leaves it."""
+    """What to add and remove; `score=None` removes the score, an unset score leaves it."""
 
     add_tags: tuple[str, ...] = ()
     remove_tags: tuple[str, ...] = ()
@@ -76,7 +76,7 @@ class JudgmentChange(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     remove_comment: str | None = None
 
     def applied_to(self, before: Judgment) -> Judgment:
-        """Return the judgment after this change; ConfigError if a part of it can't be stored."""
+        """Return the judgment after this change; raise ConfigError if it can't be stored."""
         removed = set(self.remove_tags)
         tags = dict.fromkeys(
             [*(tag for tag in before.tags if tag not in removed), *map(_checked_tag, self.add_tags)]
@@ -118,7 +118,7 @@ def _new_comment(text: str) -> Comment:
 
 
 class Judgments:
-    """The judgments below one state folder. The file is created with the first of them."""
+    """The judgments below one state folder. The first one creates the file."""
 
     def __init__(self, root: Path) -> None:
         self.path = root / FILE
@@ -136,7 +136,7 @@ class Judgments:
         return found.st_ino, found.st_size, found.st_mtime_ns, head[_COUNTER]
 
     def all(self) -> Mapping[str, Judgment]:
-        """Return every judgment by the id of its run; ConfigError if the file is damaged."""
+        """Return every judgment by the id of its run; raise ConfigError if the file is damaged."""
         stamp = self.stamp()
         if stamp is None:
             return {}
@@ -157,10 +157,10 @@ class Judgments:
     # -- writing -----------------------------------------------------------------------------
 
     def change(self, run_id: str, change: JudgmentChange) -> Judgment:
-        """Apply a change to what is stored now, and return the outcome."""
+        """Apply a change to what is stored, and return the result."""
         if not run_id or len(run_id) > MAX_ID_CHARS:
             raise ConfigError("there is no such run")
-        change.applied_to(Judgment())  # What can't be stored must not even make a file.
+        change.applied_to(Judgment())  # What can't be stored must not create a file.
         with self._opened(make=True) as connection, _transaction(connection):
             row = connection.execute(
                 "select value from judgments where run_id = ?", (run_id,)
@@ -199,7 +199,7 @@ class Judgments:
 
     @contextmanager
     def _opened(self, *, make: bool) -> Generator[sqlite3.Connection, None, None]:
-        """Open the file; what SQLite can't do with it is a ConfigError."""
+        """Open the file; turn SQLite's errors into ConfigErrors."""
         try:
             if make:
                 self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -207,7 +207,7 @@ class Judgments:
             address = f"{self.path.absolute().as_uri()}?mode=rw"
             with closing(sqlite3.connect(address, uri=True, isolation_level=None)) as connection:
                 connection.execute(f"pragma busy_timeout={BUSY_MS}")
-                connection.execute("pragma synchronous=full")  # Nobody can write it again.
+                connection.execute("pragma synchronous=full")  # It can't be recovered.
                 self._prepare(connection)
                 yield connection
         except _FAILURES as error:
@@ -242,7 +242,7 @@ def _transaction(connection: sqlite3.Connection) -> Generator[None, None, None]:
 
 
 def _decoded(value: object) -> Judgment | None:
-    """Return a stored judgment; None if it is none of ours."""
+    """Return a stored judgment; None if it is not one of ours."""
     if not isinstance(value, bytes) or len(value) > MAX_ROW_BYTES:
         return None
     try:

@@ -15,7 +15,7 @@ NOTHING = Judgment()
 def values_of_outline(
     run: RunOutline, judgments: Mapping[str, Judgment], scores: Mapping[str, float] | None = None
 ) -> Values:
-    """Return the values of a root run; `scores` are those that no person gave."""
+    """Return the values of a root run; `scores` are scores that no person gave."""
     judgment = judgments.get(run.run_id, NOTHING)
     score = (scores or {}).get(run.run_id) if judgment.score is None else judgment.score
     return _Of(run, judgment, score)
@@ -28,7 +28,7 @@ def values_of_summary(run: RunSummary, judgments: Mapping[str, Judgment]) -> Val
 
 
 class _Of:
-    """Values of one run. Most conditions look at one or two of them, for thousands of runs."""
+    """The values of one run. Most conditions use one or two of them, for thousands of runs."""
 
     __slots__ = ("_judgment", "_run", "score")
 

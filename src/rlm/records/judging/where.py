@@ -1,6 +1,6 @@
 """Conditions on runs, such as `score>0.8 and not tag=draft`: parsed, checked, and applied.
 
-Nothing is executed: a condition is read into a small tree of comparisons.
+Nothing is executed: a condition is parsed into a small tree of comparisons.
 """
 
 import math
@@ -26,7 +26,7 @@ __all__ = [
 MAX_CHARS = 2_000
 MAX_COMPARISONS = 100
 MAX_DEPTH = 50
-"""A condition comes from a command line or an address; reading it must cost nothing."""
+"""A condition comes from a command line or a URL; parsing it must be cheap."""
 
 SHOWN_CHARS = 60
 Operator = Literal["=", "!=", "<", "<=", ">", ">=", "~"]
@@ -50,7 +50,7 @@ STATUSES: Mapping[str, str] = {
     "error": "error",
     "failed": "error",
 }
-"""Each word for a status, and the word of `rlm runs` for it."""
+"""Each word for a status, with the word that `rlm runs` uses for it."""
 
 _TOKEN = re.compile(
     r"""\s*(?:
@@ -172,7 +172,7 @@ class Comparison(Struct, frozen=True, tag=True):
 
 
 class Negation(Struct, frozen=True, tag=True):
-    """True where its part is not."""
+    """True if its part is false."""
 
     part: "Part"
 
@@ -205,7 +205,7 @@ def _bracketed(part: Part) -> str:
 
 
 class Condition(Struct, frozen=True):
-    """A parsed condition; `str` gives it in a form that is parsed to the same again."""
+    """A parsed condition; `str` returns a text that parses to the same condition."""
 
     tree: Part
 
@@ -249,7 +249,7 @@ class _Token(NamedTuple):
 
 
 def parse_condition(text: str) -> Condition:
-    """Parse a condition; the ConfigError says what is wrong, and what would be right."""
+    """Parse a condition; raise a ConfigError that says what is wrong, and what would be right."""
     if len(text) > MAX_CHARS:
         raise ConfigError(f"a condition has at most {MAX_CHARS:,} characters, not {len(text):,}")
     parser = _Parser(list(_tokens(text)))
@@ -279,7 +279,7 @@ def _tokens(text: str) -> Iterator[_Token]:
 
 
 class _Parser:
-    """Reads tokens from left to right; `and` binds closer than `or`."""
+    """Reads tokens from left to right; `and` binds more tightly than `or`."""
 
     def __init__(self, tokens: list[_Token]) -> None:
         self._tokens = tokens

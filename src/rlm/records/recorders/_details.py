@@ -1,7 +1,7 @@
 """What `verbose` shows of a run: the model's words, its code, what cells print and how they fail.
 
-Every line of theirs stands behind a mark and is harmless first, so none can pass for one of ours.
-Colours are added afterwards, where the stream is a terminal that has them.
+Every such line is made harmless and put behind a mark, so none can pass for one of ours. Colours
+are added afterwards, if the stream is a terminal that has them.
 """
 
 import io
@@ -28,10 +28,10 @@ DETAILED = frozenset({CellEnded, CellOutput, CellStarted, DataRead, ModelReplied
 """Events that may have details."""
 
 FAILURE_LINES = 12
-"""Of a traceback, its end is shown: the last line says what went wrong."""
+"""How much of the end of a traceback is shown: the last line says what went wrong."""
 
 TAB = 4
-"""A tab is shown as spaces: rich would do so in colour only."""
+"""A tab is shown as this many spaces: rich would do so only in colour."""
 
 FAINT, FAILED, REASON = "dim", "bright_red", "bold bright_red"
 
@@ -58,7 +58,7 @@ class Details:
     def _said(self, event: ModelReplied) -> list[str]:
         if event.purpose != "step":
             return []
-        from rlm.engine.cells import parse_reply  # Errors of commands need lines, but no engine.
+        from rlm.engine.cells import parse_reply  # Imported late: commands need no engine.
 
         codes = [cell.code for cell in parse_reply(event.text).cells]
         lines = harmless(words_of(event.text, codes, SHOWN_CHARS)).splitlines()
@@ -81,7 +81,7 @@ class Details:
         return [self._painted(head, FAINT), *shown, self._painted(f"! {lines[-1]}", REASON)]
 
     def _marked(self, lines: list[str], *, is_code: bool = False) -> list[str]:
-        """Return lines with a faint head and faint marks, and code in colour."""
+        """Return lines with a faint first line and faint marks, and code in colour."""
         if self._console is None:
             return lines
         bodies = [line[2:] for line in lines[1:]]
@@ -94,7 +94,7 @@ class Details:
     def _highlighted(self, lines: list[str]) -> list[str]:
         from rich.syntax import Syntax
 
-        # The terminal's own colours suit its background, whatever that is.
+        # The terminal's own colours suit any background it has.
         text = Syntax("", "python", theme="ansi_dark").highlight("\n".join(lines))
         found = [self._ansi(each) for each in text.split("\n", allow_blank=True)]
         return found[: len(lines)] if len(found) >= len(lines) else lines
@@ -114,7 +114,7 @@ class Details:
 
 
 def _console(stream: TextIO) -> "Console | None":
-    """Return what makes colours for a stream; None if it has none."""
+    """Return a console that makes colours for a stream; None if the stream has none."""
     try:
         if not stream.isatty():
             return None

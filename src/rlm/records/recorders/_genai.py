@@ -1,8 +1,8 @@
 """Events in the terms of OpenTelemetry's conventions for generative AI, without telemetry.
 
 The names are those of `opentelemetry-semantic-conventions`, which are still in development. Our own
-names begin with `rlm.`. Texts that people or models wrote (prompts, replies, code, output) come
-only from `*_content`, and are cut.
+names begin with `rlm.`. Only the functions `*_content` return texts that people or models wrote
+(prompts, replies, code, output), and they cut them.
 """
 
 import functools
@@ -45,10 +45,10 @@ PROVIDERS = {
     "vertex_ai": "gcp.vertex_ai",
     "xai": "x_ai",
 }
-"""Providers whose name the conventions spell differently. All others go by their own."""
+"""Providers whose names the conventions spell differently. All others keep their names."""
 
 CUSTOM = "custom"
-"""The provider of a client object or a function of the caller's own."""
+"""The provider of the caller's own client object or function."""
 
 FINISH_REASONS = {"tool_calls": "tool_call", "refusal": "content_filter"}
 
@@ -94,7 +94,7 @@ def request_attributes(event: ModelAsked) -> Attributes:
 
 
 def asked_content(event: ModelAsked) -> Attributes:
-    """Return only what earlier requests of the run did not hold; they have their own spans."""
+    """Return only what earlier requests of the run did not contain; those have their own spans."""
     return {"gen_ai.input.messages": _json([_message(each) for each in event.new_messages])}
 
 
@@ -107,7 +107,7 @@ def called_content(event: CallStarted) -> Attributes:
 
 
 def answered(event: ModelReplied | CallEnded) -> Attributes:
-    """Return the attributes of a reply. A stored one cost nothing now, so it has no usage."""
+    """Return the attributes of a reply. A stored reply costs nothing, so it has no usage."""
     found: Attributes = {"rlm.retries": event.retries, "rlm.stored": event.stored}
     if event.usage is not None and not event.stored:
         found.update(usage(event.usage))
@@ -230,7 +230,7 @@ def _message(message: Message) -> dict[str, Any]:
 
 
 def _part(part: dict[str, Any]) -> dict[str, Any]:
-    """Return a part: texts in full, pictures only by mention."""
+    """Return a part of a message: texts in full, pictures only mentioned."""
     text = part.get("text")
     return _text(text) if isinstance(text, str) else {"type": clean(str(part.get("type", "other")))}
 

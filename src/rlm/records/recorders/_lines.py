@@ -1,4 +1,4 @@
-"""Text from models and files as lines that a terminal shows and never obeys."""
+"""Text from models and files as lines that a terminal shows but never obeys."""
 
 import re
 
@@ -24,7 +24,7 @@ LINE_CHARS = 300
 
 
 def harmless(text: str) -> str:
-    """Return text with everything visible that a terminal could obey."""
+    """Return text in which everything that a terminal could obey is made visible."""
     return CONTROL.sub(_visible, text.replace("\r\n", "\n"))
 
 

@@ -1,7 +1,7 @@
 """What run trees are doing now, computed from their events, without any output.
 
-There can be ten thousand events a second, so each costs a few dictionary operations and nothing
-that grows with the tree.
+There can be ten thousand events a second, so each costs a few dictionary operations, whatever the
+size of the tree.
 """
 
 from collections.abc import Callable
@@ -66,14 +66,14 @@ class LiveRun:
 
     @property
     def slowest(self) -> OpenCall | None:
-        """Return the request that has been open longest: dictionaries keep the order."""
+        """Return the request that has been open longest: dictionaries keep their order."""
         return next((call for call in self.open_calls.values() if call.is_request), None)
 
     def begins(self, doing: str, now: float) -> None:
         self.doing, self.since = doing, now
 
     def counts_anew(self) -> None:
-        """Reset the counts; calls that threads of an older cell left open stay counted."""
+        """Reset the counts, except for calls that threads of an earlier cell left open."""
         self.calls = len(self.open_calls)
         self.calls_done = self.calls_failed = self.children_done = self.retries = 0
         self.data_requests = 0
@@ -97,12 +97,12 @@ class Progress:
 
     @property
     def is_over(self) -> bool:
-        """Whether every run that began has ended, and one did begin."""
+        """Whether at least one run has begun, and all have ended."""
         return self._began and not self.roots
 
     @property
     def cost_usd(self) -> float | None:
-        """Return what was spent, if every provider stated it."""
+        """Return what was spent; None unless every provider stated it."""
         return self._cost_usd if self._cost_known else None
 
     def add(self, event: Event) -> None:
@@ -135,7 +135,7 @@ class Progress:
         self._forget(run)
 
     def _forget(self, run: LiveRun) -> None:
-        """The run and whatever it left behind; a run that was killed may leave a lot."""
+        """Forget a run and whatever it left behind; a run that was killed may leave a lot."""
         if run.parent is None:
             del self.roots[run.run_id]
         else:

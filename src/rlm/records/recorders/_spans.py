@@ -15,7 +15,7 @@ SECOND_BUCKETS = [0.01 * 2**power for power in range(14)]
 
 
 class Meters:
-    """Count requests that were really sent, not stored replies."""
+    """Metrics that count requests that were really sent, not stored replies."""
 
     def __init__(self, provider: Any, version: str | None) -> None:
         meter = provider.get_meter("rlm", version)
@@ -60,7 +60,7 @@ class OpenSpan:
 
 @dataclass(slots=True)
 class OpenRun:
-    """What is open in a run: at most one step, one own request and one cell, many calls."""
+    """What is open in a run: at most one step, one request of its own and one cell; many calls."""
 
     span: OpenSpan
     parent_id: str | None
@@ -79,18 +79,18 @@ class OpenRun:
         return len(self.calls) >= MAX_OPEN_CALLS
 
     def place_of_child(self, call_id: str | None) -> OpenSpan:
-        """Return the call that started a child run, which contains it."""
+        """Return the span of the call that started a child run, which contains it."""
         call = None if call_id is None else self.calls.get(call_id)
         return self.innermost if call is None or call.context is None else call
 
     def outermost_first(self) -> Iterator[OpenSpan]:
-        """Return all open spans but the run's own."""
+        """Yield all open spans except the run's own."""
         yield from (each for each in (self.step, self.cell, self.request) if each is not None)
         yield from self.calls.values()
 
 
 class Spans:
-    """Open and end spans at times in seconds since 1970."""
+    """Opens and ends spans; times are in seconds since 1970."""
 
     def __init__(self, trace: Any, tracer: Any) -> None:
         self._trace = trace

@@ -51,7 +51,7 @@ TOLD = frozenset(
 
 
 def summary(event: RunEnded, from_journal: int = 0) -> str:
-    """Return how a run ended, in one line; `from_journal` replies were paid for before."""
+    """Return how a run ended, in one line; `from_journal` replies were paid for earlier."""
     usage = event.usage
     cost = "" if usage.cost_usd is None else f", ${usage.cost_usd:.4f}"
     named = event.limit and event.limit != event.stop_reason
@@ -74,12 +74,12 @@ def loss(event: SessionLost) -> str:
 
 
 def retry(event: CallRetried) -> str:
-    """Return that a run's own request failed and is sent again, in one line."""
+    """Say in one line that a run's own request failed and is sent again."""
     return f"asking {event.model} again in {event.wait_seconds:.1f} s: {event.error}"
 
 
 def divergence(event: Diverged) -> str:
-    """Return that repeated cells printed something else, in one line."""
+    """Say in one line that repeated cells printed something else."""
     return (
         f"cells of step {event.step} printed something else than the first time; "
         "the model is shown what it was shown then"
@@ -123,12 +123,12 @@ class _Tally:
 
 
 class ConsoleRecorder:
-    """One line per step and notable event, indented by depth.
+    """Prints one line per step and notable event, indented by depth.
 
     `verbose` adds what the model says, its code, what cells print and how they fail; in a terminal,
     in colour.
 
-    A stream that can no longer be written is ignored: progress never ends a run.
+    A stream that can no longer be written to is ignored: progress never ends a run.
     """
 
     def __init__(self, stream: TextIO, *, verbose: bool = False) -> None:
@@ -153,7 +153,7 @@ class ConsoleRecorder:
                 self._write("  " * event.depth + line)
 
     def note(self, text: str) -> None:
-        """Print a line of the caller's."""
+        """Print a line for the caller."""
         self._write(one_line(text))
 
     def _write(self, line: str) -> None:

@@ -29,10 +29,10 @@ PREVIEW_CHARS = 80
 
 
 class CallbackRecorder:
-    """Call `on_iteration_*` for steps, and `on_subcall_*` for calls from cells.
+    """Calls `on_iteration_*` for steps, and `on_subcall_*` for calls from cells.
 
-    `as_reference`: as in the reference engine, only child runs are told of, and a model's name has
-    no provider.
+    `as_reference`: as in the reference engine, report only child runs, and name models without
+    their provider.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class CallbackRecorder:
             self._fire(self._on_subcall_complete, *facts)
 
     async def finish(self) -> None:
-        """Wait until every callback has returned, without a thread that others may need."""
+        """Wait until every callback has returned, without using a thread that others may need."""
         await asyncio.wrap_future(self._thread.submit(int))
         self._thread.shutdown(wait=False)
 
@@ -94,7 +94,7 @@ def _call(callback: Callable[..., Any], facts: tuple[Any, ...]) -> None:
 
 
 MAX_WAITING = 1_000
-"""Events that wait for a slow reader before the run sends no further request."""
+"""How many events may wait for a slow reader before the run stops sending requests."""
 
 
 async def events_of(

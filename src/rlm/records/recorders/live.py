@@ -1,7 +1,7 @@
 """Show progress as a small live tree in a terminal: runs, steps, cells, calls, child runs.
 
 The tree is redrawn in place and disappears at the end; one line per finished run stays. All text
-from models and files goes through `harmless`, so that the terminal obeys none of it.
+from models and files goes through `harmless`, so the terminal obeys none of it.
 """
 
 import os
@@ -24,14 +24,14 @@ __all__ = ["LiveRecorder"]
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 TURNS_PER_SECOND = 8
 EXCERPT_COLUMNS = (12, 60)
-"""The least and the most columns for an excerpt of a prompt."""
+"""The minimum and maximum number of columns for an excerpt of a prompt."""
 
 ASIDE = 6
 """Parts of this rank and above are left out before others are shortened."""
 
 ROWS_PER_NESTED_CHILD = 4
 AT_ONCE_SECONDS = 2.0
-"""If a call began this soon after its cell, the cell's age is not shown besides."""
+"""If a call began this soon after its cell, the cell's age is not shown as well."""
 
 SECONDS_AS_SUCH, MINUTES_AS_SUCH = 120, 120
 
@@ -53,7 +53,7 @@ PLAIN = Glyphs("|- ", "`- ", "|  ", "   ", " - ", "...", "*")
 
 
 class Line(NamedTuple):
-    """One row: a text, and a faint one after it."""
+    """One row: a text, followed by a faint one."""
 
     text: str
     faint: str = ""
@@ -65,7 +65,7 @@ class Line(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A piece of a line. The larger its rank, the earlier it is shortened or left out."""
+    """A piece of a line. The higher its rank, the sooner it is shortened or left out."""
 
     text: str
     rank: int
@@ -152,7 +152,7 @@ class Drawing:
     def _branches(
         self, runs: dict[str, LiveRun], done: int, indent: str, rows: int, noun: str
     ) -> list[Line]:
-        """Return lines for the oldest runs and what is below them, and the number of the others."""
+        """Return lines for the oldest runs and their children, and the number of the others."""
         if rows <= 0 or not (runs or done):
             return []
         glyphs = self._glyphs
@@ -253,7 +253,7 @@ def stored_replies(count: int) -> str:
 
 
 def age(seconds: float) -> str:
-    """Return whole seconds, then minutes, then hours, rounded down so that it only grows."""
+    """Return an age in whole seconds, minutes or hours, rounded down so that it only grows."""
     whole = max(0, int(seconds))
     minutes = whole // 60
     if whole < SECONDS_AS_SUCH:
@@ -280,8 +280,8 @@ USUAL_SIZE = 80, 24
 class Screen:
     """Rows at the bottom of a terminal, redrawn in place, and lines that stay above them.
 
-    Each picture is one write that overwrites the old rows, so nothing flickers. The cursor is
-    hidden and wrapping is off only within that write: even after a kill, the terminal is as before.
+    Each frame is one write that overwrites the old rows, so nothing flickers. The cursor is hidden
+    and wrapping is off only within that write: even after a kill, the terminal is as before.
     A character of doubtful width can shift only its own row. Not thread-safe.
     """
 
@@ -304,7 +304,7 @@ class Screen:
     def draw(self, above: list[str], lines: list[Line]) -> None:
         """Print lines that stay, then the rows as they should be now.
 
-        A stream that can no longer be written is ignored: progress never ends a run.
+        A stream that can no longer be written to is ignored: progress never ends a run.
         """
         if not self._usable or not (above or lines or self._widths):
             return
@@ -341,7 +341,7 @@ SAID = frozenset({*DETAILED, Diverged, RunEnded, SessionLost})
 SHOWN_NOTES = 3
 STREAMED_CHARS = 8_000
 WAITING_LINES = 10_000
-"""Lines that wait for a stopped terminal (Ctrl-S) before the oldest are dropped."""
+"""How many lines may wait for a stopped terminal (Ctrl-S) before the oldest are dropped."""
 
 
 class LiveRecorder:
@@ -374,7 +374,7 @@ class LiveRecorder:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Remove the tree; print what is to stay."""
+        """Remove the tree, and print the lines that stay."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()

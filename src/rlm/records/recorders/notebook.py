@@ -1,7 +1,7 @@
-"""Progress in a notebook: one output per run, updated in place, which becomes the card of the run.
+"""Progress in a notebook: one output per run, updated in place, which becomes the run's card.
 
 The updates come from the event loop of the run, in the context of the cell that asked: a kernel
-sends them from any thread. There are at most a few in a second, however many events there are.
+sends them from any thread. There are at most a few per second, however many events there are.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ OUTPUTS_PER_CELL = 4
 """A cell that starts more runs shows the others together."""
 STREAMED_CHARS = 8_000
 FIRST_SECONDS, LAST_SECONDS = 0.5, 5.0
-"""The time between two updates at first, and after some minutes."""
+"""The time between two updates, at first and after some minutes."""
 
 
 class NotebookRecorder:
@@ -59,7 +59,7 @@ class NotebookRecorder:
 
 
 class _View:
-    """An output that is drawn again from time to time, until it is over."""
+    """An output that is redrawn from time to time until it ends."""
 
     def __init__(self, shell: Any) -> None:
         self._output = LiveOutput(shell)
@@ -74,7 +74,7 @@ class _View:
         raise NotImplementedError
 
     def _begin(self) -> None:
-        """Draw now, and again and again until the task of the run has ended."""
+        """Draw now, and repeatedly until the task of the run has ended."""
         task = asyncio.current_task()
         if task is not None:
             task.add_done_callback(lambda _: self._left())
@@ -91,7 +91,7 @@ class _View:
             self._timer = None
 
     def _left(self) -> None:
-        """Called when the task has ended, whether or not the run has."""
+        """Handle the end of the task, whether or not the run has ended."""
 
     def _figures(self) -> list[str]:
         progress = self._progress
@@ -158,7 +158,7 @@ class _OneRun(_View):
         self._output.end(card_html(card), text, event.run_id)
 
     def _left(self) -> None:
-        """Say that the run is over if no event has: its task was cancelled, or has failed."""
+        """Show that the run has ended, if no event did: its task was cancelled, or has failed."""
         if self._timer is not None:
             self._stop()
             card = ended_card(self._outline, None, self._figures(), problem="The run was stopped.")

@@ -50,10 +50,10 @@ MAX_OPEN_RUNS = 10_000
 
 
 class TelemetryRecorder:
-    """Make spans of events, from any thread, and metrics if there is a `meter_provider`.
+    """Turns events, from any thread, into spans, and into metrics if there is a `meter_provider`.
 
     Prompts, replies, code and output are left out unless `capture_content` is true, or is None and
-    OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT says so. Failures of a provider's own parts
+    OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT says so. Failures inside a telemetry provider
     are logged once and never reach the run.
     """
 
@@ -285,7 +285,7 @@ class TelemetryRecorder:
         return {**about, **texts(event)} if self._captures else about
 
     def _reason(self, text: str) -> str:
-        """Return what went wrong; texts of people or models only if content may be captured."""
+        """Return what went wrong; include texts of people or models only if content is captured."""
         return _genai.clean(text) if self._captures else ""
 
 

@@ -1,4 +1,4 @@
-"""Full-text search over many runs: an index on disk that can be made again at any time."""
+"""Full-text search over many runs: an index on disk that can be rebuilt at any time."""
 
 from rlm.records.searching.index import (
     FileTexts,

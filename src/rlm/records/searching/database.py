@@ -1,4 +1,4 @@
-"""The SQLite file of a search index: a damaged one, or one of another version, is replaced."""
+"""The SQLite file of a search index. A damaged file, or one of another version, is replaced."""
 
 import os
 import sqlite3
@@ -36,7 +36,7 @@ commit;
 
 
 def opened_or_new(path: Path) -> sqlite3.Connection:
-    """Open an index to write to it; one that is damaged or of another version is made again."""
+    """Open an index for writing; replace it if it is damaged or of another version."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         return _opened(path)
@@ -64,8 +64,8 @@ def _opened(path: Path) -> sqlite3.Connection:
             connection.execute("pragma journal_mode=wal")
             connection.executescript(_TABLES)
         _check(connection)
-        connection.execute("pragma synchronous=off")  # It can be made again.
-        connection.execute("pragma secure_delete=on")  # What was removed is not to be found here.
+        connection.execute("pragma synchronous=off")  # It can be rebuilt.
+        connection.execute("pragma secure_delete=on")  # Removed text must not remain in the file.
         connection.execute(f"pragma max_page_count={MAX_BYTES // PAGE_BYTES}")
         stack.pop_all()
         return connection
@@ -80,7 +80,7 @@ def _check(connection: sqlite3.Connection) -> None:
 
 
 def opened_to_read(path: Path) -> tuple[sqlite3.Connection, int] | None:
-    """Open an index to search in it, with its inode; None without one of this version."""
+    """Open an index for searching, with its inode; None if there is none of this version."""
     if (inode := inode_of(path)) is None:
         return None
     with ExitStack() as stack:
@@ -97,7 +97,7 @@ def opened_to_read(path: Path) -> tuple[sqlite3.Connection, int] | None:
             connection.execute("pragma cache_size=-32000")
             _check(connection)
         except (sqlite3.Error, _Foreign):
-            return None  # The next writing makes it again.
+            return None  # The next write rebuilds it.
         stack.pop_all()
         return connection, inode
 
@@ -110,7 +110,7 @@ def inode_of(path: Path) -> int | None:
 
 
 def delete(path: Path) -> None:
-    """Delete an index, with the files that SQLite has beside it."""
+    """Delete an index and SQLite's files beside it."""
     for end in _BESIDE:
         with suppress(OSError):
             Path(f"{path}{end}").unlink(missing_ok=True)

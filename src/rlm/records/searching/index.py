@@ -1,7 +1,7 @@
 """A full-text index of texts of runs: SQLite's FTS5, in a file that only its owner can read.
 
-It can be made again at any time, so a damaged file, or one of another version, is replaced. A row
-is one text of an event. Its number begins with that of its file, so the texts of a file stand
+It can be rebuilt at any time, so a damaged file, or one of another version, is replaced. A row is
+one text of an event. Its number begins with the number of its file, so the texts of a file are
 together, and a search goes from file to file, newest first, without reading all matches.
 """
 
@@ -34,7 +34,7 @@ __all__ = [
 FOLDER = "search"
 MAX_INDEXES = 50
 MAX_ROW_CHARS = 20_000
-"""Of a longer text, the beginning is indexed."""
+"""Only this much of the beginning of a text is indexed."""
 
 MAX_FILE_CHARS = 20_000_000
 MAX_ID_CHARS = 500
@@ -42,12 +42,12 @@ MAX_FILE_ROWS = (1 << ROW_BITS) - 1
 FILES_AT_ONCE = 50
 SEARCH_SECONDS = 5.0
 PROGRESS_STEPS = 20_000
-"""How often SQLite asks whether a search may go on, in its own instructions."""
+"""After how many of its own instructions SQLite asks whether a search may continue."""
 
 FULL = "the search index is full; newer runs are not in it"
 DAMAGED = "the search index was damaged, and is made again; search once more in a moment"
 ELSEWHERE = ("busy", "disk I/O", "locked", "readonly", "unable to open")
-"""What SQLite says if something other than the file is wrong."""
+"""Parts of SQLite's messages if something other than the file is wrong."""
 
 FAILURES = (OSError, sqlite3.Error, UnicodeError)
 
@@ -55,7 +55,7 @@ FAILURES = (OSError, sqlite3.Error, UnicodeError)
 class FileTexts(NamedTuple):
     """What the index knows of a file: its stamp, where reading continues, and its identity.
 
-    Texts can be added to those of the same identity; else all of them are read again.
+    If the identity is the same, new texts are added; otherwise all of them are read again.
     """
 
     stamp: str
@@ -64,7 +64,7 @@ class FileTexts(NamedTuple):
 
 
 class ReadFile(NamedTuple):
-    """The texts of a file; `adds`: to those that are there."""
+    """The texts of a file; with `adds`, they are added to those in the index."""
 
     path: str
     facts: FileTexts
@@ -73,7 +73,7 @@ class ReadFile(NamedTuple):
 
 
 class SearchResult(NamedTuple):
-    """Runs, newest first; `more`: there may be others. `seconds` is how long it took."""
+    """Runs, newest first; `more`: there may be others. `seconds`: how long the search took."""
 
     runs: list[FoundRun]
     more: bool
@@ -81,12 +81,12 @@ class SearchResult(NamedTuple):
 
 
 def index_path(root: Path, name: str) -> Path:
-    """Return where the index with a name is; the name itself is in no file name."""
+    """Return the path of the index with a name; the name is not part of the path."""
     return root / FOLDER / f"{hashlib.sha256(sendable(name).encode()).hexdigest()[:32]}.sqlite"
 
 
 class SearchIndex:
-    """One index. One thread writes at a time; searches may run beside it."""
+    """One index. One thread writes at a time; searches may run at the same time."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -111,11 +111,11 @@ class SearchIndex:
     def put(
         self, path: str, facts: FileTexts, texts: Iterable[IndexedText], *, adds: bool = False
     ) -> None:
-        """Replace the texts of a file, or add some to those that are there."""
+        """Replace the texts of a file, or add to them."""
         self.put_all([ReadFile(path, facts, texts, adds)])
 
     def put_all(self, files: Iterable[ReadFile]) -> None:
-        """Put many files; some of them are one transaction, which is much faster."""
+        """Put many files, several in one transaction, which is much faster."""
         with self._writer() as connection:
             try:
                 for number, file in enumerate(files):
@@ -138,7 +138,7 @@ class SearchIndex:
 
     @contextmanager
     def _writer(self) -> Generator[sqlite3.Connection, None, None]:
-        """Open the index to write; a file that can't be used is made again."""
+        """Open the index for writing; replace a file that can't be used."""
         with self._writing:
             try:
                 _make_room(self.path)
@@ -154,7 +154,7 @@ class SearchIndex:
                 if "full" in str(error):
                     self.problem = FULL
                 elif _is_damage(error):
-                    database.delete(self.path)  # Damaged: the next use makes it again.
+                    database.delete(self.path)  # Damaged: the next use rebuilds it.
                     self.problem = DAMAGED
                 else:
                     self.problem = f"the search index can't be written: {error}"
@@ -174,11 +174,11 @@ class SearchIndex:
         only: Collection[str] | None = None,
         stop: threading.Event | None = None,
     ) -> SearchResult:
-        """Return the newest root runs that have all words of the query in one text and `fits`.
+        """Return the newest root runs that `fits` and have all words of the query in one text.
 
         If there are few, the last word of the query may also be the beginning of a word.
-        `only` are the runs to look at, if they are known before. It ends early after
-        `SEARCH_SECONDS`, or when `stop` is set.
+        `only` limits the search to these runs. The search ends early after `SEARCH_SECONDS`, or
+        when `stop` is set.
         """
         wanted = fts_query(query)
         if wanted is None:
@@ -187,7 +187,7 @@ class SearchIndex:
         found = self._found(wanted, query, most, chosen, stop)
         longer = fts_query(query, prefix=True)
         if len(found.runs) < most and not found.more and longer not in {wanted, None}:
-            # Only where there is room: the words that begin like a short one may be thousands.
+            # Only if there is room: thousands of words may begin with a short one.
             found = self._found(str(longer), query, most, chosen, stop)
         return found
 
@@ -227,7 +227,7 @@ class SearchIndex:
         return SearchResult(found, more, time.monotonic() - began)
 
     def _roots(self, connection: sqlite3.Connection) -> dict[int, str | None]:
-        """Return the only root of each file by its number; kept until the index changes."""
+        """Return the only root of each file, by file number; cached until the index changes."""
         (version,) = connection.execute("pragma data_version").fetchone()
         if self._root_of is None or self._root_of[0] != (id(connection), version):
             rows = connection.execute("select number, root from files").fetchall()
@@ -235,7 +235,7 @@ class SearchIndex:
         return self._root_of[1]
 
     def _unreadable(self, error: Exception) -> ConfigError:
-        """Return what to say about an index that can't be read; a damaged one is deleted."""
+        """Return the error for an index that can't be read; delete it if it is damaged."""
         self._drop_reader()
         if not _is_damage(error):
             return ConfigError(f"the search index can't be read: {error}")
@@ -244,7 +244,7 @@ class SearchIndex:
         return ConfigError(self.problem)
 
     def _open_reader(self) -> sqlite3.Connection | None:
-        """Return a connection to the file that is there now; None before the first writing."""
+        """Return a connection to the current file; None before the first write."""
         if self._reader is not None and self._reader[1] != database.inode_of(self.path):
             self._drop_reader()
         if self._reader is None:
@@ -350,7 +350,7 @@ def _insert(
 
 
 def _small(number: int) -> int:
-    """Return a number that SQLite can hold; a log may state any."""
+    """Return a number that SQLite can hold; a log may contain any."""
     return min(max(number, 0), 1 << 40)
 
 
@@ -372,7 +372,7 @@ def _remove(connection: sqlite3.Connection, path: str) -> None:
 
 
 def _make_room(path: Path) -> None:
-    """Remove the indexes that were not used for the longest time, if there are too many."""
+    """If there are too many indexes, remove the least recently used."""
     try:
         if path.exists():
             return

@@ -11,7 +11,7 @@ from rlm.records.searching.words import excerpt
 __all__ = ["ROW_BITS", "Chosen", "FoundRun", "IndexedText", "found_runs"]
 
 ROW_BITS = 20
-"""The number of a text begins with that of its file; these bits are left for the text."""
+"""The number of a text begins with the number of its file; these bits are for the text."""
 
 
 class IndexedText(NamedTuple):
@@ -34,7 +34,7 @@ class FoundRun(NamedTuple):
     more: bool
 
 
-# Each of these returns one row: between rows, a busy thread of the same process can take the
+# Each of these returns one row: between rows, a busy thread of the same process can hold the
 # interpreter for some milliseconds, which adds up to seconds.
 _MATCHES = (
     "select group_concat(rowid) from (select rowid from words "
@@ -53,7 +53,7 @@ MAX_PORTION = 64_000
 TEXTS_AT_ONCE = 100
 HITS_PER_RUN = 3
 FEW_FILES = 300
-"""Up to this many, files are searched one by one; else all matches are gone through."""
+"""Up to this many files are searched one by one; otherwise all matches are read."""
 
 
 class Chosen(NamedTuple):
@@ -87,7 +87,7 @@ def found_runs(
 def _in_each(
     connection: sqlite3.Connection, wanted: str, files: Collection[int]
 ) -> Iterator[list[int]]:
-    """Yield the matches of each file, the last ones first, with a query for each."""
+    """Yield the matches of each file, the last ones first, with one query per file."""
     for number in sorted(files, reverse=True):
         within = (number << ROW_BITS, (number + 1) << ROW_BITS)
         if found := _numbers(connection, _WITHIN, wanted, *within):
@@ -97,7 +97,7 @@ def _in_each(
 def _in_all(connection: sqlite3.Connection, wanted: str) -> Iterator[list[int]]:
     """Yield the matches of each file, the last ones first, from few queries.
 
-    For some words, to begin a query takes longer than to go through its matches.
+    For some words, starting a query takes longer than reading its matches.
     """
     numbers: list[int] = []
     before, portion = 1 << 62, PORTION

@@ -9,7 +9,7 @@ __all__ = ["excerpt", "fts_query", "indexable"]
 MAX_QUERY_CHARS = 1_000
 MAX_WORDS = 20
 PREFIX_CHARS = 3
-"""The last word of a query matches the beginning of a word, if it is at least this long."""
+"""The last word of a query also matches the beginning of a word if it is at least this long."""
 
 AROUND_CHARS = 80
 _WIDE = re.compile(
@@ -23,7 +23,7 @@ _WORD = re.compile(r"\w+")
 
 
 def indexable(text: str) -> str:
-    """Return a text with spaces between what counts as a word."""
+    """Return a text with spaces between everything that counts as a word."""
     return text if text.isascii() else _WIDE.sub(r" \1 ", text)
 
 
@@ -39,10 +39,10 @@ def _parts(query: str) -> list[tuple[str, bool]]:
 
 
 def fts_query(query: str, *, prefix: bool = False) -> str | None:
-    """Return a query of FTS5 that finds texts with all words; None if there is no word.
+    """Return an FTS5 query that finds texts with all words; None if there is no word.
 
-    Everything is quoted, so nothing in it is an operator. With `prefix`, the last word may go on,
-    unless it is quoted or a space follows it.
+    Everything is quoted, so nothing in it is an operator. With `prefix`, the last word may be the
+    beginning of a longer one, unless it is quoted or a space follows it.
     """
     parts = _parts(query)
     if not parts:
@@ -60,7 +60,7 @@ def fts_query(query: str, *, prefix: bool = False) -> str | None:
 
 
 def excerpt(text: str, query: str) -> str:
-    """Return the surroundings of the first word of a query that the text has as it is written."""
+    """Return the text around the first word of a query that it contains as written."""
     low = text.lower()
     for part, _ in _parts(query):
         for word in (part.lower(), *(each.lower() for each in _WORD.findall(part))):

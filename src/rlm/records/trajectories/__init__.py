@@ -1,6 +1,6 @@
 """Read what runs left behind: logs, journals, and logs of the reference engine.
 
-`open_trajectory` yields the events of a file or folder without holding all of them.
+`open_trajectory` yields the events of a file or folder without keeping all of them in memory.
 """
 
 from rlm.records.trajectories.decoding import Skipped

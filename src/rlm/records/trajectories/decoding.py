@@ -26,7 +26,7 @@ EXAMPLE_CHARS = 200
 
 
 class Skipped:
-    """The number of skipped lines by reason, with the first few; and notices."""
+    """The number of skipped lines by reason, the first few of them, and notices."""
 
     def __init__(self) -> None:
         self.counts: dict[str, int] = {}
@@ -67,13 +67,13 @@ class Skipped:
 
 
 MAX_LINE_BYTES = 64 << 20
-"""Longer lines are skipped. Our longest hold the stored output of a cell."""
+"""Longer lines are skipped. Our longest ones hold the stored output of a cell."""
 
 _CHUNK_BYTES = 1 << 20
 
 
 class Line(NamedTuple):
-    """Where a line starts, where the next one does, and its text; `torn` has no line end."""
+    """Where a line starts, where the next one starts, and its text; `torn`: it has no line end."""
 
     start: int
     end: int
@@ -91,7 +91,7 @@ def lines_of(
 ) -> Iterator[Line]:
     """Yield the lines that start in a range, without empty ones.
 
-    A line that is too long is counted, and comes without its text.
+    A line that is too long is counted, and yielded without its text.
     """
     at = file.seek(start)
     while stop is None or at < stop:
@@ -129,7 +129,7 @@ _MAX_TRIES = 8
 
 
 class Glance(Struct, frozen=True, kw_only=True):
-    """The fields of an event that an index needs; reading only these is twice as fast."""
+    """The fields of an event that an index needs; decoding only these is twice as fast."""
 
     type: str
     run_id: str
@@ -158,9 +158,9 @@ _EVENT = msgspec.json.Decoder(Event)
 
 
 def glance_at(line: Line, skipped: Skipped) -> tuple[Line, Glance] | None:
-    """Return a line's glance; None if it is not one of our events, which is counted.
+    """Return a line and its glance; count it and return None if it is not one of our events.
 
-    The returned line starts later if a torn line of a killed writer preceded it.
+    The returned line starts later if a killed writer's torn line preceded it.
     """
     found = _whole_or_rest(line)
     if isinstance(found, str):
@@ -193,7 +193,7 @@ def _whole_or_rest(line: Line) -> tuple[Line, Glance] | str:
 
 
 def event_of(line: Line, skipped: Skipped) -> Event | None:
-    """Return the whole event; None, and counted, if a field has the wrong type."""
+    """Return the whole event; count it and return None if a field has the wrong type."""
     try:
         event: Event = _EVENT.decode(line.text)
     except (ValueError, RecursionError) as error:

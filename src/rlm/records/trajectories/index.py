@@ -1,7 +1,7 @@
 """Where each run and step is in a file, and an outline of every run.
 
-It is made in one pass. A step is a list of spans: neighbouring lines of one step are one span, so
-an index stays small however many events a step has.
+It is built in one pass. A step is a list of spans: adjacent lines of one step are one span, so an
+index stays small however many events a step has.
 """
 
 from array import array
@@ -18,14 +18,14 @@ __all__ = ["Index", "RunOutline", "StepUsage"]
 
 MAX_RUNS = 200_000
 MAX_STEPS = 1_000_000
-"""The most spans of a file; a hostile one could otherwise fill the memory."""
+"""The most spans of a file; otherwise, a hostile one could fill the memory."""
 
 SHOWN_CHARS = 2_000
-"""Characters of a query and an answer in an outline; the events hold all of them."""
+"""How much of a query or an answer an outline contains; the events hold all of it."""
 
 
 class RunOutline(Struct, frozen=True, kw_only=True):
-    """One run, from its last attempt; unfinished runs count what there is so far.
+    """One run, from its last attempt; for unfinished runs, the figures so far.
 
     `status`: "interrupted" is a run that has not ended and will not. `tokens` and `cost_usd`
     include child runs, `calls` and `steps` do not. `started` is in seconds since 1970, or 0.0.
@@ -78,7 +78,7 @@ class _Run:
         self.usage = Usage()
         self.by_step: dict[int, StepUsage] = {}
         self.child_calls: dict[str, int] = {}
-        """The step of every call that started a child run, unless it says what that used."""
+        """The step of every call that started a child run, unless the call states its usage."""
         self.spans: dict[int, array[int]] = {}
 
     def add(self, start: int, end: int, glance: Glance) -> None:
@@ -99,7 +99,7 @@ class _Run:
             self._use(glance, glance.usage)
 
     def _use(self, glance: Glance, usage: Usage) -> None:
-        """Add usage; only the reference engine states with a call what its child run used."""
+        """Add usage; only logs of the reference engine state a child's usage with the call."""
         is_child = glance.type == "call_ended" and glance.kind == "rlm"
         if is_child:
             self.child_calls.pop(glance.call_id or "", None)
@@ -138,7 +138,7 @@ class Index:
         return run_id in self._runs
 
     def counts(self, run_id: str, step: int, place: int) -> bool:
-        """Return whether an event at that place belongs to the last attempt."""
+        """Return whether an event at that position belongs to the last attempt."""
         run = self._runs.get(run_id)
         return run is not None and place >= run.first and step in run.spans
 
@@ -147,7 +147,7 @@ class Index:
         return sorted(self._runs[run_id].spans) if run_id in self._runs else []
 
     def spans(self, run_id: str, step: int | None = None) -> list[tuple[int, int]]:
-        """Return where a run's events are, or those of one step, in file order."""
+        """Return where the events of a run, or of one step, are, in file order."""
         run = self._runs.get(run_id)
         if run is None:
             return []
@@ -156,7 +156,7 @@ class Index:
         return _merged(sorted(pairs))
 
     def outlines(self, *, may_run: bool) -> list[RunOutline]:
-        """Return every run in order of appearance. `may_run`: the file may still be written."""
+        """Return every run in order of appearance. `may_run`: the file may still be growing."""
         totals = self._totals()
         found: dict[str, RunOutline] = {}
         for run_id, run in self._runs.items():
@@ -170,14 +170,14 @@ class Index:
     def _goes_on(
         self, run: _Run, parent: _Run | None, found: dict[str, RunOutline], may_run: bool
     ) -> bool:
-        """Return whether a child still runs: it ends with its parent or a restart of it."""
+        """Return whether a child is still running: it ends with its parent or a restart of that."""
         if parent is None:
             return may_run
         above = found.get(parent.opening.run_id)
         return parent.first <= run.first and above is not None and above.status == "running"
 
     def _totals(self) -> dict[str, Usage]:
-        """Return usage with that of children: as stated at the end, or added up."""
+        """Return usage including children: as stated at the end, or added up."""
         totals = {run_id: run.usage for run_id, run in self._runs.items()}
         for run_id, run in reversed(self._runs.items()):
             if run.ending is not None and run.ending.usage is not None:
@@ -188,11 +188,11 @@ class Index:
         return totals
 
     def usage_of(self, run_id: str) -> Usage:
-        """Return what a run used with its children: as stated at its end, or as far as known."""
+        """Return what a run and its children used: as stated at its end, or as far as known."""
         return self._sums()[0].get(run_id, Usage())
 
     def step_usages(self, run_id: str) -> dict[int, StepUsage]:
-        """Return what the steps of a run used, without those that used nothing."""
+        """Return what the steps of a run used, except steps that used nothing."""
         run = self._runs.get(run_id)
         if run is None:
             return {}
@@ -205,7 +205,7 @@ class Index:
         return found
 
     def _sums(self) -> tuple[dict[str, Usage], dict[str, list[str]]]:
-        """Return what every run used in all, and its children; recomputed after an event."""
+        """Return the total usage and the children of every run; recomputed after each event."""
         if self._added_up is None:
             children: dict[str, list[str]] = {}
             for run_id, run in self._runs.items():
@@ -232,7 +232,7 @@ def _merged(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
 def _sum(one: Usage, other: Usage) -> Usage:
     try:
         return one + other
-    except OverflowError:  # No honest cost is that large.
+    except OverflowError:  # No real cost is that large.
         return replace(one, cost_usd=None) + replace(other, cost_usd=None)
 
 

@@ -37,7 +37,7 @@ class _Typed(Struct):
 class Trajectory:
     """The runs of one file or several. Nothing is read before it is needed.
 
-    Of a resumed run, the last attempt counts; child runs that only an earlier attempt has are kept.
+    The last attempt of a resumed run counts; child runs of earlier attempts only are kept.
     `refresh` continues reading files that have grown.
     """
 
@@ -45,12 +45,12 @@ class Trajectory:
         is_alone = len(sources) == 1
         self._parts = [_Part(each, is_alone, hides_settings) for each in sources]
         self.judgments: Mapping[str, Judgment] = {}
-        """What people said about root runs, by their ids; exports write it beside the runs."""
+        """What people said about root runs, by id; exports include it."""
         self.scores: Mapping[str, float] = {}
-        """What a bench gave root runs, by their ids; a person's score takes precedence."""
+        """Scores that a bench gave root runs, by id; a person's score takes precedence."""
 
     def score_of(self, root_id: str) -> float | None:
-        """Return the score of a root run: a person's, else that of a bench."""
+        """Return the score of a root run: a person's, or else that of a bench."""
         judgment = self.judgments.get(root_id)
         given = None if judgment is None else judgment.score
         return self.scores.get(root_id) if given is None else given
@@ -65,7 +65,7 @@ class Trajectory:
 
     @property
     def skipped(self) -> Skipped:
-        """Return what could not be used, as far as was read."""
+        """Return what could not be used of what has been read so far."""
         total = Skipped()
         for part in self._parts:
             for each in (part.skipped, part.tail, part.undecoded):
@@ -140,7 +140,7 @@ class _Part:
             if self._is_alone:
                 self._index = None
                 raise
-            self.skipped.notice(str(error))  # The other files of a folder can be read.
+            self.skipped.notice(str(error))  # Other files of the folder may be readable.
         return index
 
     def outlines(self) -> list[RunOutline]:
@@ -154,8 +154,8 @@ class _Part:
                 yield self._shown(event)
 
     def chosen(self, run_id: str, step: int | None) -> Iterator[Event]:
-        """Yield events by seeking. A span holds only lines of one run, but a line may hold several
-        events.
+        """Yield events by seeking. A span contains only lines of one run, but a line may contain
+        several events.
         """
         spans = self.ready().spans(run_id, step)
         for _, event in self.source.events(spans, Skipped()):
@@ -169,7 +169,7 @@ class _Part:
 
 
 def open_trajectory(path: str | Path, *, hides_settings: bool = False) -> Trajectory:
-    """Open a log of ours or of the reference engine, a journal, or a folder of them.
+    """Open one of our logs, a log of the reference engine, a journal, or a folder of them.
 
     With `hides_settings`, no event shows how its run was configured.
     """
@@ -206,7 +206,7 @@ def _files_in(folder: Path) -> list[Path]:
 
 
 def source_of(path: Path) -> Source:
-    """Return the kind of a file, by its beginning rather than its name."""
+    """Return the source for a file, judging by its beginning rather than its name."""
     with opened(path) as file:
         head = file.read(_LOOKED_AT_BYTES)
     if head.startswith(_DATABASE):

@@ -44,7 +44,7 @@ __all__ = ["REFERENCE_TYPES", "ReferenceSource", "SoFar", "converted"]
 MAX_DEPTH = 50
 MAX_VARIABLES = 1_000
 _ASKED = (("Answer the following: ", "\n\nYour context is "), ('original query: "', '"'))
-"""The text before and after the query in prompts of the reference's versions."""
+"""The text before and after the query in prompts of versions of the reference engine."""
 
 _ERROR = re.compile(
     r"^(\w{0,100}(?:Error|Exception|Interrupt|Exit)): ?(.*)\Z", re.MULTILINE | re.DOTALL
@@ -52,7 +52,7 @@ _ERROR = re.compile(
 
 
 class SoFar(Struct, frozen=True, kw_only=True):
-    """A run before one of its iterations: what is needed to convert that iteration alone."""
+    """The state of a run before an iteration: what is needed to convert that iteration alone."""
 
     run_id: str
     parent_id: str | None = None
@@ -78,7 +78,7 @@ class SoFar(Struct, frozen=True, kw_only=True):
 def converted(
     iteration: dict[str, Any], metadata: dict[str, Any], before: SoFar
 ) -> tuple[list[Event], SoFar]:
-    """Return the events of one iteration, with those of child runs, and the run after it."""
+    """Return the events of one iteration, with those of child runs, and the state after it."""
     made = _Making(iteration, metadata, before)
     made.convert()
     return made.events, made.after
@@ -153,7 +153,7 @@ class _Making:
         )
 
     def _ask(self, messages: tuple[Message, ...]) -> None:
-        """Add a request; the reference logs whole conversations, an event only what is new."""
+        """Add a request; the reference logs whole conversations, an event has only what is new."""
         known = self.after.messages
         same = known <= len(messages) and _digest(messages[:known]) == self.after.digest
         self._tell(
@@ -270,7 +270,7 @@ def _messages(prompt: Any) -> tuple[Message, ...]:
 
 
 def _query(messages: tuple[Message, ...]) -> str:
-    """Return what was asked, if the prompt has one of the reference's forms."""
+    """Return what was asked, if the prompt has one of the reference engine's forms."""
     for message in messages:
         for before, after in _ASKED if message.role == "user" else ():
             text = str(message.content)
@@ -297,7 +297,7 @@ MAX_ITERATIONS = 100_000
 
 
 class ReferenceSource:
-    """One file. Places are byte offsets; what a line needs to be read alone is kept by place."""
+    """One file. Positions are byte offsets; each keeps what is needed to read its line alone."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -335,7 +335,7 @@ class ReferenceSource:
         return changed_lately(self.path)
 
     def _iteration(self, line: Line, skipped: Skipped) -> dict[str, Any] | None:
-        """Return the iteration on a line; metadata is remembered, the rest is counted."""
+        """Return the iteration on a line; remember metadata, and count anything else."""
         if not line.text:
             return None
         where = f"byte {line.start:,}"
@@ -351,7 +351,7 @@ class ReferenceSource:
         return None
 
     def _remember(self, line: Line, iteration: dict[str, Any], skipped: Skipped) -> bool:
-        """Store the state of the runs before this line; an iteration 1 begins another run."""
+        """Store the state of the runs before this line; an iteration 1 starts another run."""
         if len(self._before) >= MAX_ITERATIONS:
             skipped.add("of too many steps", f"byte {line.start:,}", f"{MAX_ITERATIONS:,}")
             return False
@@ -363,7 +363,7 @@ class ReferenceSource:
 
 
 def _parsed(text: bytes) -> tuple[Any, str]:
-    """Return the value on a line, or why there is none. Python writes NaN, which is not JSON."""
+    """Return the value on a line, or why there is none. Accept NaN, which Python writes."""
     try:
         return msgspec.json.decode(text), "not an object"
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Where events come from: our own logs, and journals. Each is read again for every question."""
+"""Where events come from: our own logs, and journals. Each is read again every time."""
 
 import errno
 import os
@@ -19,31 +19,31 @@ QUIET_SECONDS = 600
 """A file untouched for this long belongs to a killed run."""
 
 Span = tuple[int, int]
-"""From one place of a source up to another: bytes of a file, numbers of lines of a journal."""
+"""From one position of a source up to another: bytes of a file, or line numbers of a journal."""
 
 
 class Source(Protocol):
-    """One file. Its places are numbers that only it understands."""
+    """One file. Its positions are numbers that only it can interpret."""
 
     path: Path
 
     def glances(
         self, start: int, skipped: Skipped, tail: Skipped
     ) -> Iterator[tuple[int, int, Glance | None]]:
-        """Yield from a place on: where something starts, where the next does, and its glance.
+        """Yield from a position on: where each line starts, where the next one does, its glance.
 
-        `tail` is called with a line that may be incomplete; it will be read again.
+        `tail` counts a last line that may be incomplete; it will be read again.
         """
 
     def events(self, spans: Sequence[Span] | None, skipped: Skipped) -> Iterator[tuple[int, Event]]:
-        """Yield all events with their places, or those in some spans."""
+        """Yield all events, or those in some spans, with their positions."""
 
     def may_grow(self) -> bool:
-        """Return whether the file may still be written."""
+        """Return whether the file may still grow."""
 
 
 def opened(path: Path) -> BinaryIO:
-    """Open the file for reading; a ConfigError says why not. A pipe would block forever."""
+    """Open a file for reading; raise ConfigError if that fails. A pipe would block forever."""
     try:
         return open(path, "rb", buffering=1 << 20, opener=_opened_without_waiting)
     except OSError as error:
@@ -67,7 +67,7 @@ def changed_lately(path: Path) -> bool:
 
 
 class LogSource:
-    """A log of ours. Its places are byte offsets."""
+    """One of our logs. Its positions are byte offsets."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -84,7 +84,7 @@ class LogSource:
                     yield line.start, line.end, None
 
     def events(self, spans: Sequence[Span] | None, skipped: Skipped) -> Iterator[tuple[int, Event]]:
-        ignored = Skipped()  # What is no event at a glance was counted when the index was made.
+        ignored = Skipped()  # Lines without a glance were counted when the index was built.
         with opened(self.path) as file:
             for start, stop in [(0, None)] if spans is None else spans:
                 for line in lines_of(file, ignored, start=start, stop=stop):
@@ -98,7 +98,7 @@ class LogSource:
 
 
 class JournalSource:
-    """A journal. Its places are the numbers of its event lines."""
+    """A journal. Its positions are the numbers of its event lines."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

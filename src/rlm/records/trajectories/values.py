@@ -1,4 +1,4 @@
-"""Convert values of foreign JSON to what they should be. Nothing raises."""
+"""Convert values from foreign JSON to the types they should have. Nothing raises."""
 
 import json
 from datetime import datetime
@@ -25,7 +25,7 @@ DESCRIBED_CHARS = 200
 
 
 def as_text(value: Any) -> str:
-    """Return text as it is, nothing for None, and JSON of the rest."""
+    """Return text unchanged, an empty text for None, and JSON for anything else."""
     if isinstance(value, str):
         return sendable(value)
     if value is None:
@@ -45,12 +45,12 @@ def as_list(value: Any) -> list[Any]:
 
 
 def as_count(value: Any) -> int:
-    """Return a whole number that can be a count, else 0."""
+    """Return the value if it is a possible count, else 0."""
     return value if type(value) is int and 0 <= value <= MAX_COUNT else 0
 
 
 def as_seconds(value: Any) -> float:
-    """Return a number that can be a duration, else 0."""
+    """Return the value if it is a possible duration, else 0."""
     if type(value) not in {int, float} or not 0 <= value <= MAX_COUNT:
         return 0.0
     return float(value)

@@ -1,7 +1,7 @@
 """MCP servers as tools: `mcp("npx -y some-server")` or `mcp("https://host/mcp")`.
 
-What a server says is untrusted. Names, descriptions and schemas are cut and cleaned before a model
-reads them, and its environment has none of our keys.
+What a server sends is untrusted. Names, descriptions and schemas are cut and cleaned before a model
+reads them, and its environment contains none of our keys.
 """
 
 import importlib.util
@@ -30,7 +30,7 @@ def mcp(
     timeout_seconds: float = 60.0,
     start_seconds: float = 60.0,
 ) -> McpServer:
-    """Return the tools of an MCP server: of a command, started without a shell, or at a URL.
+    """Return the tools of an MCP server: a command, started without a shell, or a URL.
 
     `only` and `without` choose tools by the server's names; `prefix` is put before all names. A
     command gets `env` besides PATH, HOME and the like, and `cwd`; a URL gets `headers`, and

@@ -30,7 +30,7 @@ class Address(Struct, frozen=True):
     start_seconds: float = 60.0
 
     def __str__(self) -> str:
-        """Return a text for messages: a program without arguments, a URL without secret parts."""
+        """Return a text for messages: a program without arguments, or a URL without secrets."""
         if self.transport == "stdio":
             return Path(self.command[0]).name[:MAX_SHOWN_CHARS]
         parts = urlsplit(self.url)
@@ -47,7 +47,7 @@ def parse_address(
     headers: Mapping[str, str] | None,
     start_seconds: float,
 ) -> Address:
-    """Tell a URL from a command, which no shell ever sees; ConfigError says what is wrong."""
+    """Return the address of a URL or a command, which no shell sees; ConfigError if wrong."""
     check_seconds("start_seconds", start_seconds)
     is_url = isinstance(server, str) and server.lower().startswith(("http://", "https://"))
     if transport not in (None, *(("http", "sse") if is_url else ("stdio",))):

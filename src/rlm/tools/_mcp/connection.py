@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Connection", "Listed", "chosen", "list_tools"]
 
 MAX_TOOLS = 128
-"""Tools of one server in one RLM; each takes a line in every prompt."""
+"""The most tools of one server in one RLM; each takes a line in every prompt."""
 
 MAX_LISTED = 10_000
 MAX_PAGES = 200
@@ -36,7 +36,7 @@ class Listed(Struct, frozen=True):
 
 
 async def list_tools(client: "Client") -> dict[str, Listed]:
-    """Return all tools of a server by name; of several with one name, the first."""
+    """Return all tools of a server by name; if several share a name, the first."""
     found: dict[str, Listed] = {}
     cursor: str | None = None
     for _ in range(MAX_PAGES):
@@ -133,7 +133,7 @@ class Connection:
         if self._task is not None:
             self._over.set()
             if self._opened is not None and not self._opened.done():
-                self._task.cancel()  # It waits for a server that has not answered yet.
+                self._task.cancel()  # It may wait for a server that does not answer.
             await asyncio.wait({self._task})
 
     async def _for_call(self, name: str) -> "Client":
@@ -157,7 +157,7 @@ class Connection:
             of = "" if total is None else f" of {total:g}"
             told = f"; it had done {progress:g}{of}{f' ({message})' if message else ''}"
 
-        # Not `client.call_tool`, which checks results by the server's own patterns, without limits.
+        # Not `client.call_tool`, which checks results with the server's patterns, without limits.
         parameters = types.CallToolRequestParams(name=name, arguments=arguments)
         clock = asyncio.timeout(seconds)
         try:
@@ -194,7 +194,7 @@ class Connection:
         if not opened.done():
             told = f"MCP server {self._address}: {self._reason or 'it ended'}"
             opened.set_exception(ConfigError(told))
-            opened.exception()  # Reported here; it is no error that no caller waits any more.
+            opened.exception()  # Mark it as retrieved: nobody may be waiting any more.
 
     async def _entered(self, stack: contextlib.AsyncExitStack, over: asyncio.Event) -> "Client":
         await asyncio.to_thread(importlib.import_module, "mcp")  # It takes a second.
@@ -232,7 +232,7 @@ class Connection:
         return self._why(error)
 
     def _why(self, error: BaseException) -> str:
-        """Return one line about a failure, preferring the server's last words."""
+        """Return one line about a failure, preferably the end of the server's stderr."""
         from mcp import MCPError
 
         while isinstance(error, BaseExceptionGroup):

@@ -1,4 +1,4 @@
-"""`McpServer`, which `mcp(...)` returns: shared by all users, and closed with the last."""
+"""`McpServer`, which `mcp(...)` returns: shared by all users, and closed with the last one."""
 
 import asyncio
 import atexit
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Lease", "McpServer"]
 
 LAST_SECONDS = 7.0
-"""How long the exit of the program waits: a server has 2 s to exit, and 2 s after SIGTERM."""
+"""How long the program's exit waits: a server has 2 s to exit, and 2 s after SIGTERM."""
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ class McpServer:
         self._address = address
         self._only = only
         self._without = without
-        self._lock = threading.RLock()  # A lease may be lost while it is held.
+        self._lock = threading.RLock()  # Reentrant: a lease may be collected under it.
         self._leases: set[int] = set()
         self._connection: tuple[Portal, Connection] | None = None
         _servers.add(self)
@@ -113,7 +113,7 @@ class McpServer:
     # -- the portal's loop -------------------------------------------------------------------
 
     def _here(self) -> Connection:
-        """Return the connection of this process: a fork has none of its parent's."""
+        """Return the connection of this process; a fork does not inherit its parent's."""
         now = portal()
         with self._lock:
             if self._connection is None or self._connection[0] is not now:
@@ -125,7 +125,7 @@ class McpServer:
             return self._connection[1].listed or None if self._connection else None
 
     async def _passed_on(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the portal's loop; cancelling this cancels that."""
+        """Run a coroutine on the portal's loop; cancelling this call cancels it."""
         future = asyncio.run_coroutine_threadsafe(work, portal().loop)
         return await asyncio.wrap_future(future)
 
@@ -141,7 +141,7 @@ class McpServer:
 
 
 class Lease:
-    """One user's right to have the server open. A call after `release` takes it again."""
+    """One user's claim that keeps the server open. A call after `release` renews it."""
 
     def __init__(self, server: McpServer, number: int) -> None:
         self._server = server
@@ -152,7 +152,7 @@ class Lease:
         return await self._server.call(name, arguments)
 
     def drop(self) -> None:
-        """Release it without waiting for the consequences."""
+        """Release the lease without waiting for the server to close."""
         _drop(self._server, self.number)
 
     async def release(self) -> None:

@@ -28,7 +28,7 @@ _BUILTINS = frozenset(dir(builtins))
 
 
 def python_name(name: str, prefix: str = "") -> str:
-    """Return the name a cell uses for a tool, before others are considered; deterministic."""
+    """Return the name of a tool in cells, before clashes are resolved; deterministic."""
     plain = _NOT_A_NAME.sub("_", name[: 4 * MAX_CHARS]).strip("_")
     if prefix:
         plain = f"{prefix}_{plain}"
@@ -54,7 +54,7 @@ MAX_NAME_CHARS = 60
 
 
 class ServerParameters:
-    """What a tool takes, required ones first; each by its own name or a Python name."""
+    """The parameters of a tool, required ones first; each by its own name or a Python name."""
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self._schemas = Schemas(schema)
@@ -103,7 +103,7 @@ class ServerParameters:
                 raise TypeError(f"argument {one_line(name, MAX_NAME_CHARS)!r}: {problem}")
 
     def _is_one_dict(self, named: dict[str, Any]) -> bool:
-        """Return whether no name is ours and the first parameter takes a dict with them.
+        """Return whether no name is a parameter and the first parameter takes a dict of them.
 
         The worker sends a lone dict as named arguments.
         """
@@ -139,7 +139,7 @@ class ServerParameters:
 
 
 def _python_names(names: list[str]) -> dict[str, str]:
-    """Return a unique Python name for each; most keep their own."""
+    """Return a unique Python name for each name; most stay the same."""
     found: dict[str, str] = {}
     for name in names:
         base = _NOT_A_NAME.sub("_", name[:MAX_NAME_CHARS]).strip("_") or "argument"
@@ -204,7 +204,7 @@ MAX_DESCRIPTION_CHARS = 300
 
 
 class McpTool:
-    """Implements `rlm.protocols.Tool`. Arguments are checked here, before anything is sent."""
+    """A tool of an MCP server; implements `Tool`. Arguments are checked before anything is sent."""
 
     def __init__(self, listed: Listed, name: str, lease: Lease) -> None:
         self.name = name
@@ -222,7 +222,7 @@ class McpTool:
         return f"McpTool({self.usage})"
 
     async def call(self, arguments: dict[str, Any]) -> Any:
-        """Call it at the server; `{"*": [...]}` holds positional arguments."""
+        """Call the tool on the server; `{"*": [...]}` holds positional arguments."""
         try:
             bound = self._parameters.bind(tagged.plain_json(arguments))
         except TypeError as error:

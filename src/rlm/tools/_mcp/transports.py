@@ -129,7 +129,7 @@ async def _end(
 
 
 async def _has_ended(process: asyncio.subprocess.Process) -> bool:
-    """Return whether it has ended. `process.wait()` would also wait for inherited pipes."""
+    """Return whether it ends in time. `process.wait()` would also wait for inherited pipes."""
     loop = asyncio.get_running_loop()
     last = loop.time() + GRACE_SECONDS
     while process.returncode is None and loop.time() < last:  # noqa: ASYNC110 - it tells nobody
@@ -138,7 +138,7 @@ async def _has_ended(process: asyncio.subprocess.Process) -> bool:
 
 
 def _end_group(process: asyncio.subprocess.Process, *, now: bool = False) -> None:
-    """Terminate or kill its whole group, which may outlive it; Windows knows no such groups."""
+    """Terminate or kill its whole group, which may outlive it; Windows has no such groups."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         if sys.platform == "win32":
             process.kill()
@@ -149,11 +149,11 @@ def _end_group(process: asyncio.subprocess.Process, *, now: bool = False) -> Non
 CONNECT_SECONDS = 30.0
 
 logging.getLogger("mcp.client").addHandler(logging.NullHandler())
-"""The SDK logs tracebacks of failing servers, which are shown only where logging is set up."""
+"""The SDK logs tracebacks of failing servers; show them only if logging is configured."""
 
 
 class _Watched:
-    """A stream of messages that tells when it has ended."""
+    """A stream of messages that reports its end."""
 
     def __init__(self, stream: Any, ended: Callable[[], None]) -> None:
         self._stream = stream
@@ -193,14 +193,14 @@ class _Watched:
 async def connected(
     address: Address, words: LastWords, ended: Callable[[], None]
 ) -> AsyncGenerator[tuple[Any, Any], None]:
-    """Return streams to and from a server; `ended` is called when no more can come."""
+    """Return streams to and from a server; `ended` is called when no more messages can arrive."""
     ways = {"stdio": child_process, "http": _http, "sse": _sse}
     async with ways[address.transport](address, words) as (messages, requests):
         yield _Watched(messages, ended), requests
 
 
 async def _limit(response: Any) -> None:
-    """Limit the body of an answer; an event stream may continue, each event has its limit."""
+    """Limit the body of a response; in an event stream, each event has its own limit."""
     import httpx2
 
     class Counted(httpx2.AsyncByteStream):
@@ -227,7 +227,7 @@ async def _http(address: Address, words: LastWords) -> AsyncGenerator[tuple[Any,
     import httpx2
     from mcp.client.streamable_http import streamable_http_client
 
-    patience = httpx2.Timeout(CONNECT_SECONDS, read=None)  # Calls have time limits of their own.
+    patience = httpx2.Timeout(CONNECT_SECONDS, read=None)  # Calls have their own time limits.
     most = MAX_MESSAGE_BYTES
     async with (
         httpx2.AsyncClient(

@@ -1,7 +1,7 @@
 """Control groups (version 2): limits on all processes of a session together.
 
-Limits of a process count neither kernel memory nor several processes together. A group does. It
-needs a folder of groups that this process may divide: the root, one that was delegated (systemd
+Limits of a process count neither kernel memory nor other processes; those of a group count both.
+They need a folder of groups that this process may divide: the root, one that was delegated (systemd
 marks those), or one that is named. A group with processes can't be divided, so this process must be
 in a group below that folder, not in the folder itself.
 """
@@ -54,7 +54,7 @@ class Cgroup:
             _try_to_write(self.fd, "memory.max", str(self._memory_bytes))
 
     def remove(self) -> None:
-        """Remove the group; its processes have ended."""
+        """Remove the group; its processes must have ended."""
         os.close(self.fd)
         self._remove()
 
@@ -96,7 +96,7 @@ class Cgroups:
 
 
 def find(named: str = "") -> Cgroups:
-    """Return groups in the folder `named`, or wherever possible; OSError says why not."""
+    """Return groups in the folder `named`, or wherever possible; raise OSError if nowhere."""
     folder = named or delegated_folder()
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -116,7 +116,7 @@ def delegated_folder() -> str:
         own = own[len(root) :] or "/"
     path = os.path.normpath(mounted + own)
     if not os.path.exists(os.path.join(path, "cgroup.type")):
-        return path  # The root may have processes and be divided.
+        return path  # The root may have processes and still be divided.
     while path != mounted:
         path = os.path.dirname(path)
         if any(_attribute(path, name) == b"1" for name in _DELEGATED):
@@ -196,7 +196,7 @@ def _remove(fd: int, name: str) -> None:
     try:
         os.rmdir(name, dir_fd=fd)
     except OSError:
-        return  # It is not empty; the next zygote removes it.
+        return  # It is not empty; the next zygote will remove it.
 
 
 def _read(fd: int, name: str) -> list[str]:

@@ -1,7 +1,7 @@
-"""A worker, as the zygote that forked it sees it, and what the forked process does to become one.
+"""A worker as its zygote sees it, and what the forked process does to become one.
 
-The processes of a session are one process group, which none of them can leave, and all are children
-of the zygote. So it can signal them together, learns of every death, and leaves none behind.
+The processes of a session are one process group, which none of them can leave, and children of the
+zygote. So the zygote can signal them together, learns of every death, and leaves none behind.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _SET_UP_FAILED = b"E"
 _CPU_OVERTIME_SECONDS = 10
-"""The kernel ends a process five seconds after its limit; a session gets at most this."""
+"""The kernel ends a process five seconds over its limit; a session may exceed it by this much."""
 
 
 class ForkedWorker:
@@ -83,7 +83,7 @@ class ForkedWorker:
             if order == INTERRUPT[0]:
                 self._signal_and_continue(signal.SIGINT)
             elif order == TERMINATE[0]:
-                # A waiting checkpoint has it blocked.
+                # A waiting checkpoint blocks this signal.
                 self._signal_and_continue(signal.SIGTERM)
             elif order == STATE[0]:
                 self._report({"state": process_state.of_group(self._process_folder, self.group)})
@@ -102,8 +102,8 @@ class ForkedWorker:
     def note_death(self, status: int, cpu_seconds: float) -> bool:
         """Note the death of a process and its processor time; return False if it was the last.
 
-        The kernel counts a checkpoint's time from zero. The host tells it how much was used, and it
-        lowers its own limit; one that does not is ended here, when the next process dies.
+        The kernel counts a checkpoint's time from zero. The host tells it how much was used, so
+        that it lowers its own limit; if it does not, it is ended here when the next process dies.
         """
         if self.permits is not None:
             self.permits.processes -= 1
@@ -117,7 +117,7 @@ class ForkedWorker:
     def close(self) -> None:
         """Close everything; the host then knows that no process is left."""
         while self.set_up is not None:
-            self.read_set_up()  # It may still say why it could not start.
+            self.read_set_up()  # This may still say why it could not start.
         self.monitor.close()
         if self.permits is not None:
             os.close(self.permits.listener)
@@ -139,7 +139,7 @@ class ForkedWorker:
         return True
 
     def _report(self, fact: dict[str, Any]) -> None:
-        """Send a report to the host without waiting; it may not read."""
+        """Send a report to the host without waiting: the host may not read."""
         try:
             self.monitor.send(json.dumps(fact).encode("ascii") + b"\n", socket.MSG_DONTWAIT)
         except OSError:
@@ -214,8 +214,8 @@ def _tell_failure(set_up_fd: int, error: OSError) -> NoReturn:
 def _open_own_streams() -> None:
     """Open this session's own /dev/null at 0, 1 and 2.
 
-    The flags and position of an open file are shared by all processes that have it. And in a file
-    tree of our own, this one is on a read-only mount, so its mode can't be changed.
+    All processes that have an open file share its flags and position. And in our own file tree,
+    this one is on a read-only mount, so its mode can't be changed.
     """
     null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     for stream in (0, 1, 2):

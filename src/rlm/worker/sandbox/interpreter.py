@@ -31,8 +31,8 @@ def standard_library() -> list[str]:
 def readable_and_hidden(granted: Iterable[str]) -> tuple[list[str], list[str]]:
     """Return what a session may read, including `granted`, and the folders to hide in it.
 
-    Folders of installed packages are hidden: a standard library usually contains one. What was
-    granted explicitly is granted with everything in it.
+    Folders of installed packages are hidden: a standard library usually contains one. Explicit
+    grants include everything in them.
     """
     granted = [os.path.abspath(path) for path in granted]
     own = standard_library() + _library_folders()
@@ -46,7 +46,7 @@ def readable_and_hidden(granted: Iterable[str]) -> tuple[list[str], list[str]]:
 
 
 def _package_folders(folder: str) -> list[str]:
-    """Yield the folders of installed packages in a library folder."""
+    """Return the folders of installed packages in a library folder."""
     try:
         names = os.listdir(folder)
     except OSError:
@@ -57,7 +57,7 @@ def _package_folders(folder: str) -> list[str]:
 
 
 def inside(path: str, folder: str) -> bool:
-    """Return whether a path is the folder or below it; both are absolute."""
+    """Return whether a path is a folder or below it; both must be absolute."""
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
@@ -95,8 +95,8 @@ def mapped_libraries() -> list[str]:
 def _library_folders() -> list[str]:
     """Return the folders of loaded libraries, because their dependencies are beside them.
 
-    A folder whose name does not begin with lib may contain anything: then only the file counts.
-    Libraries of installed packages have to be granted.
+    A folder whose name does not begin with lib may contain anything, so only the file itself is
+    returned then. Libraries of installed packages have to be granted.
     """
     found = []
     for path in mapped_libraries():

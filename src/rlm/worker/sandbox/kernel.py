@@ -1,4 +1,4 @@
-"""System calls by name, through ctypes, which the C library does not wrap on every machine."""
+"""System calls by name, through ctypes; not every C library wraps them."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     Argument = Union[int, bytes, None]
 
 MACHINE = os.uname().machine if sys.maxsize > 1 << 32 else ""
-"""Empty in a 32-bit process, whose call numbers differ from those of its kernel."""
+"""Empty in a 32-bit process, which has other call numbers than its kernel."""
 
 SYSCALLS: dict[str, tuple[int | None, int | None]] = {
-    # What user code may do, some of it with some arguments only (see seccomp.py).
+    # What user code may do, some of it only with certain arguments (see seccomp.py).
     "read": (0, 63),
     "write": (1, 64),
     "open": (2, None),
@@ -230,7 +230,7 @@ def call(name: str, *arguments: Argument) -> int:
 
 
 def answer(name: str, *arguments: Argument) -> int:
-    """Like `call`, but a failure is the negative error number.
+    """Make a system call; return the negative error number if it fails.
 
     For expected failures: exceptions are expensive in a process that was just forked.
     """

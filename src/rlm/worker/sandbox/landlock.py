@@ -1,4 +1,4 @@
-"""Landlock: the kernel refuses every file that is not granted, to this process and its forks.
+"""Landlock: the kernel refuses this process and its forks every file that is not granted.
 
 It controls opening, making, removing and renaming. It does not control lookups (`stat`, `access`),
 modes and times: with this layer alone, code can still learn that a path exists.
@@ -71,8 +71,8 @@ def restrict(
 ) -> None:
     """Restrict this process to what is granted, for good; needs no_new_privs.
 
-    A readable folder is granted with everything in it; of a listable one, and of its subfolders,
-    only the names. Paths that do not exist are skipped.
+    A readable folder is granted with everything in it; a listable one, with its subfolders, for
+    names only. Paths that do not exist are skipped.
     """
     rules = ruleset(readable, writable, listable)
     try:
@@ -82,7 +82,7 @@ def restrict(
 
 
 def restrict_with(rules: int) -> None:
-    """Restrict this process with a ruleset that was made before."""
+    """Restrict this process with an existing ruleset."""
     kernel.call("landlock_restrict_self", rules, _QUIET if abi() >= 7 else 0)
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _FIRST_OWN_UID = 0x70000000
 _OWN_UIDS = 65536
 _ROOM_FOR_SHARED_TASKS = 4096
-"""How many tasks all sessions may add where they count as the user's own."""
+"""How many tasks all sessions together may add if they count as the user's own."""
 
 
 class LayersMissing(Exception):
@@ -45,8 +45,8 @@ class LayersMissing(Exception):
 class Layers:
     """The decisions of the zygote; every session is forked with a copy of them.
 
-    Open files that belong to them: `process_folder` (/proc as it was) and `ruleset`, each None if
-    not needed. A worker leaves them open until `enter_session` and `harden`, which close them.
+    They include two open files: `process_folder` (/proc as it was) and `ruleset`, each None if not
+    needed. A worker leaves them open until `enter_session` and `harden`, which close them.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -60,7 +60,7 @@ class Layers:
         self.missing: list[str] = []
 
         self.first_uid: int | None = None
-        """The uid of slot 0; None if sessions keep that of the zygote."""
+        """The uid of slot 0; None if sessions keep the zygote's uid."""
         self.number_of_uids = 1
         self.own_user_namespace = False
         self.max_tasks: int | None = None
@@ -103,7 +103,7 @@ class Layers:
         return "" if self.sealed else self.settings.scratch
 
     def uid_of(self, slot: int) -> int | None:
-        """Return the uid of the session in this slot; None if it keeps that of the zygote."""
+        """Return the uid of the session in this slot; None if it keeps the zygote's uid."""
         if self.first_uid is None:
             return None
         if self.number_of_uids == 1:
@@ -119,11 +119,11 @@ class Layers:
 
 
 def prepare(trials: Trials) -> Layers:
-    """Decide by finished trials, enter namespaces, and prepare everything for sessions.
+    """Decide from finished trials, enter namespaces, and prepare everything for sessions.
 
     Call it once, single-threaded and still dumpable, after imports: where namespaces are possible,
-    the host's files, including /proc, are gone afterwards. Raises LayersMissing before it has
-    changed anything.
+    the host's files, including /proc, are gone afterwards. If it raises LayersMissing, nothing has
+    been changed.
     """
     settings, readable, hidden = trials.settings, trials.readable, trials.hidden
     layers = Layers(settings)
@@ -182,7 +182,7 @@ def _decide_namespaces(layers: Layers, trials: Trials) -> str:
 
 
 def _decide_sealed(layers: Layers, kind: str) -> None:
-    """Return whether to close every path with seccomp: no other file-system layer works."""
+    """Close every path with seccomp if no other file-system layer works."""
     if kind or layers.landlock_abi:
         return
     problem = layers.settings.forbidden("sealed") or ("" if layers.seccomp else "it needs seccomp")
@@ -230,7 +230,7 @@ def _open_process_folder() -> int | None:
 
 
 def _ruleset_without_namespaces(settings: Settings, readable: list[str], hidden: list[str]) -> int:
-    """Make the ruleset once: it has hundreds of rules, because folders can't have exceptions."""
+    """Make the ruleset once for all: folders can't have exceptions, so it has hundreds of rules."""
     kept, listed = interpreter.without([*readable, *namespaces.DEVICES], hidden)
     writable = ["/dev/null", *([settings.scratch] if settings.scratch else [])]
     return landlock.ruleset(kept, writable, [*listed, *settings.listable])
@@ -255,7 +255,7 @@ def _decide_identity(layers: Layers, readable: list[str]) -> None:
 
 
 def _decide_user_namespace(layers: Layers, readable: list[str]) -> None:
-    """Without root, count threads by a user namespace for each session (Linux 5.14)."""
+    """Without root, give each session a user namespace, which counts its threads (Linux 5.14)."""
 
     def become() -> None:
         namespaces.enter_session(
@@ -282,7 +282,7 @@ def _decide_uid(layers: Layers, readable: list[str]) -> None:
 
 
 def _decide_max_tasks(layers: Layers) -> None:
-    """Leave room for the user's other tasks, where they count; root has no limit."""
+    """Leave room for the user's other tasks, if they count; root has no limit."""
     if layers.own_user_namespace or layers.number_of_uids > 1:
         layers.max_tasks = layers.settings.max_processes
         return
@@ -311,7 +311,7 @@ def _decide_permits(layers: Layers, trials: Trials) -> None:
 def enter_session(layers: Layers, slot: int) -> None:
     """Give a worker that was just forked its own folder and identity.
 
-    `slot` must not be that of another session that is alive.
+    No other live session may have the same `slot`.
     """
     uid = layers.uid_of(slot)
     if layers.namespaces:
@@ -346,7 +346,7 @@ def harden(layers: Layers) -> None:
     privileges.forbid_new_privileges()
     if layers.landlock_abi:
         _restrict_files(layers)
-    privileges.be_nice()  # Late, so that the session starts fast; later it is forbidden.
+    privileges.be_nice()  # Late, so that the session starts fast; afterwards it is forbidden.
     if layers.seccomp:
         seccomp.install(seccomp.bind_to_process(layers.program, os.getpid()))
 
@@ -354,7 +354,7 @@ def harden(layers: Layers) -> None:
 def _restrict_files(layers: Layers) -> None:
     if layers.ruleset is None:
         # The new root contains only what may be read. The scratch folder belongs to this
-        # session, so its three rules can't be made before.
+        # session, so these three rules can't be made earlier.
         landlock.restrict(["/"], [namespaces.SCRATCH, "/dev/null"])
     else:
         landlock.restrict_with(layers.ruleset)

@@ -1,7 +1,7 @@
 """Namespaces: a small file tree instead of the host's, no network, separate process ids.
 
-The new root is a tmpfs with a few read-only binds. Binds are made from open folders, through
-/proc/self/fd: so an interpreter in a folder of mode 700 stays readable after the uid changes.
+The new root is a tmpfs with a few read-only bind mounts. They are made from open folders, through
+/proc/self/fd, so an interpreter in a folder of mode 700 stays readable after the uid changes.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ _MOUNT_OPTIONS = {
     "nodev": _NO_DEVICES,
     "noexec": _NO_EXECUTION,
 }
-"""Without the flags of access times, which a remount keeps if they are not named."""
+"""Without the flags for access times, which a remount keeps if they are not named."""
 
 _AT_RECURSIVE = 0x8000
 _AT_FDCWD = -100
@@ -121,7 +121,7 @@ def enter(kind: str, keep_cgroups: bool = False) -> None:
 
 
 def _unshare_best(base: int, without: int) -> None:
-    """Unshare one kind of namespace, which old kernels, gVisor or a limit of 0 may refuse."""
+    """Unshare as many kinds of namespaces as old kernels, gVisor or a limit of 0 allow."""
     for flags in _WANTED[:-1]:
         try:
             kernel.call("unshare", base | flags & ~without)
@@ -134,7 +134,7 @@ def _unshare_best(base: int, without: int) -> None:
 def _map_identity(process_folder: int, uid: int, gid: int) -> None:
     """Enter a new user namespace as nobody; outside, the uid is the same."""
     with contextlib.suppress(OSError):
-        # Kernels without this file do not ask for it; others refuse the next line.
+        # Kernels without this file do not need it; others would refuse the next line.
         _write(process_folder, "self/setgroups", "deny")
     _write(process_folder, "self/gid_map", f"{NOBODY} {gid} 1")
     _write(process_folder, "self/uid_map", f"{NOBODY} {uid} 1")
@@ -189,7 +189,7 @@ def _mount_scratch(scratch_bytes: int, owner: int | None = None) -> None:
 def pivot_root(
     readable: Iterable[str], hidden: Iterable[str] = (), listable: Iterable[str] = ()
 ) -> None:
-    """Replace the file tree by one with `readable`, without the folders in `hidden`.
+    """Replace the file tree with one of `readable`, without the folders in `hidden`.
 
     The host's tree, including /proc, is then gone for this process and its children.
     """
@@ -229,7 +229,7 @@ class _Tree:
             self._sources[path] = os.open(path, os.O_PATH | os.O_CLOEXEC)
 
     def add_empty_folder(self, path: str) -> None:
-        """Add an empty folder, for what else is added below it."""
+        """Add an empty folder, below which other paths can be added."""
         self._empty_folders.append(self._follow(path))
 
     def _follow(self, path: str) -> str:
@@ -256,7 +256,7 @@ class _Tree:
                 os.makedirs(self.top + path, exist_ok=True)
         for path in devices:
             self._make_place(path)
-        # Links come last: one with an absolute target would lead out of the new tree.
+        # Links come last: a link with an absolute target would lead out of the new tree.
         for link, target in (*self._links.items(), ("/tmp", SCRATCH)):  # noqa: S108
             self._link(link, target)
         _set_read_only(self.top, _NO_DEVICES)
@@ -318,7 +318,7 @@ def _first_link(path: str) -> str | None:
 
 
 def _set_read_only(top: str, also: int) -> None:
-    """Make a mount and all below it read-only; earlier restrictions remain."""
+    """Make a mount and everything below it read-only; earlier restrictions remain."""
     flags = _READ_ONLY | _NO_SET_UID | also
     # struct mount_attr: to set, to clear, propagation, user namespace. These four flags have the
     # same values there as in mount(2).
@@ -360,31 +360,31 @@ def _text(text: str | None) -> bytes | None:
 
 
 def fork_into_pid_namespace() -> int:
-    """Like os.fork(), but the child is process 1 of a new pid namespace, which ends with it.
+    """Fork like os.fork(), but make the child process 1 of a new pid namespace, which ends with it.
 
-    Returning after `unshare` needs privileges that a user namespace does not give.
+    Going back after `unshare` needs privileges that a user namespace does not give.
     """
     return fork(_NEW_PID)
 
 
 def fork(flags: int) -> int:
-    """Like os.fork(), with flags of clone(2) that the C library's fork can't be given.
+    """Fork like os.fork(), with flags of clone(2) that the C library's fork does not take.
 
     Only for a process with one thread: what Python does around forks (locks, lists of threads,
-    registered functions) is skipped. None of it is needed then, it would take as long as the fork
-    itself, and the copy would not be exact: `random` would be seeded again.
+    registered functions) is skipped. Such a process does not need it, it would take as long as the
+    fork itself, and the copy would not be exact: `random` would be seeded again.
     """
     tid = tid_address()
     flags |= signal.SIGCHLD
     if tid:
         flags |= _CLONE_CHILD_SETTID | _CLONE_CHILD_CLEARTID
     # The address for the thread id is the 4th argument on x86_64 and the 5th on aarch64; the
-    # other one is for thread-local storage and not looked at without its flag.
+    # other one is for thread-local storage and ignored without its flag.
     return kernel.call("clone", flags, 0, 0, tid, tid)
 
 
 def fork_into(cgroup: int) -> int:
-    """Like `fork`, but the child is in a control group from its first moment; Linux 5.7.
+    """Fork like `fork`, but start the child in a control group (Linux 5.7).
 
     Moving a process into a group later makes all processors wait for each other.
     """
@@ -399,11 +399,11 @@ def fork_into(cgroup: int) -> int:
 def tid_address() -> int:
     """Return the address of the C library's thread id, or 0; a fork must update it.
 
-    The kernel knows the address because glibc has it cleared at exit. musl has another word
-    cleared, so the address counts only if this thread's id is found there.
+    The kernel knows the address because glibc asks to have it cleared at exit. musl has another
+    word cleared, so the address is used only if it holds this thread's id.
     """
     address = ctypes.c_uint64(0)
     kernel.answer("prctl", _PR_GET_TID_ADDRESS, ctypes.addressof(address), 0, 0, 0)
-    where = address.value  # Still 0 if the kernel was built without this.
+    where = address.value  # Still 0 if the kernel was built without this option.
     found = where and ctypes.c_int.from_address(where).value == kernel.call("gettid")
     return where if found else 0

@@ -1,4 +1,4 @@
-"""What the host tells a zygote: the settings of the sandbox, and orders of a byte each."""
+"""What the host sends to a zygote: the settings of the sandbox, and one-byte orders."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 MACHINES = ("x86_64", "aarch64")
 """The machines whose system calls the filter knows, as `os.uname` names them."""
 
-# On the control socket, with two descriptors: a session for a run that waits, or one to keep ready,
+# On the control socket, with two descriptors: a session for a waiting run, or one to keep ready,
 # which may wait for the preloading. The memory limit of its cells may follow, in 8 bytes.
 NOW = b"N"
 WARM = b"W"
 
-# On the control socket, alone: end when the last session has ended; there is a successor.
+# On the control socket, without descriptors: there is a successor, so end after the last session.
 RETIRE = b"R"
 
 # On the monitor of a session. Closing it ends the session.
@@ -53,9 +53,9 @@ class Settings:
 
     `readable`: what sessions may read besides the interpreter. `listable`: folders whose names they
     may list. `max_processes` counts threads too. `forbid`: layers not to use.
-    None leaves a limit unchanged. `scratch`: a folder that sessions may write to where they have no
-    mount namespace; only for machines that are theirs alone. `cgroup`: a folder of control
-    groups to use; "" for one that is found.
+    None leaves a limit unchanged. `scratch`: a folder that sessions may write to if they have no
+    mount namespace; only for machines that nobody else uses. `cgroup`: a folder of control groups
+    to use; "" to search for one.
     """
 
     def __init__(

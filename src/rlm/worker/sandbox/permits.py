@@ -2,8 +2,8 @@
 
 A checkpoint is a fork, so the system-call filter can't forbid forks altogether; but code that may
 fork freely can multiply its memory allowance. So a second filter stops every fork in the kernel and
-asks (a "user notification"). Such a fork makes a child of the *zygote* (CLONE_PARENT, which the
-main filter requires), so the zygote reaps and counts them all.
+asks (a "user notification"). Such a fork creates a child of the *zygote* (CLONE_PARENT, which the
+main filter requires), so the zygote reaps and counts all of them.
 
 Where the kernel can't limit the threads of one session, the filter asks about threads too.
 """
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 _CLONE_PARENT = 0x00008000
 _CLONE_THREAD = 0x00010000
 _MAX_PROCESSES = 3
-"""A worker, the checkpoint it has, and the next one, until the one before has ended."""
+"""A worker, its checkpoint, and the next checkpoint until the first has ended."""
 
 _PERMIT_SECONDS = 10.0
 
 _NOTIFICATION = struct.Struct("<QII iIQQ")
-"""The head of `struct seccomp_notif`: id, pid, flags; number, machine, place and first argument."""
+"""The head of `struct seccomp_notif`: id, pid, flags; number, machine, address, first argument."""
 _NOTIFICATION_BYTES = 80
 _RESPONSE = struct.Struct("<QqiI")
 _RECEIVE = 0xC0502100  # SECCOMP_IOCTL_NOTIF_RECV
 _SEND = 0xC0182101  # SECCOMP_IOCTL_NOTIF_SEND
-_CONTINUE = 1  # Safe here: the flags of clone are in a register, which can't change meanwhile.
+_CONTINUE = 1  # Safe here: the flags of clone are in a register, which can't change.
 
 
 class Permits:
@@ -86,7 +86,7 @@ class Permits:
 
 
 def trial() -> Callable[[], str]:
-    """Start a trial; the result returns why this kernel can't do it, or ""."""
+    """Start a trial; return a function that returns why this kernel can't do it, or ""."""
 
     def action() -> None:
         privileges.forbid_new_privileges()
@@ -99,7 +99,7 @@ def trial() -> Callable[[], str]:
 
 
 def send_listener(connection: socket.socket, threads: bool) -> None:
-    """Install the filter, in the worker, and send its listener to the zygote."""
+    """In the worker: install the filter and send its listener to the zygote."""
     listener = _listen(threads)
     rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [listener]))
     connection.sendmsg([b"L"], [rights])
@@ -111,7 +111,7 @@ def _listen(threads: bool) -> int:
 
 
 def receive(connection: socket.socket) -> tuple[bytes, int]:
-    """Receive, in the zygote, a message of the worker (empty at its end) and a listener."""
+    """In the zygote: receive a message from the worker (empty at the end) and a listener."""
     message, ancillary, _, _ = connection.recvmsg(4096, socket.CMSG_SPACE(4))
     for level, kind, data in ancillary:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
@@ -120,7 +120,7 @@ def receive(connection: socket.socket) -> tuple[bytes, int]:
 
 
 def fork() -> int:
-    """Fork a child of the zygote; OSError (EPERM) without a permit."""
+    """Fork a child of the zygote; raise OSError (EPERM) without a permit."""
     child = namespaces.fork(_CLONE_PARENT)
     if child == 0:
         privileges.die_with_parent(lambda: True)  # Not inherited.

@@ -1,4 +1,4 @@
-"""Imports modules in the zygote before it forks, so that sessions need not.
+"""Imports modules in the zygote before it forks, so that sessions do not have to.
 
 The zygote creates one `Preloading` and alternates between its control socket and `step()`, until
 `done`. A step imports one module or warms up one thing. Nothing here leaves a thread or an open
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 COMMON_MODULES = (
-    # Used by nearly every cell, or by running a cell and formatting its error.
+    # Used in nearly every cell, or to run a cell and format its error.
     *("re", "json", "math", "random", "collections", "collections.abc", "itertools", "functools"),
     *("io", "time", "operator", "heapq", "bisect", "copy", "contextlib", "types", "ast"),
     *("traceback", "linecache", "warnings", "datetime", "_strptime", "string", "textwrap"),
@@ -57,7 +57,7 @@ SINGLE_THREADED = {
 """The environment of a zygote that preloads packages: without it, numerical libraries start
 threads, and so do the allocators of pyarrow and of libraries in Rust.
 
-It has to be set before the library is loaded. A thread does not survive a fork, but a lock that it
+It must be set before the library is loaded. A thread does not survive a fork, but a lock that it
 held does.
 """
 
@@ -65,9 +65,9 @@ held does.
 class Preloading:
     """Imports `modules`, then `packages`, one for each `step()`; a failure never raises.
 
-    `imported`: what is there now, in order. `failures`: a name and why it could not be imported.
-    `threads_started_by`: a name and by how much it raised the number of threads; a process with
-    threads must not be the zygote. `process_folder`: /proc, if it has no such name any more.
+    `imported`: what has been imported, in order. `failures`: a name and why its import failed.
+    `threads_started_by`: a name and how many threads it started; a process with threads must not
+    be the zygote. `process_folder`: /proc, if that path no longer exists.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Preloading:
 
 
 def try_import(name: str) -> str | None:
-    """Import a module; return why that failed, or None. A module may raise anything."""
+    """Import a module; return why that failed, or None. Modules may raise anything."""
     known = set(sys.modules)
     try:
         importlib.import_module(name)
@@ -123,7 +123,7 @@ def try_import(name: str) -> str | None:
 def _forget_parts(names: Iterable[str]) -> None:
     """Remove the submodules of a package that failed to import; Python removes only the package.
 
-    A cell that tries again would get a misleading error otherwise.
+    Otherwise, a cell that tries again would get a misleading error.
     """
     for name in sorted(names):
         package = name.rpartition(".")[0]
@@ -132,9 +132,9 @@ def _forget_parts(names: Iterable[str]) -> None:
 
 
 def thread_count(process_folder: int | None = None) -> int:
-    """Return the number of threads, including those started in C where Linux tells.
+    """Return the number of threads, including those started in C if Linux shows them.
 
-    `process_folder`: /proc, opened before its name was gone.
+    `process_folder`: /proc, opened while its path existed.
     """
     tasks = "/proc/self/task" if process_folder is None else "self/task"
     known = 1 + _thread._count()
@@ -165,7 +165,7 @@ def _format_traceback() -> None:
 
 
 def _make_event_loop() -> None:
-    """Create a loop and close it; no file stays open and no loop is current afterwards."""
+    """Create a loop and close it; leave no file open and no loop current."""
     import asyncio
 
     loop = asyncio.new_event_loop()
@@ -179,7 +179,7 @@ def _make_event_loop() -> None:
 
 
 def hide_others(folders: Iterable[str], names: Iterable[str]) -> None:
-    """Make only packages of these names importable from these folders.
+    """Make only packages with these names importable from these folders.
 
     Other packages look as if they were not installed: libraries that try to import them expect an
     ImportError, not a PermissionError. This does not keep code from reading files.

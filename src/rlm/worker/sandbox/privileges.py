@@ -44,7 +44,7 @@ def forbid_new_privileges() -> None:
 
 
 def make_undumpable() -> None:
-    """Forbid core dumps, and tracing or reading memory by other processes of the same uid.
+    """Forbid core dumps, and tracing or memory access by other processes of the same uid.
 
     A change of uid undoes this, and the maps of a new user namespace can't be written afterwards.
     """
@@ -54,7 +54,7 @@ def make_undumpable() -> None:
 def die_with_parent(parent_lives: Callable[[], bool]) -> None:
     """Have the kernel end this process when its parent ends; a change of uid undoes this.
 
-    The parent may have ended before; `parent_lives` is called to find out.
+    The parent may already have ended; `parent_lives` is called to find out.
     """
     kernel.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if not parent_lives():
@@ -62,7 +62,7 @@ def die_with_parent(parent_lives: Callable[[], bool]) -> None:
 
 
 def become(uid: int, gid: int) -> None:
-    """Change the identity for good; capabilities are lost with uid 0."""
+    """Change uid and gid for good; a process that leaves uid 0 loses its capabilities."""
     os.setgroups([])
     os.setresgid(gid, gid, gid)
     os.setresuid(uid, uid, uid)
@@ -80,9 +80,9 @@ def drop_capabilities() -> None:
 
 
 def drop_bounding_set() -> None:
-    """Give up the capabilities that a started program could get; those in use stay.
+    """Give up the capabilities that a started program could get; keep those in use.
 
-    Without the privilege to do so, there are none that could be passed on.
+    A process without the privilege to do so has none that it could pass on.
     """
     for capability in range(64):
         if kernel.answer("prctl", _PR_CAPBSET_DROP, capability, 0, 0, 0) < 0:
@@ -109,8 +109,8 @@ def apply(
     lower(resource.RLIMIT_CORE, 0)
     lower(resource.RLIMIT_MEMLOCK, 0)
     lower(resource.RLIMIT_MSGQUEUE, 0)
-    # Queued signals count for the user, which may be that of the host: a session queues none.
-    # Signals other than real-time ones arrive all the same.
+    # Queued signals count against the user, who may be the host's: a session queues none. Signals
+    # other than real-time ones arrive anyway.
     lower(resource.RLIMIT_SIGPENDING, 0)
     for which, limit in (
         (resource.RLIMIT_FSIZE, max_file_bytes),
@@ -140,7 +140,7 @@ def be_nice() -> None:
 
 
 def lower(which: int, soft: int, hard: int | None = None) -> None:
-    """Set a limit unless it is lower already; `hard` defaults to `soft`."""
+    """Set a limit unless it is already lower; `hard` defaults to `soft`."""
     old_soft, old_hard = resource.getrlimit(which)
     resource.setrlimit(
         which, (_lower(old_soft, soft), _lower(old_hard, soft if hard is None else hard))

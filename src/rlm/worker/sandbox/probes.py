@@ -41,13 +41,13 @@ class Trial:
             try:
                 _report(action, writer)
             finally:
-                os._exit(1)  # In any case: a probe must never continue as a second zygote.
+                os._exit(1)  # Always: a probe must never continue as a second zygote.
         os.close(writer)
 
     def outcome(self) -> tuple[Any, str]:
         """Return the result of the action, through JSON, and why it failed, or "".
 
-        A child that this process may no longer signal counts as failed: it could not be stopped.
+        A child that this process may no longer signal counts as failed, since it can't be stopped.
         """
         if self._problem:
             return None, self._problem
@@ -91,7 +91,7 @@ def _first_line(reader: int) -> bytes:
 
 
 def seccomp() -> Callable[[], str]:
-    """Start a trial; the result returns why seccomp does not work here, or ""."""
+    """Start a trial; return a function that returns why seccomp does not work here, or ""."""
 
     def action() -> bool:
         privileges.forbid_new_privileges()
@@ -104,7 +104,7 @@ def seccomp() -> Callable[[], str]:
 
 
 def landlock() -> Callable[[], str]:
-    """Start a trial; the result returns why Landlock does not work here, or ""."""
+    """Start a trial; return a function that returns why Landlock does not work here, or ""."""
 
     def action() -> bool:
         privileges.forbid_new_privileges()
@@ -126,9 +126,9 @@ def cgroup(groups: Cgroups) -> str:
 
 
 def zero_copy() -> Callable[[], bool]:
-    """Start a trial; the result returns whether contexts can be mapped instead of copied.
+    """Start a trial; return a function that returns whether contexts can be mapped, not copied.
 
-    An unknown Python might crash.
+    It runs in a child because an unknown Python might crash.
     """
 
     def action() -> bool:
@@ -160,7 +160,7 @@ def identity(become: Callable[[], None], readable: Iterable[str]) -> tuple[dict[
     """Return facts about a session after `become`, or why it is impossible.
 
     `readable`: it can still read the interpreter and what was granted. `counted`: the number of
-    its processes is limited, and processes of others do not count.
+    its processes is limited, and others' processes do not count.
     """
 
     def action() -> dict[str, bool]:
@@ -181,7 +181,7 @@ def _can_read(paths: Iterable[str]) -> bool:
 def _processes_are_counted() -> bool:
     """Return whether a limit of two allows exactly one child.
 
-    If other processes counted, there would be no room for it: the zygote and this probe are two.
+    If other processes counted, there would be no room for a child: zygote and probe make two.
     """
     privileges.lower(resource.RLIMIT_NPROC, 2)
     children = [_fork_to_wait(), _fork_to_wait()]

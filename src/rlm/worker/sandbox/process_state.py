@@ -1,6 +1,6 @@
 """Reads the processor time of processes, and whether they are asleep, from the kernel.
 
-Unlike a report of the process itself, code in a sandbox can't forge this.
+Unlike a process's own report, this can't be forged by code in a sandbox.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MAX_BYTES = 1 << 16
 def of_group(process_folder: int | None, group: int) -> dict[str, Any] | None:
     """Return the state of a process group of the caller's children, or None if it is unknown.
 
-    `process_folder` is /proc, opened; it may be that of another pid namespace than the caller's.
+    `process_folder` is /proc, opened; it may belong to a pid namespace other than the caller's.
     """
     if process_folder is None:
         return None
@@ -77,7 +77,7 @@ def _children(folder: int) -> list[str]:
 
 
 def _stat(path: str, folder: int | None) -> list[bytes]:
-    """Return the fields after the name in a file `stat`; a name may contain anything."""
+    """Return the fields after the name in a `stat` file; a name may contain anything."""
     return _read(path, folder).rpartition(b")")[2].split()
 
 

@@ -4,9 +4,9 @@ Where neither a mount namespace nor Landlock can hide the file system, the worke
 forbids every open and stat. `seal()` prepares an interpreter for that. Call it in the zygote after
 preloading, and before the filter is installed. Afterwards
 
-- extension modules that were not loaded by then can't be loaded (they are files to the linker);
+- extension modules that were not loaded by then can't be loaded (the linker needs their files);
 - pure Python modules of the standard library and of the given roots import as usual; tracebacks
-  show the source lines of standard modules that were loaded before, which are the frequent ones;
+  show the source lines of standard modules that were loaded before sealing, the frequent ones;
 - `importlib.resources` finds the files beside packages of the given roots;
 - `zoneinfo` finds the time zones of this machine, as if the package `tzdata` were installed.
 """
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from importlib.abc import Loader
     from types import CodeType, ModuleType
 else:
-    Loader = object  # The original is slow to import, and we use nothing else of it.
+    Loader = object  # The original is slow to import, and we need nothing from it.
 
 _SKIPPED_FOLDERS = {
     # Tests, graphical interfaces, installers, a megabyte of help; then folders without modules.
@@ -54,7 +54,7 @@ _NOT_ZONES = {"posix", "right", "localtime", "posixrules"}
 class SealReport:
     """What `seal()` did.
 
-    `modules`: names that can be imported from memory. `extensions`: extension modules loaded by it.
+    `modules`: names that can be imported from memory. `extensions`: extension modules it loaded.
     `unavailable`: extension modules that can't be imported from now on, and why. `time_zones`: how
     many were taken from this machine. `bytecode_bytes`, `source_bytes`, `resource_bytes`: what is
     kept in memory.
@@ -75,8 +75,8 @@ def seal(extra_roots: Iterable[tuple[str, str]] = ()) -> SealReport:
 
     `extra_roots` are packages to keep besides the standard library, each as its import name and
     the path of its folder or file: ("numpy", ".../site-packages/numpy"). The program that runs
-    here needs to be one of them if it imports anything later. `sys.path` has to reach those that
-    hold extension modules until now; it is emptied.
+    here must be one of them if it imports anything later. Packages with extension modules must be
+    reachable through `sys.path`, which is emptied here.
     """
     roots = list(extra_roots)
     extensions = [*_standard_extensions(), *_extensions_below(roots)]
@@ -194,7 +194,7 @@ class MemoryFinder(Loader):
     # -- filling it, while there are files
 
     def add_root(self, name: str, path: str) -> None:
-        """Store what can be imported from a package's folder or a module's file."""
+        """Store what can be imported from a package folder or a module file."""
         if os.path.isdir(path):
             self.add_folder(name, path)
         elif path.endswith(".py"):
@@ -203,7 +203,7 @@ class MemoryFinder(Loader):
     def add_folder(self, package: str, folder: str, standard: bool = False) -> None:
         """Store the modules below a folder; without a package name, as top-level modules.
 
-        Packages that are not `standard` keep their other files too, but no source where there is
+        Packages that are not `standard` keep their other files too, but no source if there is
         bytecode: the sources of a large package would take tens of megabytes.
         """
         place, ending = _bytecode_place(folder)
@@ -251,9 +251,9 @@ class MemoryFinder(Loader):
             self.resources[entry.path] = _read(entry.path)
 
     def add_time_zones(self) -> None:
-        """Store this machine's time zones in the form of the package `tzdata`, unless it is given.
+        """Store this machine's time zones as the package `tzdata`, unless that was added.
 
-        `zoneinfo` looks into that package when it finds no file, on every Python.
+        Every version of `zoneinfo` looks into that package when it finds no file.
         """
         import zoneinfo
 
@@ -282,8 +282,8 @@ class MemoryFinder(Loader):
                     yield below + entry.name
 
     def adopt(self, modules: Iterable[ModuleType]) -> None:
-        """Become the loader of modules that were loaded from files, which can't be read any
-        more."""
+        """Become the loader of modules that were loaded from files, which can't be read
+        again."""
         for module in modules:
             kept = self.modules.get(getattr(module, "__name__", ""))
             spec = getattr(module, "__spec__", None)
@@ -340,10 +340,10 @@ class MemoryFinder(Loader):
 
 
 class _Resource:
-    """A file or folder beside a package: both forms that `importlib.resources` takes.
+    """A file or folder beside a package, in both forms that `importlib.resources` accepts.
 
     Since Python 3.10 it uses `files()` like a path; before, and for old code, a reader of names in
-    one folder. The base classes of both are slow to import and differ between versions of Python.
+    one folder. The base classes of both are slow to import and differ between Python versions.
     """
 
     def __init__(self, resources: dict[str, bytes], path: str) -> None:
@@ -405,7 +405,7 @@ class _Resource:
 
 
 def _read(path: str) -> bytes:
-    """Read a whole file in a third of the time of `open(path).read()`; there are thousands."""
+    """Read a whole file, three times as fast as `open(path).read()`; there are thousands."""
     fd = os.open(path, os.O_RDONLY)
     try:
         return os.read(fd, os.fstat(fd).st_size)

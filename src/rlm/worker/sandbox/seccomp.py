@@ -1,11 +1,11 @@
 """The system calls that user code may make, as a program that the kernel runs before each one.
 
-All others are refused: known calls answer EPERM (Python raises PermissionError), newer ones ENOSYS,
-so that the C library uses an older call.
+All others are refused: known calls fail with EPERM (Python raises PermissionError), newer ones with
+ENOSYS, so that the C library uses an older call.
 
 Executable memory (PROT_EXEC in mmap and mprotect) stays allowed. ctypes callbacks need it through
-libffi, extension modules need it through dlopen, and refusing it would protect nothing: ctypes
-makes any system call with any arguments anyway, so this list is the border, not the instructions
+libffi, extension modules need it through dlopen, and refusing it would protect nothing: ctypes can
+make any system call with any arguments anyway, so the border is this list, not the instructions
 between two calls. Native files can't be brought in: scratch is mounted noexec, memfd is refused.
 """
 
@@ -69,8 +69,8 @@ _PATHS = """
 stat lstat newfstatat statx access faccessat faccessat2 readlink readlinkat statfs getdents
 getdents64 chdir fchdir
 """
-"""Look up names. newfstatat and statx are here although libc uses them for fstat too: with the
-flag for that they still follow a path that isn't empty, and a filter can't see the path."""
+"""Look up names. newfstatat and statx are here although libc also uses them for fstat: even with
+the flag for that they follow a path that isn't empty, and a filter can't see the path."""
 
 _CHANGES = """
 mkdir mkdirat rmdir unlink unlinkat rename renameat renameat2 link linkat symlink symlinkat truncate
@@ -83,7 +83,7 @@ _ATTRIBUTES = """
 getxattr lgetxattr fgetxattr listxattr llistxattr flistxattr setxattr lsetxattr fsetxattr
 removexattr lremovexattr fremovexattr
 """
-"""Answered with "not supported", which shutil.copy2 accepts; it would raise EPERM."""
+"""Answered with "not supported", which shutil.copy2 ignores; it would raise EPERM."""
 
 # -- numbers of the kernel, the same on both machines ---------------------------------------------
 
@@ -106,7 +106,7 @@ _CLONE_FOR_THREADS_AND_FORKS = (
 """Not allowed: namespaces, CLONE_PTRACE, CLONE_PIDFD, CLONE_IO."""
 
 _CLONE_PARENT = 0x00008000
-"""With forks, a new process must become a child of the zygote, which counts them."""
+"""If forks are allowed, a new process must become a child of the zygote, which counts them."""
 
 _FROZEN_SIGNALS = (signal.SIGINT, signal.SIGXCPU, signal.SIGTERM)
 _PR_SET_PDEATHSIG = 1
@@ -145,8 +145,8 @@ _FCNTL_LOCKS = (
     38,  # F_OFD_SETLKW
 )
 """Answered with success, and nothing is locked. A lock belongs to the file, not to the mount: one
-on a file that may only be read keeps the host, and other sessions, waiting. What a session writes
-to is its own, so sqlite3 and dbm lose nothing."""
+on a read-only file would keep the host and other sessions waiting. Nobody else uses the files that
+a session writes to, so sqlite3 and dbm lose nothing."""
 
 _AF_UNIX = 1
 _SOL_SOCKET = 1
@@ -214,8 +214,8 @@ def build(
 ) -> bytes:
     """Return the program for `machine`, to be bound and installed in any number of processes.
 
-    `forks` allows new processes as children of the parent, `sealed` refuses whatever opens or looks
-    up a path, `scratch` allows changes to the file system. Signals go to the process itself only.
+    `forks` allows new processes as children of the parent, `sealed` refuses all that opens or looks
+    up a path, `scratch` allows changes to the file system. A process may only signal itself.
     """
     answers: dict[int, Code] = {}
     for names, code in (
@@ -237,8 +237,8 @@ def build(
 def build_listener(machine: str, threads: bool) -> bytes:
     """Return a program that makes every fork wait for an answer from the holder of its listener.
 
-    With `threads`, every new thread too. It allows everything else; of two programs in a process,
-    the stricter one counts.
+    With `threads`, so does every new thread. It allows everything else; if a process has two
+    programs, the stricter one counts.
     """
     clone = _ASK if threads else [_argument(0), *_if(_ANY_BIT, _CLONE_THREAD, _ALLOW, _ASK)]
     code = _ALLOW
@@ -273,7 +273,7 @@ def install(program: bytes) -> None:
 
 
 def install_listener(program: bytes) -> int:
-    """Install a filter that asks, in this thread; return the descriptor to answer at."""
+    """Install a filter that asks, in this thread; return the descriptor for the answers."""
     new_listener = 1 << 3
     return _install(program, new_listener)
 
@@ -291,16 +291,16 @@ def _numbered(machine: str, codes: dict[str, Code]) -> dict[int, Code]:
 
 
 def _checked(forks: bool, sealed: bool) -> dict[str, Code]:
-    """Yield the calls that are allowed with some arguments only.
+    """Return the calls that are allowed only with certain arguments.
 
-    The kernel takes ids, commands and flags of the type int from the lower half of an argument and
-    drops the upper one, so the lower is all there is to check. Pointers and the flags of clone
-    have both halves checked.
+    The kernel takes ids, commands and flags of type int from the lower half of an argument and
+    drops the upper half, so only the lower one is checked. For pointers and the flags of clone,
+    both halves are.
     """
     signals = _only(0, [_OWN_PROCESS])
     return {
         "clone": _clone(forks),
-        "clone3": _refuse(errno.ENOSYS),  # Its flags are in memory; libc then takes clone.
+        "clone3": _refuse(errno.ENOSYS),  # Its flags are in memory; libc falls back to clone.
         "fork": _DENY,  # Its child, and that of vfork, can't be a child of the zygote.
         "vfork": _DENY,
         "kill": signals,
@@ -334,7 +334,7 @@ def _clone(forks: bool) -> Code:
 
 
 def _prctl() -> Code:
-    """Allow what is harmless, and PR_SET_PDEATHSIG with SIGKILL."""
+    """Allow harmless options, and PR_SET_PDEATHSIG with SIGKILL."""
     dying_with_parent = _if(_EQUAL, _PR_SET_PDEATHSIG, _only(1, [signal.SIGKILL]), _DENY)
     code = dying_with_parent
     for option in _PRCTL:
@@ -376,14 +376,14 @@ def _null(position: int) -> Code:
 
 
 def _argument(position: int, upper: bool = False) -> Instruction:
-    """Both machines are little-endian: the lower half comes first."""
+    """Load half of an argument; both machines are little-endian, so the lower half comes first."""
     return (_LOAD, 0, 0, _OFFSET_OF_ARGUMENTS + 8 * position + 4 * upper)
 
 
 def _if(condition: int, operand: int, then: Code, otherwise: Code) -> Code:
     if len(then) < 256:
         return [(condition, 0, len(then), operand), *then, *otherwise]
-    # A conditional jump skips 255 instructions at most, an unconditional one any number.
+    # A conditional jump skips at most 255 instructions, an unconditional one any number.
     return [(condition, 1, 0, operand), (_SKIP, 0, 0, len(then)), *then, *otherwise]
 
 

@@ -1,6 +1,6 @@
-"""Starts a zygote: trials of what this machine allows run while the worker's modules are loaded.
+"""Starts a zygote: trials of what this machine allows run while the worker's modules load.
 
-Loading takes about forty milliseconds, and trials are separate processes.
+Loading takes about forty milliseconds, and the trials are separate processes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def main(fd: int, host_pid: int = 0) -> None:
 
 
 def _made(fd: int, host_pid: int) -> Zygote | None:
-    """Return the zygote, or None if there can't be sessions; the host knows why then."""
+    """Return the zygote, or None if sessions are impossible; the host has been told why."""
     signal.pthread_sigmask(
         signal.SIG_SETMASK, ()
     )  # The thread that started this process may block some.
@@ -53,7 +53,7 @@ def _made(fd: int, host_pid: int) -> Zygote | None:
         settings["layers"]["scratch"] = _own_folder(settings["layers"]["scratch"])
     _forget_command_line()
     trials = Trials(Settings(**settings["layers"]))
-    from . import zygote  # Here, because this takes time.
+    from . import zygote  # Imported here, because this takes time.
 
     return zygote.made(control, host_pid, settings, trials)
 
@@ -62,7 +62,7 @@ def _forget_command_line() -> None:
     """Hide from cells how this process was started."""
     sys.argv = [""]
     sys.orig_argv = [""]
-    sys.executable = getattr(sys, "_base_executable", "")  # Not that of a virtual environment.
+    sys.executable = getattr(sys, "_base_executable", "")  # Not a virtual environment's.
 
 
 def _receive_settings(control: socket.socket) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def _receive_settings(control: socket.socket) -> dict[str, Any]:
 
 
 def _add_installed_packages() -> list[str]:
-    """Add the installed packages to sys.path and return their folders; -S left them out."""
+    """Add the folders of installed packages, which -S leaves out, to sys.path; return them."""
     import site
 
     before = set(sys.path)

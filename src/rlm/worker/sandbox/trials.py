@@ -50,7 +50,7 @@ class Trials:
     def _find_namespaces(self) -> None:
         """Choose the first way into namespaces that worked in a child.
 
-        A beginning is not enough: some systems allow user namespaces but no mounts in them.
+        Entering one is not enough: some systems allow user namespaces but no mounts in them.
         """
         for kind in self._kinds:
             trial = self._first or self._try_namespaces(kind)

@@ -2,9 +2,8 @@
 
 The host writes one byte for each session it wants, with two descriptors: the worker's end of the
 session's stream and the zygote's end of its monitor. There are no answers on this socket: a session
-that can't be made is reported on its own monitor. The zygote has one thread, runs no code but this,
-and ends with the host; where there is a pid namespace it is its process 1, so nothing can outlive
-it.
+that can't be made is reported on its own monitor. The zygote has one thread, runs only this code,
+and ends with the host. In a pid namespace it is process 1, so nothing can outlive it.
 """
 
 from __future__ import annotations
@@ -47,12 +46,12 @@ def made(
 ) -> Zygote | None:
     """Load everything, apply the layers that are needed before forks, and report to the host.
 
-    Return None if no sandbox is possible here; the host knows why then.
+    Return None if no sandbox is possible here; the host has been told why.
     """
     loading = preload.Preloading(settings["packages"])
     trials.finish()
     zero_copy = shared.be_told(trials.zero_copy)
-    for module in settings.get("early", ()):  # A shell that is not Python's own.
+    for module in settings.get("early", ()):  # A shell other than Python's.
         importlib.import_module(f"{_PACKAGE}.{module}").prepare()
     try:
         found = layers.prepare(trials)
@@ -76,7 +75,7 @@ def made(
         _send(control, {"error": str(error)})
         return None
     found.zygote = os.getpid()
-    os.dup2(0, 2)  # From here on, stderr is not read any more.
+    os.dup2(0, 2)  # From here on, nobody reads stderr.
     _send(control, _report(found, loading, zero_copy))
     return Zygote(control, parent_pid, found, loading)
 
@@ -90,7 +89,7 @@ def _go_on_in_child(fork: Callable[[], int], parent_pid: int) -> int:
     zygote = fork()
     if zygote == 0:
         privileges.die_with_parent(lambda: True)  # If one of them ends, so does the other.
-        return own_pid if os.getppid() else 0  # Parents outside of the namespace have no id.
+        return own_pid if os.getppid() else 0  # Parents outside the namespace have no id.
     wait = _waiting_for(zygote)
     while os.getppid() == parent_pid and os.waitpid(zygote, os.WNOHANG)[0] == 0:
         wait()
@@ -98,8 +97,8 @@ def _go_on_in_child(fork: Callable[[], int], parent_pid: int) -> int:
 
 
 def _waiting_for(child: int) -> Callable[[], object]:
-    """Return a function that waits for the child's end, or a few seconds."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])  # Kept until it is waited for.
+    """Return a function that waits until the child ends, or a few seconds."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])  # Stays pending until the wait.
     try:
         ended = os.pidfd_open(child)
     except (AttributeError, OSError):  # Before Linux 5.3; a thread of a package may get the signal.
@@ -155,7 +154,7 @@ class Zygote:
     def _is_over(self) -> bool:
         return self._is_retired and not self._workers and not self._waiting
 
-    # Sessions wanted.
+    # Requests for sessions.
 
     def _take_request(self) -> bool:
         """Handle one request; return False once the host is gone."""
@@ -331,11 +330,11 @@ def _wake_on_deaths() -> int:
 
 
 def _set_group(pid: int) -> None:
-    """Set the process group; the worker does the same, so it is set in either case."""
+    """Set the process group; the worker does the same, so it is set whichever runs first."""
     try:
         os.setpgid(pid, pid)
     except OSError:
-        return  # It is done, or the worker is gone.
+        return  # The worker has done it, or is gone.
 
 
 def _tell(monitor_fd: int, fact: dict[str, Any]) -> None:
@@ -351,7 +350,7 @@ def _close_all(fds: Iterable[int]) -> None:
 
 
 def _exit_code(status: int) -> int:
-    """Return the exit status, or minus the number of the signal."""
+    """Return the exit status, or the negative number of the signal."""
     return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
 
 

@@ -17,8 +17,8 @@ _HERE = "rlm.environments.wasm.guest"
 
 
 def boot(path: str | None) -> None:
-    """Serve the host through the file at `path`; without one, only compile what that takes."""
-    sys.modules["__main__"] = ModuleType("__main__")  # The runtime uses the original.
+    """Serve the host through the file at `path`; without one, only compile what is needed."""
+    sys.modules["__main__"] = ModuleType("__main__")  # The runtime uses the original one.
     session = _worker_session()
     from rlm.environments.wasm.guest import stand_ins
     from rlm.environments.wasm.guest.shared_file import SharedFile

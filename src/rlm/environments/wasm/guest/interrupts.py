@@ -1,9 +1,9 @@
 """Interrupts without signals: the interpreter polls for them while cells run.
 
 `sys.monitoring` calls back at backward jumps and function starts. Every 256th time the clock is
-read, and now and then the shared file. That makes tight loops several times slower, so a place that
-is met too often is dropped for a while, unless it is all there is: `while` loops and recursion
-stay. A hot `for` loop that nothing else interrupts is therefore noticed only when it has ended.
+read, and now and then the shared file. That makes tight loops several times slower, so a location
+that is hit too often is dropped for a while, unless it is the only one: `while` loops and recursion
+stay. So an interrupt of a hot `for` loop without other such locations waits until the loop ends.
 """
 
 import _thread
@@ -40,7 +40,7 @@ class PolledInterrupts(Interrupts):
 
     @property
     def signal_fd(self) -> int:
-        """-1: event loops poll the shared file instead."""
+        """Return -1: event loops poll the shared file instead."""
         return -1
 
     def install(self) -> None:
@@ -94,7 +94,7 @@ class PolledInterrupts(Interrupts):
         return on_jump, on_start
 
     def _sample(self) -> bool:
-        """Poll if it is time to; return whether callbacks come too often."""
+        """Poll if it is time to; return whether callbacks are too frequent."""
         now = time.monotonic()
         is_hot = now - self._sampled < _HOT_SECONDS
         self._sampled = now

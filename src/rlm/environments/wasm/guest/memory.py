@@ -41,7 +41,7 @@ class MemoryLimit:
         self.make_room()
 
     def after_load(self, size_bytes: int) -> None:
-        """Do not count the memory of a context against cells."""
+        """Stop counting the memory of a context against cells."""
         self._left_bytes = max(0, self._left_bytes - _CONTEXT_FACTOR * size_bytes)
 
     def __enter__(self) -> None:
@@ -60,7 +60,7 @@ class MemoryLimit:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Free some ballast, so that there is room for the report."""
+        """Free some ballast, to make room for the report."""
         if kind is not None:
             self.make_room()
         elif self._ballast:

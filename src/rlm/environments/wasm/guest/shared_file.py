@@ -16,7 +16,7 @@ __all__ = ["HEAD", "TAKEN", "SharedFile"]
 HEAD = struct.Struct("<QQQQ")
 TAKEN = struct.Struct("<Q")
 _HELLO = 0
-"""The number that the guest confirms before the first parcel: it has opened the file."""
+"""The number that the guest confirms before the first parcel, once it has opened the file."""
 
 _FRAMES, _TAKEN = 0, 1
 _PIECE_BYTES = 1 << 20
@@ -34,7 +34,7 @@ class SharedFile:
         self._hand_out(_TAKEN, TAKEN.pack(_HELLO))
 
     def interrupts(self) -> int:
-        """Return how often the host has interrupted so far."""
+        """Return how many times the host has interrupted so far."""
         number, _, interrupts, again = HEAD.unpack(os.pread(self._fd, HEAD.size, 0))
         if number == again:
             self._interrupts = interrupts

@@ -1,7 +1,7 @@
 """Parts of Python that would hang or fail in WebAssembly, replaced as well as possible.
 
 The runtime has no threads, and waiting for one of its locks that is held ends the whole sandbox. So
-code that would wait for ever gets an error.
+code that would wait forever gets an error.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def put_in_place(channel: "Channel", compiling: Any) -> None:
-    """Replace what cells use under its usual name; `compiling` is the worker's module."""
+    """Replace what cells use, under the usual names; `compiling` is the worker's module."""
     _make_loop_default(channel)
     _replace_functions(channel)
     _replace_locks()
@@ -78,7 +78,7 @@ def _replace_functions(channel: "Channel") -> None:
     real_select: Any = select.select
 
     def sleep(seconds: float, /) -> None:
-        """Sleep; an interrupt ends it."""
+        """Sleep; an interrupt ends the sleep."""
         if seconds < 0:
             raise ValueError("sleep length must be non-negative")
         deadline = time.monotonic() + seconds
@@ -164,7 +164,7 @@ _Result = TypeVar("_Result")
 
 
 class _Selector:
-    """The selector of a loop, which waits for the host alone."""
+    """The selector of an event loop; it only waits for the host."""
 
     def __init__(self, channel: "Channel") -> None:
         self._channel = channel
@@ -178,7 +178,7 @@ class _Selector:
         return []
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
 
 class _PollingLoop(base_events.BaseEventLoop):
@@ -187,7 +187,7 @@ class _PollingLoop(base_events.BaseEventLoop):
         self._selector = _Selector(channel)
 
     def _process_events(self, events: list[Any]) -> None:
-        """Do nothing: the channel sets results of futures itself."""
+        """Do nothing: the channel itself sets the results of futures."""
 
     def _write_to_self(self) -> None:
         """Do nothing: no other thread could wake this one."""
@@ -209,7 +209,7 @@ class _PollingLoop(base_events.BaseEventLoop):
 def _make_loop_default(channel: "Channel") -> None:
     """Make `asyncio.run` and `asyncio.new_event_loop` create loops of this kind."""
     events: Any = asyncio.events
-    events._set_running_loop(None)  # The runtime leaves one of its own there.
+    events._set_running_loop(None)  # The runtime leaves its own there.
     type(events._get_event_loop_policy())._loop_factory = staticmethod(
         functools.partial(_PollingLoop, channel)
     )
@@ -218,7 +218,7 @@ def _make_loop_default(channel: "Channel") -> None:
 # -- deeply nested brackets --
 
 MAX_BRACKETS = 100
-"""The parser overflows the stack at about 130 here; its own limit is 200."""
+"""Here the parser overflows the stack at about 130; its own limit is 200."""
 
 _STEPS = {**dict.fromkeys("([{", 1), **dict.fromkeys(")]}", -1)}
 

@@ -45,7 +45,7 @@ def export(
     run_id: str | None = None,
     run_ids: Collection[str] | None = None,
 ) -> Iterator[str]:
-    """Yield the text in pieces; `run_id`, or several of them, select runs and those below them."""
+    """Yield the text in pieces; `run_id` or `run_ids` select runs and those below them."""
     if format not in FORMATS:
         raise ConfigError(f"there is no format {format!r}; there are {', '.join(FORMATS)}")
     only = run_ids if run_id is None else {run_id}

@@ -1,6 +1,6 @@
 """The log that the reference engine would have written, for its viewer and tools.
 
-Its lines hold whole child runs inside the calls that started them; they are written in pieces.
+Its lines contain whole child runs, inside the calls that started them; they are written in pieces.
 """
 
 from collections.abc import Iterator
@@ -52,7 +52,7 @@ def _stamp(seconds: float) -> str:
 
 
 def _metadata(trajectory: Trajectory, run: RunOutline) -> dict[str, Any]:
-    """Return how it was configured, as far as the log says."""
+    """Return how the run was configured, as far as the log says."""
     started: RunStarted | None = None
     for event in trajectory.step_events(run.run_id, 0):
         if isinstance(event, RunStarted):
@@ -75,7 +75,7 @@ def _metadata(trajectory: Trajectory, run: RunOutline) -> dict[str, Any]:
 class _RunWriter:
     """One run's iterations as text. A step's calls are written as they come.
 
-    `unwritten` holds the runs that may still be put inside a call; each is, once.
+    `unwritten` holds the runs that may still be put inside a call; each is put there once.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class _RunWriter:
             yield from self._end_step()
 
     def _end_step(self) -> Iterator[str]:
-        """Write a step; an answer requested at the end is an iteration of its own."""
+        """Write a step; an answer requested at the end is a separate iteration."""
         if not self._is_open and self._response is not None:
             yield from self._opened(self._response)
         if self._is_open:

@@ -1,4 +1,4 @@
-"""What can be learned from runs: each reply, with the messages that it answers, once."""
+"""What can be learned from runs: each reply once, with the messages that it answers."""
 
 import hashlib
 from collections import OrderedDict
@@ -22,14 +22,14 @@ from rlm.records.trajectories.index import RunOutline
 __all__ = ["Conversation", "Once", "Taught", "finished", "plain_calls", "replies"]
 
 MAX_OPEN_CALLS = 10_000
-"""Calls of one run that have not ended; a log may claim any number."""
+"""The most open calls of one run; a log may claim any number."""
 
 MAX_REMEMBERED = 2_000_000
-"""How many rows are known to `Once`, in about 200 MB."""
+"""How many rows `Once` remembers, in about 200 MB."""
 
 
 class Taught(Struct, frozen=True):
-    """A reply and what it answers. `kind`: of the run itself, or of a plain call from its code."""
+    """A reply and what it answers. `kind`: the run's own, or that of a plain call from its code."""
 
     kind: Literal["step", "call"]
     run: RunOutline
@@ -43,7 +43,7 @@ class Taught(Struct, frozen=True):
 
 
 class Conversation:
-    """The messages of one run; a log has only what each request added."""
+    """The messages of one run; a log contains only what each request added."""
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
@@ -62,7 +62,7 @@ class Conversation:
         return [] if goes_on else finished(before)
 
     def reply(self, event: ModelReplied) -> None:
-        """Add a reply. If the model was then asked anew, the next request leaves it out."""
+        """Add a reply. If the model was then asked again, the next request leaves it out."""
         if event.error is None:
             self.messages.append(
                 Message("assistant", event.text, tool_calls=tuple(event.tool_calls))
@@ -107,9 +107,9 @@ def plain_calls(run: RunOutline, events: Iterable[Event]) -> Iterator[Taught]:
 
 
 class _Calls:
-    """Pairs the beginnings and the ends of plain calls. Child runs have rows of their own.
+    """Pairs the starts and ends of plain calls. Child runs have their own rows.
 
-    A longer prompt than `MAX_PROMPT_CHARS` was cut in the log, and nobody was asked what is left.
+    A prompt longer than `MAX_PROMPT_CHARS` was cut in the log, so no model was asked what is left.
     """
 
     def __init__(self, run: RunOutline) -> None:
@@ -137,13 +137,13 @@ class _Calls:
 
 
 class Once:
-    """Tells rows apart by their messages: what was seen before teaches nothing new."""
+    """Recognizes repeated rows by their messages: what was seen before teaches nothing new."""
 
     def __init__(self) -> None:
         self._seen: set[bytes] = set()
 
     def is_new(self, *messages: object) -> bool:
-        """Return whether these messages come for the first time, and remember them."""
+        """Return whether these messages are new, and remember them."""
         digest = hashlib.sha256(json_of(messages).encode("utf-8", "surrogatepass")).digest()[:16]
         if digest in self._seen:
             return False

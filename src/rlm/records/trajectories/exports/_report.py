@@ -60,7 +60,7 @@ TITLE_CHARS = 100
 
 
 class Heading(Struct, frozen=True):
-    """A heading; `anchor` is a name that other blocks link to."""
+    """A heading; other blocks can link to its `anchor`."""
 
     level: int
     text: str
@@ -84,7 +84,7 @@ class Note(Struct, frozen=True):
 
 
 class FoldStart(Struct, frozen=True):
-    """The beginning of a section that is closed at first."""
+    """The beginning of a section that is initially closed."""
 
     summary: str
     is_trouble: bool = False
@@ -123,7 +123,7 @@ def blocks(trajectory: Trajectory, runs: list[RunOutline]) -> Iterator[Block]:
 
 
 def _outcome(trajectory: Trajectory, root: RunOutline) -> Iterator[Block]:
-    """Return the whole query and answer; an outline has only their beginnings."""
+    """Yield the whole query and answer; an outline has only their beginnings."""
     for event in trajectory.step_events(root.run_id, 0):
         if isinstance(event, RunStarted) and event.query:
             yield Passage("Query", event.query)
@@ -190,7 +190,7 @@ def _run(trajectory: Trajectory, run: RunOutline, anchors: dict[str, str]) -> It
 
 
 class _Telling:
-    """One run's events as blocks. Only the prompts of open calls are kept."""
+    """One run's events as blocks. Only the prompts of open calls are kept in memory."""
 
     def __init__(self, trajectory: Trajectory, run_id: str, anchors: dict[str, str]) -> None:
         self._trajectory = trajectory
@@ -367,7 +367,7 @@ def _markdown_row(row: Row) -> str:
 
 
 def inline(text: str) -> str:
-    """Return text for a line, with everything escaped that Markdown would interpret."""
+    """Return text for a line, escaping everything that Markdown would interpret."""
     return _MEANING.sub(r"\\\1", text)
 
 
@@ -441,7 +441,7 @@ def _in_html(block: Block) -> str:
         anchor = f' id="{block.anchor}"' if block.anchor else ""
         return f"<h{block.level}{anchor}>{_safe(block.text)}</h{block.level}>\n"
     if isinstance(block, Passage):
-        # A line end right behind <pre> is not shown, so that ours keeps one of theirs.
+        # Browsers drop a line end right after <pre>: ours protects one at the start of the text.
         body = f'<pre class="{block.language}">\n{_safe(block.text)}</pre>\n'
         return f'<p class="label">{_safe(block.label)}</p>\n{body}'
     if isinstance(block, Note):

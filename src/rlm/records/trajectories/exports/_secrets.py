@@ -1,4 +1,4 @@
-"""Remove keys and passwords from what is exported: a cell may have printed one."""
+"""Remove keys and passwords from exports: a cell may have printed one."""
 
 import re
 from collections.abc import Callable
@@ -16,16 +16,16 @@ _SHAPES = re.compile(
     r"|(?i:(?<=bearer )|(?<=[?&]key=)|(?<=api_key=)|(?<=api-key: ))[-._~+/=\w]{16,}"
     r"|(?<=://)[^/\s@:]{1,200}:[^/\s@]{1,200}(?=@)"
 )
-"""What only a key looks like: a name such as `sk_learn_pipeline_of_steps` has to stay in code.
+"""Matches only what must be a key: a name such as `sk_learn_pipeline_of_steps` has to stay in code.
 
-All repetitions are bounded, or begin where another ends: a hostile text takes no longer.
+All repetitions are bounded, or begin where another ends, so hostile texts take no longer.
 """
 
 
 def without_secrets() -> Callable[[Any], Any]:
     """Return a function that copies plain data and hides secrets in its texts.
 
-    Those are values of environment variables with names such as `…_API_KEY`, and look-alikes.
+    Secrets are values of environment variables such as `…_API_KEY`, and what looks like a key.
     """
     known = {each for each in secrets_of_the_environment() if len(each) >= SHORTEST_SECRET_CHARS}
     longest_first = sorted(known, key=len, reverse=True)

@@ -29,7 +29,7 @@ def _part(part: dict[str, Any]) -> str:
 
 
 def json_of(value: Any) -> str:
-    """Return JSON of what was JSON before; null if it is nested too deep to be written again."""
+    """Return JSON for a value that was JSON before; null if it is nested too deeply to write."""
     try:
         return msgspec.json.encode(value).decode()
     except RecursionError:
@@ -45,7 +45,7 @@ def clock_time(seconds: float) -> str:
 
 
 def in_tree_order(runs: list[RunOutline], only: Collection[str] | None = None) -> list[RunOutline]:
-    """Return all runs, or some with all below them, without recursion: the depth is untrusted."""
+    """Return all runs, or some and those below them, without recursion: the depth is untrusted."""
     known = {run.run_id for run in runs}
     below: dict[str | None, list[RunOutline]] = {}
     for run in runs:
@@ -63,7 +63,7 @@ def in_tree_order(runs: list[RunOutline], only: Collection[str] | None = None) -
 
 
 def judgments_of(trajectory: Trajectory, runs: list[RunOutline]) -> dict[str, dict[str, Any]]:
-    """Return what people said about each run or its root, as plain values, by the run's id."""
+    """Return what people said about each run or its root, as plain values, by run id."""
     if not trajectory.judgments:
         return {}
     return {
@@ -74,7 +74,7 @@ def judgments_of(trajectory: Trajectory, runs: list[RunOutline]) -> dict[str, di
 
 
 def roots_of(runs: list[RunOutline]) -> dict[str, str]:
-    """Return the root of each run, by their ids; parents come first in `runs`."""
+    """Return the root's id for each run's id; in `runs`, parents come first."""
     roots: dict[str, str] = {}
     for run in runs:
         roots[run.run_id] = roots.get(run.parent_id or "", run.run_id)

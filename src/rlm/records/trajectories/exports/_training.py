@@ -25,9 +25,9 @@ __all__ = ["openai_chat", "sft", "trl"]
 
 
 def sft(trajectory: Trajectory, runs: list[RunOutline]) -> Iterator[str]:
-    """Yield rows of `prompt` and `completion`, lists of messages as trainers take them.
+    """Yield rows of `prompt` and `completion`, the lists of messages that trainers expect.
 
-    Child runs and plain calls have rows of their own, with the judgment of their root.
+    Child runs and plain calls have their own rows, with the judgment of their root.
     """
     judged = judgments_of(trajectory, runs)
     lines = _Lines()
@@ -74,7 +74,7 @@ class _Lines:
     def of(self, row: dict[str, Any]) -> Iterator[str]:
         try:
             shown = self._hide(row)
-        except RecursionError:  # Only a forged log is nested that deep.
+        except RecursionError:  # Only a forged log is nested that deeply.
             return
         messages = [shown.get(name) for name in ("prompt", "completion", "messages")]
         if self._once.is_new(*messages):
@@ -145,7 +145,7 @@ def _chat(lines: _Lines, messages: list[Message]) -> Iterator[str]:
 
 
 class _Telling:
-    """Yield messages so that each tool call has its result, and each result its call."""
+    """Yields messages such that each tool call has its result, and each result its call."""
 
     def __init__(self, messages: list[Message]) -> None:
         self._messages = messages
@@ -164,7 +164,7 @@ class _Telling:
                 yield {"role": role, "content": _content(message.content)}
 
     def _answered_after(self, at: int) -> set[str | None] | None:
-        """Return the calls answered after a message; None after the last: all may stay."""
+        """Return the calls answered after a message; None after the last one: all may stay."""
         if at == len(self._messages) - 1:
             return None
         answered: set[str | None] = set()
@@ -203,7 +203,7 @@ def _openai_call(call: ToolCall, name: str) -> dict[str, Any]:
 
 
 def _tool(name: str) -> dict[str, Any]:
-    """Return the tool as the model saw it; of an unknown one, only the name."""
+    """Return the tool as the model saw it; only the name if it is unknown."""
     for tool in NATIVE_TOOLS:
         if tool.name == name:
             return {"type": "function", "function": msgspec.to_builtins(tool)}
@@ -212,7 +212,7 @@ def _tool(name: str) -> dict[str, Any]:
 
 
 def _content(content: str | list[dict[str, Any]]) -> str | list[dict[str, Any]]:
-    """Return text as it is; of parts, texts and pictures in OpenAI's form."""
+    """Return text unchanged; from a list of parts, texts and pictures in OpenAI's form."""
     return content if isinstance(content, str) else [_part(part) for part in content]
 
 
