@@ -184,9 +184,7 @@ PROVIDERS: dict[str, Provider] = {
     ),
     "lmstudio": Provider("http://localhost:1234/v1", (), ("LMSTUDIO_BASE_URL",)),
     "llamacpp": Provider("http://localhost:8080/v1", (), ("LLAMACPP_BASE_URL",)),
-    "ollama": Provider(
-        f"http://localhost:{OLLAMA_PORT}/v1", ("OLLAMA_API_KEY",), ("OLLAMA_HOST",)
-    ),
+    "ollama": Provider(f"http://localhost:{OLLAMA_PORT}/v1", ("OLLAMA_API_KEY",), ("OLLAMA_HOST",)),
     "vllm": Provider("http://localhost:8000/v1", ("VLLM_API_KEY",), ("VLLM_BASE_URL",)),
     "litellm-proxy": Provider(None, ("LITELLM_PROXY_API_KEY",), ("LITELLM_PROXY_API_BASE",)),
     "openai-compatible": Provider(
