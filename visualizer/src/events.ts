@@ -1,12 +1,12 @@
 // Made by `npm run types` from src/rlm/records/events.schema.json; not written by hand.
-// schema-sha256: 19be0d03d5953291ef7f1177542cc992c1abca126aa2baca1b97adecb96ec821
+// schema-sha256: a549604abf404af3050d3eb0f5d7e9d7ca7bfd1c77a481080f4ec06d29ea1043
 
 /**
- * A run starts, or is resumed after it was killed: then its events are sent again.
+ * A run starts, or resumes after it was killed; its earlier events are then sent again.
  *
- * `path` names the run within its tree the same way on every execution. `settings`, of root runs
- * only, are needed to run it again. `context_sha256` is empty for a large context whose hash is
- * not known yet: a run that is logged or journaled reports it in `ContextHashed`.
+ * `path` names the run within its tree the same way on every execution. `settings`, in root
+ * runs only, are needed to run it again. `context_sha256` is empty if the hash of a large context
+ * is not known yet; a run that is logged or journaled reports it in `ContextHashed`.
  */
 export interface RunStarted {
   readonly type: 'run_started'
@@ -49,8 +49,8 @@ export interface ContextHashed {
 /**
  * How the run proceeds, and why: the strategy that `auto` chose, or the plan of a map/reduce.
  *
- * `kind` is that of the answer. Of `pieces` of at most `piece_chars` characters, `unread` are left
- * out, because they have none of the relevant words of the query.
+ * `kind` is the kind of answer. Of `pieces` with at most `piece_chars` characters, `unread` are
+ * left out because they contain no relevant words of the query.
  */
 export interface Planned {
   readonly type: 'planned'
@@ -124,10 +124,10 @@ export interface ToolCall {
 }
 
 /**
- * The outcome of a request; `limit` names the limit that an error stands for.
+ * The outcome of a request; `limit` names the limit that caused an error.
  *
- * `stored`: it was not sent now, but came from the journal or the cache, or was the reply to a
- * cell whose session was lost.
+ * `stored`: the reply was not requested now, but came from the journal or the cache, or was given
+ * to a cell whose session was lost.
  */
 export interface ModelReplied {
   readonly type: 'model_replied'
@@ -153,7 +153,7 @@ export interface ModelReplied {
 }
 
 /**
- * Tokens and money of one reply or of several. An unknown cost is None, never 0.
+ * The tokens and money of one or several replies. An unknown cost is None, never 0.
  *
  * `input_tokens` includes those read from a prompt cache (`cached_tokens`) and those written to
  * one (`cache_write_tokens`); `output_tokens` includes `reasoning_tokens`.
@@ -229,8 +229,8 @@ export interface CellEnded {
 /**
  * A call from a cell or from map/reduce.
  *
- * `call_id` is made of the id of the run, the hash of the request, and its number among equals.
- * `operator_id` names the operator that asks, if it is one.
+ * `call_id` is made from the id of the run, the hash of the request, and its number among equal
+ * requests. `operator_id` names the operator that makes the call, if any.
  */
 export interface CallStarted {
   readonly type: 'call_started'
@@ -249,7 +249,7 @@ export interface CallStarted {
 }
 
 /**
- * The outcome of a call. `limit` names the limit that an error stands for.
+ * The outcome of a call; `limit` names the limit that caused an error.
  */
 export interface CallEnded {
   readonly type: 'call_ended'
@@ -274,7 +274,7 @@ export interface CallEnded {
 }
 
 /**
- * An attempt failed, and the same request is sent again after a pause.
+ * An attempt failed, and the same request will be sent again after a pause.
  *
  * `attempt` counts the failed attempts. `call_id` is None for requests of the run itself.
  */
@@ -314,10 +314,10 @@ export interface OperatorStarted {
 }
 
 /**
- * An operator has ended. `summary` says in one line what it did.
+ * An operator has ended; `summary` says in one line what it did.
  *
- * Items without a usable reply were `asked_again`; those in doubt were `looked_again` at, and
- * `changed` got another label. `missing` items have no result.
+ * Of its items, `asked_again` had no usable reply at first, `looked_again` were in doubt,
+ * `changed` got another label, and `missing` have no result.
  */
 export interface OperatorEnded {
   readonly type: 'operator_ended'
@@ -362,13 +362,13 @@ export interface ToolCalled {
 }
 
 /**
- * What a cell was given of data that stays on the host: one event for each method it called.
+ * What a cell received of data that stays on the host, in one event for each method it called.
  *
- * Sent when the cell ends, and before if the event would grow too long; then all of them together
- * say what one would have said. Of `count` requests, `failed` ones have an `error`, the last of
- * which is here, and `from_journal` ones were answered in an earlier execution. `returned` counts
- * rows, hits, matching lines, parts or documents, `bytes` their JSON. The corpus that
- * `documents` belong to has `source_documents` of `source_bytes`.
+ * Sent when the cell ends, or earlier if the event would grow too long; several events then share
+ * the counts. Of `count` requests, `failed` failed (`error` is the last error) and `from_journal`
+ * were answered in an earlier execution. `returned` counts rows, hits, matching lines, parts or
+ * documents, and `bytes` is the size of their JSON. The corpus that `documents` belong to has
+ * `source_documents` documents of `source_bytes` bytes in all.
  */
 export interface DataRead {
   readonly type: 'data_read'
@@ -397,7 +397,7 @@ export interface DataRead {
 }
 
 /**
- * Equal requests for data: a statement, a search or a pattern, cut, and what it returned.
+ * Equal requests for data: `text` is a shortened statement, search or pattern.
  */
 export interface DataRequest {
   readonly text: string
@@ -407,10 +407,10 @@ export interface DataRequest {
 }
 
 /**
- * How requests touched a document of a corpus, which has `bytes` in all (0 if not known).
+ * What requests found and read of a document of a corpus, of `bytes` bytes (0 if unknown).
  *
- * `found` counts searches that returned it, `matched` its lines that matched a grep, and `read`
- * the requests that read it: the bytes of `ranges`, each with its start and its end.
+ * `found` counts the searches that returned it, `matched` its lines that matched a grep, and
+ * `read` the requests that read it. `ranges` are the bytes that were read, as (start, end).
  */
 export interface DocumentRead {
   readonly id: number
@@ -425,8 +425,8 @@ export interface DocumentRead {
 /**
  * A piece of the answer, shown while the run is still in progress.
  *
- * A cell showed it (`environment="agent"`), or it was written as prose. The latter is sent only to
- * recorders with a true attribute `wants_pieces`, and is kept in no log.
+ * Either a cell showed it (`environment="agent"`), or the model wrote it as prose. Prose is sent
+ * only to recorders with a true attribute `wants_pieces`, and no log keeps it.
  */
 export interface OutputStreamed {
   readonly type: 'output_streamed'
@@ -491,7 +491,7 @@ export interface SessionLost {
 }
 
 /**
- * The history came near the window, and notes of the model replaced most of it.
+ * The history came close to the window, and notes of the model replaced most of it.
  */
 export interface Compacted {
   readonly type: 'compacted'
@@ -509,7 +509,7 @@ export interface Compacted {
 }
 
 /**
- * Cells that ran again on resuming printed something else; the model is shown the old text.
+ * Cells that ran again in a resumed run gave other output; the model is shown the old text.
  *
  * Both texts are observations of that step, cut to a few thousand characters.
  */
@@ -545,10 +545,10 @@ export interface BudgetChanged {
 }
 
 /**
- * A run has ended; `usage` includes that of its children. `error` is set if it was raised.
+ * A run has ended; `usage` includes its children. `error` is set if the run raised one.
  *
  * `rejected_answer` is an answer that had the wrong shape, if the run ended without another.
- * `citations` were checked; quotes that the context does not hold are only counted.
+ * `citations` were checked; quotes that the context does not contain are only counted.
  */
 export interface RunEnded {
   readonly type: 'run_ended'
@@ -576,11 +576,11 @@ export interface RunEnded {
 }
 
 /**
- * A place of the context, and its verbatim text.
+ * A place in the context, and its verbatim text.
  *
  * `file` names the file or document; it is None for a plain text. `start` and `end` are offsets in
- * characters, lines count from 1. `places` says how often a quoted text occurs; the first place is
- * cited. `text` lacks the last `cut_chars` characters of a long place.
+ * characters; lines count from 1. `places` is how often a quoted text occurs; the first occurrence
+ * is cited. `text` lacks the last `cut_chars` characters of a long place.
  */
 export interface Citation {
   readonly file: string | null
