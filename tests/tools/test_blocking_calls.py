@@ -10,7 +10,7 @@ import pytest
 
 from rlm import RLM, Limits, ScriptedClient
 from rlm.errors import PortalError, ToolError
-from rlm.portal import MAX_NESTED_TOOLS, portal
+from rlm.portal import MAX_NESTED_TOOLS, ToolCall, inside, portal
 from rlm.tools import _function
 from tests.fakes import PlanEnvironment, cell
 
@@ -221,10 +221,18 @@ class Stuck:
         self.engine = engine(rules=[("", cell(["sleep"]))], environment=self.environment)
         self.outcome: list[BaseException] = []
         self.ended = threading.Event()
+        self.call: ToolCall | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether the tool waits for the nested run, which has begun."""
+        waiting = self.call is not None and bool(self.call._waiting)
+        return waiting and bool(self.engine.runner.running)
 
     def ask(self) -> Any:
         """Wait for ever."""
         try:
+            self.call = inside.get().call
             self.began.set()
             return self.engine.ask("q", "c").answer
         except BaseException as error:
@@ -252,7 +260,7 @@ class Stuck:
 
 
 async def _running(stuck: Stuck) -> None:
-    while not stuck.engine.runner.running:
+    while not stuck.waits:
         await asyncio.sleep(0.01)
 
 
