@@ -25,7 +25,7 @@ class OrderedAnswers:
         self.advance()
 
     def advance(self) -> None:
-        """Write every answer whose predecessors are all there."""
+        """Write every answer that has no unfinished row before it."""
         written = False
         while (entry := self._table.get(self.next_number)) and entry.status in FINAL:
             self._file.write(f"{entry.outcome}\n".encode("ascii"))
@@ -48,7 +48,7 @@ class BatchFolder:
 
     @contextmanager
     def opened(self, *, overwrite: bool = False) -> Generator[RowTable, None, None]:
-        """Open the table, for one process at a time; never overwrite a file that is no batch."""
+        """Open the table for one process at a time; never overwrite a file that is not a batch."""
         if self.out.exists() and not self.path.exists() and not overwrite:
             raise ConfigError(
                 f"{self.out} exists, and no batch continues there: choose another --out, or pass "
@@ -71,7 +71,7 @@ class BatchFolder:
 
     @contextmanager
     def answers(self, table: RowTable) -> Generator[OrderedAnswers, None, None]:
-        """Open the file of answers, written again from the table."""
+        """Open the file of answers, rewritten from the table."""
         answers = OrderedAnswers(self.out, table)
         try:
             yield answers

@@ -1,4 +1,4 @@
-"""What came of the rows: one line of JSON each, in a SQLite table until it is written."""
+"""The outcomes of the rows: one line of JSON each, in an SQLite table until it is written."""
 
 import json
 import sqlite3
@@ -21,7 +21,7 @@ __all__ = ["Entry", "RowTable", "answered", "failed", "spent"]
 def answered(
     position: RowPosition, row: Row, result: RunResult, attempts: int, lacked_budget: bool = False
 ) -> str:
-    """Return the line of a row that has an answer, or the best one at a limit.
+    """Return the line of a row that has an answer, if only the best one at a limit.
 
     `lacked_budget`: some of its calls were refused, because others had used up the budget.
     """
@@ -105,7 +105,7 @@ class RowTable:
         self._database.close()
 
     def check_settings(self, settings: dict[str, Any]) -> None:
-        """Store the settings, or raise if the batch was begun with others."""
+        """Store the settings, or raise ConfigError if the batch was started with others."""
         wanted = msgspec.json.encode(settings, order="sorted")
         known = self._one("SELECT value FROM facts WHERE name = 'settings'")
         if known is None:

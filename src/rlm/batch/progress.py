@@ -16,14 +16,14 @@ SHOWN_CHARS = 300
 
 
 class NotebookBar:
-    """Shows rows done of all rows, their share, failures, and what they cost so far."""
+    """Shows how many rows of all are done, their share, failures, and the cost so far."""
 
     def __init__(self, shell: Any, budget: Budget) -> None:
         self._output, self._budget = LiveOutput(shell), budget
         self._drawn_at = float("-inf")
 
     def update(self, tally: Any) -> None:
-        """Draw it again, unless that was done a moment ago."""
+        """Redraw the bar, unless that was done a moment ago."""
         if time.monotonic() - self._drawn_at >= SECONDS_BETWEEN:
             self._drawn_at = time.monotonic()
             self._draw(tally)

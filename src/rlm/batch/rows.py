@@ -28,7 +28,7 @@ class RowError(ConfigError):
 
 
 class BadRowsError(ConfigError):
-    """Rows of a file that can't be asked. `problems` are those of the first, each with its line."""
+    """Rows of a file that can't be asked. `problems` has the first of them, with their lines."""
 
     def __init__(self, path: Path, total: int, count: int, problems: Sequence[str]) -> None:
         self.count, self.problems = count, tuple(problems)
@@ -99,7 +99,7 @@ class Source:
                 offset += size
 
     def row(self, position: RowPosition) -> Row:
-        """Return the row at a position; RowError says what is wrong with it."""
+        """Return the row at a position; raise RowError, with the reason, if it is invalid."""
         if position.size > MAX_ROW_BYTES:
             raise RowError(
                 f"line {position.line} is larger than {MAX_ROW_BYTES:,} bytes: put its context "
@@ -119,7 +119,7 @@ class Source:
         return row
 
     def problem(self, position: RowPosition) -> str | None:
-        """Return why a row can't be asked, as far as it can be told before; None if it can."""
+        """Return why a row can't be asked, as far as is known in advance; None if it can."""
         try:
             row = self.row(position)
         except RowError as error:

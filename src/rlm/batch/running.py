@@ -1,7 +1,7 @@
-"""Ask rows concurrently, each as a run of its own, all on one budget.
+"""Ask rows concurrently, each as a separate run, all within one budget.
 
 A row is done when its outcome is in the table. A row that was interrupted, by a kill or by the end
-of the budget, is resumed from its journal: what it has paid for is not paid again.
+of the budget, is resumed from its journal: what it has paid for is not paid for again.
 """
 
 import asyncio
@@ -36,11 +36,11 @@ SHARED_CONTEXTS = 8
 
 
 TOLD_PROBLEMS, TOLD_FAILURES = 10, 5
-"""How many rows are named that can't be asked, and that have failed."""
+"""How many of the rows that can't be asked, and of those that failed, are named."""
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """How rows are asked. A batch ends after `failures_in_a_row`, which rows do not cause.
+    """How to ask rows. `failures_in_a_row` end a batch: the rows themselves can't be the cause.
 
     `skips_bad_rows`: rows that can't be asked fail alone, and do not keep a batch from starting.
     """
@@ -82,7 +82,7 @@ class Batch:
         journals: Places | None = None,
         changed: Callable[[Tally], None] | None = None,
     ) -> None:
-        """`changed` hears of every change; without it, a notebook shows a bar."""
+        """`changed` is called at every change; without it, a notebook shows a bar."""
         self.tally = Tally()
         engine.runner.group = {"kind": "batch", "name": source.path.name}
         self._engine, self._source, self._table = engine, source, table
@@ -170,7 +170,7 @@ class Batch:
                 self._changed(self.tally)
 
     def _refused(self, position: RowPosition, was_alone: bool) -> None:
-        """Try a refused row again alone: other rows may hold budget that they will not use."""
+        """Try a refused row again, alone: other rows may hold budget that they will not use."""
         self._again.appendleft(position)
         if was_alone:
             self.tally.stopped = "the budget of the batch is used up"
@@ -216,12 +216,12 @@ class Batch:
         return True
 
     def _cut_off(self, position: RowPosition, row: Row | None, attempts: int, used: Amount) -> None:
-        """Store that a row was interrupted, with the costs that its journal does not hold."""
+        """Store that a row was interrupted, with the costs that its journal does not contain."""
         line = outcomes.failed(position, row, "it was cut off", attempts)
         self._table.put(position.number, Entry(position.digest, "again", attempts, used, line))
 
     def _before(self, position: RowPosition) -> tuple[int, Amount]:
-        """Return how many runs of the row have ended, and the costs that no journal holds."""
+        """Return how many runs of the row have ended, and the costs that no journal contains."""
         entry = self._table.get(position.number)
         return (0, Amount()) if entry is None else (entry.attempts, entry.used)
 

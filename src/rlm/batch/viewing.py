@@ -28,7 +28,7 @@ GOLD = ("gold", "expected")
 
 
 class _Line(Struct, frozen=True):
-    """A line of the answers, as far as it is shown."""
+    """The fields of a line of answers that are shown."""
 
     row: int
     stop_reason: str
@@ -70,7 +70,7 @@ class BatchRuns(Struct, frozen=True):
 
     @property
     def archive(self) -> None:
-        """A run of a batch continues with it, not by itself."""
+        """None: a run of a batch continues only with the batch."""
         return
 
     def paths(self) -> list[Path]:
@@ -109,7 +109,7 @@ class BatchRuns(Struct, frozen=True):
 
 
 def _without_run(sample: dict[str, Any]) -> dict[str, Any]:
-    """Name no run: two batches over the same rows give their runs the same ids."""
+    """Remove the run's id: two batches over the same rows give their runs the same ids."""
     return {**sample, "run_id": ""}
 
 

@@ -1,8 +1,8 @@
-"""The reference engine's face: its constructor, attributes, result, types, logs and classes.
+"""The reference engine's interface: its constructor, attributes, result, types, logs and classes.
 
-`spelling.py` decides, once, whether an `RLM` was called as the reference is; the rest follows that
+`spelling.py` decides once whether an `RLM` was called in the reference's way; the rest follows that
 decision. One-line modules at the reference's own paths (`rlm.core.types`, `rlm.clients.base_lm` …)
-offer these names to programs that import them there; nothing of ours imports those.
+offer these names to programs that import them there; our own code never imports those.
 """
 
 from rlm.compat.attributes import ReferenceAttributes

@@ -22,10 +22,10 @@ T = TypeVar("T")
 
 
 class ReferenceAttributes:
-    """What the reference's `RLM` offers besides its methods: the options it was made with.
+    """What the reference's `RLM` offers besides its methods: the options it was created with.
 
-    They are read-only: an object keeps the options it was made with. In our own spelling they are
-    taken from the configuration.
+    They are read-only: an object keeps the options it was created with. In our own spelling they
+    are taken from the configuration.
     """
 
     spelling: Spelling

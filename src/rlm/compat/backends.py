@@ -31,9 +31,9 @@ STATES_COST = frozenset({"openrouter", "vercel", "litellm-proxy", "litellm"})
 class BackendChoice(Struct, frozen=True):
     """One backend as the reference describes it, in our words.
 
-    `name` is that of the model with its provider, `sampling` and `max_output_tokens` apply to all
-    its requests. `is_free`: a local server, which charges nothing. `states_cost`: its replies say
-    what they cost. `missing_key` says which key has to be set before the first request.
+    `name` names the model and its provider; `sampling` and `max_output_tokens` apply to all its
+    requests. `is_free`: a local server, which charges nothing. `states_cost`: its replies say what
+    they cost. `missing_key` says which key has to be set before the first request.
     """
 
     name: str
@@ -51,8 +51,8 @@ def read_backend(
 ) -> BackendChoice:
     """Return the model and the options of a backend; raise ConfigError for an unknown option.
 
-    A key that is missing is reported by the first request, as the reference does: objects can be
-    made, and inspected, without one.
+    The first request reports a missing key, as in the reference: objects can be created and
+    inspected without one.
     """
     if not isinstance(backend, str):
         raise ConfigError(f"backend must be the name of a provider, not {backend!r}")
@@ -126,7 +126,7 @@ def without_keys(options: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 class _WithoutKey:
-    """Stands for a provider whose key is not set; every request says which one is missing."""
+    """Stands in for a provider whose key is not set; every request says which one is missing."""
 
     def __init__(self, model: str, message: str) -> None:
         self.model_name = model

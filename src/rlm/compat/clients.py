@@ -1,4 +1,4 @@
-"""The reference's clients: `BaseLM` as a model of ours, and our models as a `BaseLM`."""
+"""The reference's clients: a `BaseLM` as one of our models, and our models as a `BaseLM`."""
 
 import asyncio
 import os
@@ -45,10 +45,10 @@ Prompt = str | list[dict[str, Any]]
 
 
 class BaseLM(ABC):
-    """A model of your own: subclass it and pass an instance to `RLM`.
+    """Your own model: subclass this and pass an instance to `RLM`.
 
     `completion` gets a text, or a list of messages with `role` and `content`, and returns a text.
-    It is called in a thread. `acompletion` is called only where `completion` raises
+    It is called in a thread. `acompletion` is called only if `completion` raises
     NotImplementedError. What `get_usage_summary` counts is billed.
     """
 
@@ -117,8 +117,7 @@ class LMClient(CallableClient):
     def _new_usage(self) -> Usage | None:
         """Return what was counted since the last reply.
 
-        Of replies that come at the same time, one may be given what belongs to another; the sum is
-        exact.
+        If replies arrive at the same time, one may be charged for another; the total is exact.
         """
         with self._lock:
             before, now = self._counted, self._total()
@@ -149,7 +148,7 @@ class LMClient(CallableClient):
 
 
 def _prompt(messages: tuple[Message, ...]) -> Prompt:
-    """Return a call from a cell as its text, as the reference sends it, and others as a list."""
+    """Return a call from a cell as a text, as the reference sends it, and others as a list."""
     first, *others = messages
     if not others and isinstance(first.content, str):
         return first.content
@@ -196,11 +195,11 @@ class ModelClient(BaseLM):
         self._others: dict[str, ModelClient] = {}
 
     def completion(self, prompt: Prompt, model: str | None = None) -> str:
-        """Answer a text or a list of messages, by another model of the backend if one is named."""
+        """Answer a text or a list of messages, with another model of the backend if named."""
         return portal().call(lambda: self.acompletion(prompt, model))
 
     async def acompletion(self, prompt: Prompt, model: str | None = None) -> str:
-        """The async form of `completion`."""
+        """Do the same as `completion`, in an event loop."""
         if model is not None and model != self.model_name:
             other = self._others.get(model)
             if other is None:
@@ -249,7 +248,7 @@ def _messages(prompt: Any) -> tuple[Message, ...]:
 
 
 def get_client(backend: str, backend_kwargs: Mapping[str, Any] | None = None) -> BaseLM:
-    """Return a client for a backend of the reference, or for any provider of ours."""
+    """Return a client for one of the reference's backends, or for any of our providers."""
     return ModelClient(backend, **dict(backend_kwargs or {}))
 
 

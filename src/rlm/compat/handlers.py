@@ -143,7 +143,7 @@ def send_lm_request(address: Any, request: LMRequest, timeout: int = 300) -> LMR
 def send_lm_request_batched(
     address: Any, prompts: list[Any], model: str | None = None, depth: int = 0, timeout: int = 300
 ) -> list[LMResponse]:
-    """Ask a handler about several prompts at once; each failure is in its own place."""
+    """Ask a handler about several prompts at once; failures are returned in their places."""
     workers = max(1, min(len(prompts), handler_at(address).batch_max_concurrent))
     with ThreadPoolExecutor(workers) as threads:
         ask = partial(send_lm_request, address)

@@ -39,13 +39,13 @@ ORCHESTRATOR_ADDENDUM = (
     "what comes back, and submit an answer only when you have seen it."
 )
 USER_PROMPT = "Turn {iter_1}/{max_iter}:"
-"""The reference's text before each step; ours tells how many steps are left with the output."""
+"""The reference's text before each step; ours says with the output how many steps are left."""
 
 
 def filled_prompt(template: str, given: Mapping[str, Any]) -> str:
     """Return a custom prompt with its tools listed and its doubled braces made single.
 
-    A prompt that is no such template is used as it is.
+    A prompt that is not such a template is used unchanged.
     """
     tools = format_tools_for_prompt(given.get("custom_tools")) or ""
     try:

@@ -60,7 +60,7 @@ def _result(row: Mapping[str, Any]) -> REPLResult:
 class IterationRecorder:
     """A recorder that hands each complete iteration of a root run to listeners.
 
-    Several runs may be under way at once: their iterations are told apart, not mixed.
+    Several runs may be in progress at once: their iterations are kept apart.
     """
 
     def __init__(
@@ -107,10 +107,10 @@ class IterationRecorder:
 
 
 def announce(rlm: ReferenceAttributes) -> tuple[Recorder, ...]:
-    """Log and show how an object is configured; return the recorders that tell of its runs.
+    """Log and show how an object is configured; return the recorders that report its runs.
 
-    They call the methods of the reference's loggers and printer. In our own spelling, `verbose` is
-    told in plain lines instead.
+    They call the methods of the reference's loggers and printer. In our own spelling, `verbose`
+    prints plain lines instead.
     """
     more: list[Recorder] = []
     logger = rlm.logger
@@ -130,7 +130,7 @@ def announce(rlm: ReferenceAttributes) -> tuple[Recorder, ...]:
 
 
 def _warn_of_unknown_prices(rlm: ReferenceAttributes) -> None:
-    """Warn, once for each object, that `max_budget` can't hold where no price is known."""
+    """Warn, once for each object, that `max_budget` can't be enforced if a price is unknown."""
     if rlm.config.call_rules.requires_prices or rlm.max_budget is None:
         return
     resources = rlm.runner.resources
@@ -152,7 +152,7 @@ def _warn_of_unknown_prices(rlm: ReferenceAttributes) -> None:
 def _wants_rows(logger: Any) -> bool:
     """Return whether a logger is called as the reference calls it.
 
-    Our own is, if it writes rows or if a subclass overrides what receives them.
+    Our own is, if it writes rows or if a subclass overrides the methods that receive them.
     """
     if not isinstance(logger, RLMLogger):
         return True

@@ -80,11 +80,11 @@ class BaseEnv(ABC):
 
 
 class IsolatedEnv(BaseEnv, ABC):
-    """An environment on another machine than the program."""
+    """An environment on a different machine from the program."""
 
 
 class NonIsolatedEnv(BaseEnv, ABC):
-    """An environment on the machine of the program."""
+    """An environment on the same machine as the program."""
 
 
 @runtime_checkable
@@ -112,9 +112,9 @@ class SupportsPersistence(Protocol):
 
 
 class _Calls:
-    """Answers what cells ask: the host of the REPL's session.
+    """The host of the REPL's session, which answers what cells ask.
 
-    As in the reference, a call that fails is a text and not an exception.
+    As in the reference, a call that fails returns a text and raises no exception.
     """
 
     def __init__(self, repl: "_SandboxREPL", tools: Sequence[Tool]) -> None:
@@ -266,7 +266,7 @@ class _SandboxREPL(BaseEnv):
         return self._histories
 
     def append_compaction_entry(self, entry: Any) -> None:
-        """Add to `history`, if it was made with `compaction=True`."""
+        """Add to `history`, if this was created with `compaction=True`."""
         if self.compaction:
             self._bind("history", [*self._loaded["history"], copy.deepcopy(entry)])
 
@@ -293,7 +293,7 @@ class _SandboxREPL(BaseEnv):
         )
 
     def cleanup(self) -> None:
-        """End the REPL; it can't be used any more."""
+        """End the REPL; it can't be used afterwards."""
         self._close()
         self._finalizer()
         self.globals.clear()

@@ -57,7 +57,7 @@ def _metadata(rlm: ReferenceAttributes, result: RunResult) -> dict[str, Any]:
 def raise_if_ended_early(result: RunResult, limits: Limits) -> None:
     """Raise the reference's named error for money, time, tokens, errors and cancellation.
 
-    A run that used up its steps returns its best answer, there and here.
+    As in the reference, a run that used up its steps returns its best answer.
     """
     partial = None if result.answer is None else str(result.answer)
     message = result.detail

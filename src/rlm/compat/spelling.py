@@ -27,7 +27,7 @@ from rlm.limits import IN_LIMITS, Limits
 __all__ = ["ReferenceKeywords", "Spelling", "accepts_reference_keywords", "read_call"]
 
 NO_LIMIT = 10**9
-"""Stands for a limit that the reference does not have: `max_errors=None`, the number of calls."""
+"""Stands for a limit that the reference does not have: `max_errors=None`, number of calls."""
 
 OUTPUT_CHARS = 20_000
 """How much of a cell's output the reference shows."""
@@ -80,7 +80,7 @@ Arguments = ParamSpec("Arguments")
 
 
 class ReferenceKeywords(TypedDict, total=False):
-    """The keywords of the reference that we call otherwise, for type checkers."""
+    """The reference's keywords that we name differently, for type checkers."""
 
     model_name: Any
     backend: Any
@@ -108,7 +108,7 @@ class Spelling(Struct, frozen=True):
     """How an `RLM` was called: the decision that everything else in this package follows.
 
     `given` holds the reference's keywords as they were given. `backends` are the models that they
-    name: the first is that of the run, the second that of its calls.
+    name: the first is for the run, the second for its calls.
     """
 
     given: Mapping[str, Any] = field(default_factory=dict)
@@ -163,10 +163,10 @@ def read_call(
 
 
 def _with_model_name(positional: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
-    """Return a call of rlm-demo's, `RLM(model_name=…)`, in our words.
+    """Return a call in rlm-demo's spelling, `RLM(model_name=…)`, in our words.
 
-    There, `Final Answer:` beside code ends the run once the code ran, so it is not asked about, and
-    no request holds any of the context.
+    There, `Final Answer:` beside code ends the run once the code has run, so the model is not asked
+    about it, and no request contains any of the context.
     """
     named = options.pop("model_name", None)
     if named is None:
@@ -201,7 +201,7 @@ def _by_name(
 
 
 def _as_model(model: Any) -> Any:
-    """Return a model of the reference's kind as a client; others are as they were given."""
+    """Return a model of the reference's kind as a client; return others unchanged."""
     return LMClient(model) if isinstance(model, BaseLM) else model
 
 
@@ -211,7 +211,7 @@ def _as_model(model: Any) -> Any:
 def _with_backends(
     spelling: Spelling, given: Mapping[str, Any], variables: Mapping[str, str]
 ) -> Spelling:
-    """Add the models; the run's own comes first, then that of calls, then others."""
+    """Add the models: first the run's own, then the one for calls, then others."""
     root = _choice(given.get("backend", "openai"), given.get("backend_kwargs"), variables)
     root = _with_sampling(root, given.get("sampling_args"))
     others = given.get("other_backends") or []
@@ -303,7 +303,7 @@ def _other_models(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _fraction(given: Any) -> float:
-    """Return a share of the window; the reference takes any number, 1 and more for never."""
+    """Return a share of the window; the reference accepts any number, 1 or more for never."""
     if isinstance(given, bool) or not isinstance(given, int | float):
         raise ConfigError(f"compaction_threshold_pct must be a number, not {given!r}")
     return min(1.0, max(SMALLEST_FRACTION, float(given)))

@@ -21,7 +21,7 @@ def get_context_limit(model_name: str) -> int:
 
 
 def count_tokens(messages: list[dict[str, Any]], model_name: str) -> int:
-    """Return about how many tokens messages have: one for four characters, rounded up."""
+    """Estimate how many tokens messages have: one per four characters, rounded up."""
     contents = (message.get("content") or "" for message in messages)
     chars = sum(len(each) if isinstance(each, str) else len(str(each)) for each in contents)
     return -(-chars // CHARS_A_TOKEN)

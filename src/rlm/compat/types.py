@@ -37,7 +37,7 @@ MAX_PLAIN_DEPTH = 50
 
 
 def plain(value: Any, depth: int = 0) -> Any:
-    """Return a value as JSON can hold it; what it can't hold becomes a text."""
+    """Return a value in JSON's types; what JSON can't hold becomes a text."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if depth >= MAX_PLAIN_DEPTH:
@@ -118,7 +118,7 @@ class UsageTotals:
 class Completion:
     """What `completion()` returns: the fields of the reference, and our own result as `result`.
 
-    One that was not made by `completion()`, such as a call in `metadata`, has no `result`.
+    If it does not come from `completion()`, such as a call in `metadata`, it has no `result`.
     """
 
     root_model: str
@@ -275,7 +275,7 @@ class QueryMetadata:
 
 
 def _said(item: Any) -> Any:
-    """Return the content of a message, and anything else as it is."""
+    """Return the content of a message; return anything else unchanged."""
     return str(item.get("content", "")) if isinstance(item, dict) and "content" in item else item
 
 

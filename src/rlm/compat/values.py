@@ -1,7 +1,7 @@
 """The variables of a REPL as values of this program: data only, within limits.
 
 For `LocalREPL`, the REPL writes them as tagged JSON, so that tuples, sets and bytes keep their
-types; what is no data comes as its `repr`. For logs, it writes a bounded part of them in the
+types; what is not data comes as its `repr`. For logs, it writes a bounded part of them in the
 reference's form. Neither text is trusted: it is read like everything from a sandbox.
 """
 
@@ -23,7 +23,7 @@ BOUNDS = JsonBounds(4 * MAX_VALUES_CHARS, 500_000)
 MAX_SNAPSHOT_DEPTH = 20
 MAX_REPR_CHARS = 500
 MAX_ITEMS = 50_000
-"""Of a variable with more items in it, only the `repr` is copied."""
+"""If a variable contains more items, only its `repr` is copied."""
 
 SNAPSHOT_CODE = f"""
 def _rlm_snapshot():
@@ -72,7 +72,7 @@ def _rlm_snapshot():
 print(_rlm_snapshot())
 del _rlm_snapshot
 """
-"""A cell that prints all variables; it leaves none of its own."""
+"""A cell that prints all variables and leaves none behind."""
 
 YIELDING = frozenset(entry.name for entry in REPL_NAMES if entry.yields)
 """Functions of every REPL whose names are often variables of the model, such as `pairs`."""
@@ -80,7 +80,7 @@ PUBLISHED = frozenset(
     [entry.name for entry in REPL_NAMES if entry.name not in {"context", "context_0", "answer"}]
     + [*PRELOADED]
 ).difference(YIELDING)
-"""Functions and aliases of every REPL, which are no variables of the model."""
+"""Functions and aliases of every REPL, which are not variables of the model."""
 
 SEQUENCES = {"l": list, "t": tuple, "s": set, "f": frozenset}
 
@@ -173,7 +173,7 @@ text or list, and anything else as its `repr`. It leaves no name of its own.
 class CellValues:
     """Copies the variables of a session after every cell, and keeps them for `locals` in logs.
 
-    What a hostile cell does to the copying costs it its copy: the log then has types and sizes.
+    If a hostile cell disturbs the copying, there is no copy: the log then has types and sizes.
     """
 
     def __init__(self) -> None:
@@ -197,6 +197,6 @@ class CellValues:
         return self._kept.get((event.run_id, event.step, event.cell))
 
     def forget(self, events: Iterable[Event]) -> None:
-        """Forget the variables of the runs that these events are of."""
+        """Forget the variables of the runs that these events belong to."""
         ended = {event.run_id for event in events}
         self._kept = OrderedDict(pair for pair in self._kept.items() if pair[0][0] not in ended)

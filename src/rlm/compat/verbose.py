@@ -87,7 +87,7 @@ class VerbosePrinter:
         self._panel(_timed("LLM Response", iteration_time), Text(_safe(response)), "dim")
 
     def print_code_execution(self, code_block: CodeBlock) -> None:
-        """Show a block of code with what it printed, how it failed and how often it called."""
+        """Show a block of code with its output, its error and the number of its calls."""
         result = code_block.result
         parts: list[RenderableType] = [_labelled("Code:", code_block.code)]
         if result.stdout.strip():
@@ -106,7 +106,7 @@ class VerbosePrinter:
         execution_time: float | None = None,
         metadata: dict[str, Any] | None = None,
     ) -> None:
-        """Show a call to another model; with `metadata`, it was a run of its own."""
+        """Show a call to another model; with `metadata`, it was a child run."""
         kind = "LLM Sub-call" if metadata is None else "RLM Sub-call"
         lines = [] if metadata is None else [f"Iterations: {len(metadata.get('iterations', []))}"]
         lines.append(f"Prompt: {_safe(prompt_preview, MAX_PREVIEW_CHARS)}")

@@ -9,7 +9,7 @@ __all__ = ["IgnoreRules", "Line", "compiled", "lines_of", "rules_above"]
 
 MAX_LINES = 20_000
 MAX_LINE_BYTES = 4_096
-"""Longer lines are skipped; paths are not longer either."""
+"""Longer lines are skipped; no path is that long either."""
 
 _BOM = b"\xef\xbb\xbf"
 _STAR = b"*"
@@ -88,7 +88,7 @@ def _without_spaces(line: bytes) -> bytes:
 # -- reading --------------------------------------------------------------------------------------
 
 _Part = list[bytes]
-"""What stands between two slashes: expressions for one byte each, and stars."""
+"""What is between two slashes: expressions for one byte each, and stars."""
 
 
 def _parts(pattern: bytes) -> list[tuple[_Part, bool]]:
@@ -153,7 +153,7 @@ def _set(pattern: bytes, at: int) -> tuple[bytes, int]:
 
 
 def _member(pattern: bytes, at: int) -> tuple[bytes, int]:
-    """Return one byte of a set, which may follow a backslash, and its place."""
+    """Return one byte of a set, which may follow a backslash, and its position."""
     at += pattern[at : at + 1] == b"\\"
     char = pattern[at : at + 1]
     if not char:
@@ -190,14 +190,14 @@ def _path(parts: list[tuple[_Part, bool]]) -> bytes:
             closing = b""
             if at == last:
                 return source + b".*"
-            # The parts up to the next `**` are tried folder by folder; the first place counts.
+            # The parts up to the next `**` are tried folder by folder; the first match counts.
             source += b"(?>" + _ANY_FOLDERS + (b"+?" if escaped else b"*?")
             closing = b")"
         else:
             source += _part(part) if at == last else b"(?>" + _part(part) + b"/)"
     if not closing:
         return source
-    # What comes after the last `**` must reach the end, so that no place may be final before.
+    # What follows the last `**` must match to the end, so its first match must not be final.
     opened = source.rindex(b"(?>" + _ANY_FOLDERS)
     return source[:opened] + b"(?:" + source[opened + 3 :] + b")"
 
@@ -243,7 +243,7 @@ class _Source:
 
 @dataclass(frozen=True)
 class IgnoreRules:
-    """The rules of one folder: the deepest file that knows a name decides."""
+    """The rules of one folder: the deepest file that matches a name decides."""
 
     sources: tuple[_Source, ...] = ()
 
@@ -255,7 +255,7 @@ class IgnoreRules:
         return IgnoreRules((*self.sources, _Source(lines, drop=len(prefix))))
 
     def ignore(self, name: str, *, is_folder: bool) -> bool:
-        """Return whether an entry is ignored; its folder is not."""
+        """Return whether an entry is ignored; its folder must not be."""
         for source in reversed(self.sources):
             verdict = source.verdict(name, is_folder=is_folder)
             if verdict is not None:

@@ -54,7 +54,7 @@ def decoded(blocks: Iterable[bytes], encoding: str) -> Iterator[str]:
 
 
 def looks_binary(sample: bytes) -> bool:
-    """Return whether the beginning of a file holds a NUL or many other control characters."""
+    """Return whether the beginning of a file has a NUL or many other control characters."""
     if encoding_of(sample) != "utf-8":
         return False
     controls = len(sample) - len(sample.translate(None, _CONTROLS))
@@ -83,7 +83,7 @@ _SPECIAL = (
 
 
 class Stamp(NamedTuple):
-    """Size and times that tell whether a file is still the one that was described."""
+    """Size and times that show whether a file is still the one that was described."""
 
     size: int
     mtime_ns: int
@@ -94,7 +94,7 @@ class Stamp(NamedTuple):
 
 
 def open_regular(path: Path) -> tuple[BinaryIO, Stamp]:
-    """Open a regular file; anything else is refused before it could block."""
+    """Open a regular file; refuse anything else before it can block."""
     try:
         _refuse_special(path, path.stat().st_mode)
         descriptor = os.open(path, _OPEN_FLAGS)
@@ -102,7 +102,7 @@ def open_regular(path: Path) -> tuple[BinaryIO, Stamp]:
         raise unreadable(path, error) from error
     handle = os.fdopen(descriptor, "rb")
     status = os.fstat(descriptor)
-    if not stat.S_ISREG(status.st_mode):  # it was replaced meanwhile
+    if not stat.S_ISREG(status.st_mode):  # it has been replaced
         handle.close()
         _refuse_special(path, status.st_mode)
     return handle, Stamp.of(status)
@@ -124,7 +124,7 @@ def blocks_of(path: Path, stamp: Stamp) -> Iterator[bytes]:
 
 
 def is_folder(path: Path) -> bool:
-    """Return whether a path leads to a folder; a path that leads nowhere is an error."""
+    """Return whether a path leads to a folder; raise ConfigError if it leads nowhere."""
     try:
         return stat.S_ISDIR(path.stat().st_mode)
     except (OSError, ValueError) as error:

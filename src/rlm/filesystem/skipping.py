@@ -100,7 +100,7 @@ _HINTS = {
 }
 _FIRST_NAMES = 3
 EXPECTED = frozenset({FOLDER_LINK, IGNORED, TOOL_FOLDER})
-"""Reasons that are usual in folders."""
+"""Reasons that are normal in folders."""
 
 
 class Skipped(NamedTuple):

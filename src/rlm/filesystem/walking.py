@@ -59,10 +59,10 @@ class _Folder(NamedTuple):
 def walk(
     folder: Path, root: Path | None = None, max_seconds: float | None = None
 ) -> Iterator[Found | Skipped]:
-    """Yield every file below a folder, in the order of names.
+    """Yield every file below a folder, in order of name.
 
     Links to files inside are followed; links to folders are not, so there are no loops. If the
-    folder is below `root`, the .gitignore files on the way count, too.
+    folder is below `root`, the .gitignore files on the way also count.
     """
     most = MAX_SECONDS if max_seconds is None else max_seconds
     top, deadline = folder.resolve(), time.monotonic() + most
@@ -90,12 +90,12 @@ def walk(
 
 
 async def walk_in_thread(folder: Path) -> list[Found | Skipped]:
-    """Walk in a thread of its own; cancelling ends the walk."""
+    """Walk in a separate thread; cancelling ends the walk."""
     return await in_thread(lambda: list(walk(folder)))
 
 
 def reaches(folder: Path, path: Path) -> bool:
-    """Return whether a walk meets a path below a folder: no rule leaves it out."""
+    """Return whether a walk reaches a path below a folder: no rule leaves it out."""
     rules, here, prefix = rules_above(folder.resolve()), folder, ""
     for part in path.relative_to(folder).parts:
         rules = rules.entering(here, prefix)

@@ -1,6 +1,6 @@
 """The MCP gateway.
 
-Files for clients elsewhere, in bounded pieces, with a record of what was read.
+It shows files to clients elsewhere, in bounded pieces, and records what was read.
 """
 
 __all__: list[str] = []

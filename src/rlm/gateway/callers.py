@@ -111,7 +111,7 @@ class PendingRequests:
             self._changed()
 
     def deliver(self, name: str, outcome: Reply | ModelError) -> None:
-        """Deliver a reply, or an error; names that are not pending are ignored."""
+        """Deliver a reply or an error; ignore names that are not pending."""
         waiting = self._waiting.get(name)
         if waiting is None or waiting.reply.done():
             return
@@ -122,7 +122,7 @@ class PendingRequests:
 
 
 class SamplingClient:
-    """`rlm.protocols.Client` for the client's own model, whose usage is not known."""
+    """An `rlm.protocols.Client` for the client's own model, whose usage is unknown."""
 
     def __init__(self, requests: PendingRequests) -> None:
         self._requests = requests

@@ -1,8 +1,8 @@
 """Citations of a run: requested in plain words, and accepted only if they are verbatim.
 
-The lines that a model names are not enough: each quote is looked up in the very bytes that the run
-got. What is not there is dropped and counted. What its cells cited, and what the engine found of
-the answer's quotes, is passed on in the same form, with the bytes of its lines.
+The lines that a model names are not enough: each quote is looked up in the bytes that the run got.
+Quotes that are not found are dropped and counted. What its cells cited, and the answer's quotes
+that the engine found, are passed on in the same form, with the bytes of their lines.
 """
 
 import hashlib
@@ -49,7 +49,7 @@ class Cited(Struct, frozen=True):
 
 
 class _Loose(Struct, frozen=True):
-    """The same from a less careful model: `citations` may be anything."""
+    """The same, from a less careful model: `citations` may be anything."""
 
     answer: str | int | float | bool | list[Any] | dict[str, Any]
     citations: Any = None
@@ -79,7 +79,7 @@ def _read_loosely(submission: Submission) -> Cited:
         try:
             claims.append(answer_type(Claim).parse(Submission("", "answer", _json(each))))
         except AnswerMismatch:
-            claims.append(Claim())  # It counts as dropped.
+            claims.append(Claim())  # This will count as dropped.
     return Cited(found.answer if isinstance(found.answer, str) else _json(found.answer), claims)
 
 
@@ -98,7 +98,7 @@ class CitedFiles:
     def checked(self, claims: Sequence[Claim], max_bytes: int) -> tuple[list[Answer], int]:
         """Return the true citations with correct lines, and the number of the others.
 
-        All quotes together have at most `max_bytes`; the rest is dropped, too.
+        All quotes together have at most `max_bytes`; the rest are also dropped.
         """
         found: list[Answer] = []
         for claim in claims[:MAX_CITATIONS]:
@@ -184,7 +184,7 @@ def _spellings(quote: str, data: bytes) -> list[bytes]:
 
 
 def _bounded(text: str) -> bytes:
-    """Cut to the lines and bytes of a span, at a whole character."""
+    """Cut a text to the lines and bytes that a span may have, at a whole character."""
     text = "\n".join(text.split("\n")[:MAX_LINES])
     return text.encode("utf-8", "replace")[:MAX_BYTES].decode("utf-8", "ignore").encode()
 

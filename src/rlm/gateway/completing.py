@@ -158,7 +158,7 @@ class Completer:
     def _labelled(self, files: Sequence[Loaded]) -> dict[str, Loaded]:
         """Name the files as the run will see them.
 
-        By path if clients may see it, else by handle.
+        They are named by path if clients may see paths, else by handle.
         """
         labelled: dict[str, Loaded] = {}
         for file in files:
@@ -169,7 +169,7 @@ class Completer:
     async def _work(
         self, run: GatewayRun, query: str, files: dict[str, Loaded], held: float | None
     ) -> Answer:
-        """Do the run, and return its answer for the client, or the problem."""
+        """Execute the run, and return its answer for the client, or the problem."""
         try:
             result = await self._result(run, query, files, held)
         except RLMError as error:
@@ -219,7 +219,7 @@ class Completer:
 
 
 def _problem(error: RLMError, *, is_sampled: bool) -> str:
-    """Return what a client may know of a failed run: nothing about the operator's models."""
+    """Return what a client may know about a failed run: nothing about the operator's models."""
     if is_sampled and isinstance(error, ModelError):
         return f"the run failed: {error}"
     return "the run failed; the operator's log says why"

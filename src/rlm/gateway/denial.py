@@ -1,8 +1,8 @@
-"""Files that clients never get to see: keys, passwords, the internals of tools.
+"""Files that clients never see: keys, passwords, the internals of tools.
 
 Names are matched by whole parts of a path, on every way to a file: list, open, read, search, runs.
-A copy is as secret as its original, so the endings of backups are ignored. Files with a private key
-are recognised by their content, whatever their name.
+A copy is as secret as its original, so the suffixes of backups are ignored. Files with a private
+key are recognised by their content, whatever their name.
 """
 
 import fnmatch
@@ -69,7 +69,7 @@ A pattern with a slash matches consecutive parts. A pattern that begins with `!`
 
 CONTENT = "content:private-key"
 MAX_NAMES = 8
-"""How many endings of copies of copies are removed."""
+"""How many suffixes are removed from the names of copies of copies."""
 
 SCANNED_BYTES = 4 << 20
 """How far into a file to look for a private key."""
@@ -112,7 +112,7 @@ _COPIES = frozenset(
         "7z",
     ]
 )
-"""How names of copies end, besides numbers and dates."""
+"""Suffixes of the names of copies, besides numbers and dates."""
 
 _BEFORE = re.compile(r"^(?:\.?#|copy of |copy_of_|backup[-_. ](?:of[-_. ])?|old[-_.]|bak[-_.])")
 _KEY = re.compile(
@@ -190,7 +190,7 @@ def holds_private_key(data: bytes) -> bool:
 
 @lru_cache(maxsize=8_192)
 def _names_of(part: str) -> tuple[str, ...]:
-    """Return the name of a part, and the names of what it may be a copy of."""
+    """Return the name of a part, and the names of files it may be a copy of."""
     name = _folded(part)
     names = [name]
     while len(names) < MAX_NAMES:
@@ -205,7 +205,7 @@ def _names_of(part: str) -> tuple[str, ...]:
 
 
 def _without_ending(name: str) -> str:
-    """Remove one ending of a copy: `key~`, `key.bak`, `key-2`, `key (1)`, `key#`."""
+    """Remove one suffix of a copy: `key~`, `key.bak`, `key-2`, `key (1)`, `key#`."""
     if name.endswith(("~", "#")):
         return name.rstrip("~#")
     if name.endswith(")"):

@@ -1,7 +1,7 @@
-"""Code of clients, in the sandbox, over files that they have handles for.
+"""Runs clients' code in the sandbox, over files that they have handles for.
 
-A session has one interpreter, so that a client can work step by step: variables stay. It is opened
-when first needed, and closed with the session, with its worker, or when too many are open.
+A session has one interpreter, which keeps its variables, so a client can work step by step. It is
+opened when first needed, and closed with the session, with its worker, or when too many are open.
 """
 
 import asyncio
@@ -61,7 +61,7 @@ class Executed:
 
 
 def _traceback_of(result: CellResult) -> str:
-    """Return the end of the traceback, slightly longer than what is kept of it."""
+    """Return the end of the traceback, slightly longer than the part that is kept."""
     if result.error is None:
         return ""
     traceback = (result.error.traceback or result.error.message)[-KEPT_CHARS - 1 :]
@@ -137,7 +137,7 @@ class Executor:
                 if stored is not None:
                     await interpreter.session.load("files", stored)
                 result = await interpreter.session.execute(code, timeout_seconds=self._seconds)
-                if result.submission is not None:  # Otherwise all later code would submit it again.
+                if result.submission is not None:  # Otherwise later code would submit it again.
                     await interpreter.session.load("answer", FRESH_ANSWER)
                 return Executed(result, "", fresh=fresh)
         except SessionError as error:
@@ -172,9 +172,9 @@ class Executor:
     def _evictable_for(self, principal: str) -> str | None:
         """Return the interpreter to close for a new one, or None if there is room.
 
-        It is the client's own one that was idle longest. One of another client is closed only if
-        all are in use and that client has more of them than this one will have. Refused if none can
-        be closed.
+        It is the client's own that has been idle longest. Another client's is closed only if all
+        are in use and that client has more of them than this one will have. Raises Refused if none
+        can be closed.
         """
         held = Counter(each.principal for each in self._open.values())
         has_room = held[principal] < MAX_INTERPRETERS_EACH

@@ -32,7 +32,7 @@ __all__ = [
 
 BLOCK_BYTES = 1 << 20
 MAX_SCANNED_BYTES = 4 << 30
-"""Line numbers further on are not computed: that would take minutes for one request."""
+"""Line numbers beyond this are not computed: that would take minutes for one request."""
 
 
 class LineIndex:
@@ -103,8 +103,8 @@ _LONGEST_CHARACTER = 4
 class Span(Struct, frozen=True):
     """What was read: whole lines, or part of a long one. `end_line` is included.
 
-    `next_offset` is where the rest begins, None at the end of the file. `sha256` is that of the
-    bytes in the file. `lossy`: some are not UTF-8 and are shown as U+FFFD.
+    `next_offset` is where the rest begins, None at the end of the file. `sha256` is the hash of
+    the bytes in the file. `lossy`: some are not UTF-8 and are shown as U+FFFD.
     """
 
     text: str
@@ -168,7 +168,7 @@ def _start(fd: int, index: LineIndex, start_line: int | None, offset: int | None
 
 
 def _whole_lines(data: bytes, lines: int, is_cut: bool) -> bytes:
-    """Return as many whole lines as wanted; of a line beyond the limit, whole characters."""
+    """Return as many whole lines as wanted; if the first exceeds the limit, whole characters."""
     at = -1
     for _ in range(lines):
         following = data.find(b"\n", at + 1)
@@ -183,7 +183,7 @@ def _whole_lines(data: bytes, lines: int, is_cut: bool) -> bytes:
 
 
 def _whole_characters(data: bytes) -> bytes:
-    """Remove the beginning of an incomplete character."""
+    """Remove an incomplete character from the end."""
     for back in range(1, min(_LONGEST_CHARACTER, len(data)) + 1):
         byte = data[-back]
         if byte & 0xC0 != 0x80:
@@ -295,7 +295,7 @@ def _check_number(number: int, session: GatewaySession) -> None:
 
 
 def load_files(handles: Sequence[Handle], max_bytes: int) -> Loading:
-    """Read all of them; refused if together they are too large."""
+    """Read all files; raise Refused if together they are too large."""
     found, skipped, total = [], 0, 0
     for handle in handles:
         try:

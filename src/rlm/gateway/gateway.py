@@ -1,7 +1,7 @@
 """What clients can do, over any transport: the rules of the gateway in one place.
 
-Each method is one tool. It counts the request, does it, records what was shown, and answers with
-plain values that contain no path of this machine. What it does not grant raises `Refused`.
+Each method is one tool. It counts the request, handles it, records what was shown, and answers with
+plain values that contain no path of this machine. It raises `Refused` for what it does not grant.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ class Gateway:
 
     `shows_names`: clients see paths below the roots; otherwise they know files by handle alone.
     `models`: what runs use; None is the client's own model, unless `samples` forbids it.
-    `run_seconds`: when a request for a run is answered at the latest; the run continues.
+    `run_seconds`: a request for a run is answered after this time at the latest; the run continues.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Gateway:
         self.executor.end_later(session.id)
 
     async def _sweep(self) -> None:
-        """End idle sessions, also when no request comes any more."""
+        """End idle sessions, even if no more requests come."""
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
             self.sessions.end_old()
@@ -142,7 +142,7 @@ class Gateway:
         cursor: str | None = None,
         limit: int = 100,
     ) -> Answer:
-        """List files below a folder: handles, sizes, and names where they may be shown."""
+        """List files below a folder: handles, sizes, and names if they may be shown."""
         session = self.ledger.begin(principal, session_id)
         chosen, below = self.ledger.root(session, root), parts_of(path)
         after = None if cursor is None else tuple(read_cursor(cursor, list[str]))

@@ -45,11 +45,11 @@ def make_app(
     allowed_hosts: Sequence[str] = (),
     allowed_origins: Sequence[str] = (),
 ) -> ASGIApp:
-    """Return an ASGI application. Without tokens it is for this machine alone.
+    """Return an ASGI application. Without tokens it is for this machine only.
 
-    It answers under its own address, the names of this machine and the allowed ones: a page in a
-    browser can make any other name lead here (DNS rebinding). The same holds for origins; only
-    browsers send them.
+    It answers to its own address, this machine's names and the allowed ones: a page in a browser
+    can make any other name lead here (DNS rebinding). The same applies to origins, which only
+    browsers send.
     """
     check_address(host, tokens)
     hosts = HostPolicy(
@@ -74,7 +74,7 @@ async def _health(_request: Request) -> JSONResponse:
 
 
 class _Access:
-    """Lets requests with a token pass, and stores its principal; `/health` needs none."""
+    """Admits requests with a token, and stores its principal; `/health` needs none."""
 
     def __init__(self, app: ASGIApp, tokens: Tokens | None, hosts: HostPolicy) -> None:
         self._app = app
@@ -89,7 +89,7 @@ class _Access:
             if refusal is not None:
                 await refusal(scope, receive, send)
                 return
-            # The SDK lets only the user that began a transport session use it.
+            # The SDK lets only the user who started a transport session use it.
             scope["user"] = AuthenticatedUser(
                 AccessToken(token="", client_id=principal or "", scopes=[])
             )
@@ -116,7 +116,7 @@ class _Access:
 
 
 def _in_time(receive: Receive) -> Receive:
-    """Limit the time of a body; waiting for a disconnect afterwards has no limit."""
+    """Limit the time that a body may take; waiting for a disconnect afterwards has no limit."""
     complete = False
     loop = asyncio.get_running_loop()
     until = loop.time() + MAX_BODY_SECONDS

@@ -24,7 +24,7 @@ MAX_SECONDS = 30.0
 
 
 class TookTooLong(Refused):
-    """A folder has too many entries to look through."""
+    """A folder has too many entries to read in time."""
 
 
 class _TimeIsUp(Exception):
@@ -53,7 +53,7 @@ class Page(Struct, frozen=True):
 def list_page(
     root: Root, below: Sequence[str], after: tuple[str, ...] | None, most: int, *, ignored: bool
 ) -> Page:
-    """Return the next files below a folder; `ignored`: also those that git ignores."""
+    """Return the next files below a folder; with `ignored`, include those that git ignores."""
     most = max(1, min(most, MAX_ENTRIES))
     found: list[Entry] = []
     try:
@@ -119,7 +119,7 @@ def _walk(
                 within = after if after is not None and after[: len(parts)] == parts else None
                 with contextlib.suppress(
                     Refused
-                ):  # It is gone, or not accessible; the others still count.
+                ):  # It is gone, or not accessible; continue with the others.
                     yield from _walk(root, parts, rules, within, ignored, check_time)
             elif stat.S_ISREG(facts.st_mode) and (after is None or parts > after):
                 yield Entry(parts, facts.st_size, facts.st_mtime_ns)
@@ -141,4 +141,4 @@ def _facts(fd: int, name: str) -> os.stat_result | None:
     try:
         return os.stat(name, dir_fd=fd, follow_symlinks=False)
     except OSError:
-        return None  # gone since
+        return None  # it is gone

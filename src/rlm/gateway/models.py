@@ -18,8 +18,8 @@ DEFAULT_LIMITS = Limits(max_steps=20, max_calls=200, max_seconds=1_800.0, cell_s
 class Models:
     """Makes an `RLM` for one run.
 
-    `model` None: the client's own model is asked, by sampling. Other options are those of `RLM`;
-    `limits` are those of one run, and what a session has left may lower them.
+    `model=None`: ask the client's own model, by sampling. Other options are those of `RLM`;
+    `limits` apply to one run, and what a session has left may lower them.
     """
 
     def __init__(

@@ -27,7 +27,7 @@ _LINKED = {errno.ELOOP, errno.ENOTDIR, errno.EMLINK}
 _ABSENT = {errno.ENOENT, errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ, errno.EACCES, errno.EPERM}
 
 Opener = Callable[[str, int], int]
-"""Opens the last part of a path: by its name, in a folder."""
+"""Opens the last part of a path, by its name in a folder."""
 
 
 def parts_of(path: str) -> tuple[str, ...]:
@@ -101,7 +101,7 @@ class Root:
             raise _refusal(error) from None
 
     def _walk(self, parts: Sequence[str], last: Opener) -> int:
-        """Open folder after folder; raise OSError where one is a link or does not exist."""
+        """Open folder after folder; raise OSError if one is a link or does not exist."""
         here = os.dup(self._fd)
         try:
             for part in parts[:-1]:

@@ -46,7 +46,7 @@ class Tokens:
 
 
 def check_address(host: str, tokens: Tokens | None) -> None:
-    """Raise unless a gateway that the network can reach requires a token."""
+    """Raise ConfigError if the network can reach a gateway that requires no token."""
     if tokens is None and not is_loopback(host):
         raise ConfigError(
             f"{host} can be reached from other machines, so a token is needed: set --token-file "

@@ -63,7 +63,7 @@ class RunCounter:
         return f"step {self.steps}, {self.calls} model calls"
 
     def facts(self, *, is_sampled: bool) -> Answer:
-        """Return what a run used; for a client's own model only the number of calls is known."""
+        """Return what a run used; for a client's own model, only the number of calls is known."""
         if is_sampled:
             return {"steps": self.steps, "calls": self.calls, "known": False}
         return {
@@ -87,7 +87,7 @@ class GatewayRun:
         self.counter = RunCounter(self._notify)
         self.requests = PendingRequests(show, self._notify) if samples else None
         self.rounds = 0
-        self.is_over = False  # It is also counted and recorded.
+        self.is_over = False  # True once it has also been counted and recorded.
         self.task: asyncio.Task[Answer] | None = None
         self.sending: set[asyncio.Task[None]] = set()
         self._listening: set[asyncio.Future[None]] = set()
@@ -188,7 +188,7 @@ class Waiter:
         self.seconds = seconds
 
     async def wait(self, caller: Caller, run: GatewayRun) -> Answer | RepliesNeeded:
-        """Wait until the run ends, needs the client's model, or the time of this request is up."""
+        """Wait until the run ends or needs the client's model, or this request's time is up."""
         for name, reply in caller.replies.items():
             if run.requests is not None:
                 run.requests.deliver(name, reply)
@@ -259,7 +259,7 @@ class Waiter:
 
 
 async def _send(caller: Caller, run: GatewayRun, name: str, request: Request) -> None:
-    """Send one request to the client's model, also when no request waits for the run any more."""
+    """Send one request to the client's model, even if no request is waiting for the run."""
     assert run.requests is not None
     try:
         run.requests.deliver(name, await caller.sample(request))

@@ -1,4 +1,4 @@
-"""A client's own model through the SDK: requests out, replies in, in both eras of the protocol."""
+"""A client's own model through the SDK: requests out, replies in, for old and new protocols."""
 
 from collections.abc import Mapping
 from typing import Any

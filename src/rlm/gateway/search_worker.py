@@ -1,7 +1,7 @@
 """The search itself, in a process that is killed when its time is up.
 
-Ranking is BM25 over the lines of many files, in two passes: the first counts in how many lines each
-word is, the second keeps the best lines so far. Memory does not grow with the files.
+Ranking is BM25 over the lines of many files, in two passes: the first counts how many lines contain
+each word, the second keeps the best lines so far. Memory use does not grow with the files.
 """
 
 import heapq
@@ -49,7 +49,7 @@ class Corpus:
         return found
 
     def best(self, files: Iterable[tuple[str, Callable[[], Lines]]], k: int) -> list[Best]:
-        """Return the k lines with the highest scores, best first; of equal ones the earlier."""
+        """Return the k lines with the highest scores, best first; earlier ones first in a tie."""
         heap: list[tuple[float, int, Best]] = []
         order = 0
         average = self.characters / max(1, self.lines) or 1.0
@@ -81,7 +81,7 @@ patterns.prepare()  # Once, in the process that the others are forked from.
 
 
 def search(job: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield hits as they are found, and in the end why there are no more, if that is known."""
+    """Yield hits as they are found, and finally why there are no more, if that is known."""
     try:
         yield from _hits(job)
     except Refused as refusal:
@@ -112,7 +112,7 @@ def _root(job: dict[str, Any]) -> Root:
 
 
 def _files(root: Root, job: dict[str, Any]) -> Iterator[tuple[str, ...]]:
-    """Yield the files to search: those that are named, or all below a folder."""
+    """Yield the files to search: the named ones, or all below a folder."""
     if job["files"] is not None:
         yield from (tuple(parts) for parts in job["files"])
         return

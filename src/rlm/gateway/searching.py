@@ -1,4 +1,4 @@
-"""`rlm_search`: where to look, the processes that do it, and how much of the result is shown."""
+"""`rlm_search`: where to search, the processes that do it, and how much of the result to show."""
 
 import asyncio
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ MAX_HITS = 50
 class Search(Struct, frozen=True, kw_only=True):
     """What to search for. `ranked`: the best lines for some words; otherwise a regular expression.
 
-    `files` are the only ones to search; otherwise all below a folder whose path matches `names`.
+    With `files`, only those are searched; otherwise all below a folder whose path matches `names`.
     `after` is the last hit of the previous page.
     """
 
@@ -131,7 +131,7 @@ class Finder:
     def place(
         self, session: GatewaySession, root: str | None, path: str, handles: Sequence[str] | None
     ) -> Place:
-        """Return what a client names; the order of its handles does not matter."""
+        """Return the place that a client names; the order of its handles does not matter."""
         if not handles:
             return Place(self._ledger.root(session, root), parts_of(path))
         known = [session.handle(each) for each in handles]

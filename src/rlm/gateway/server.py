@@ -72,7 +72,7 @@ async def _answer(
 ) -> types.CallToolResult | types.InputRequiredResult:
     """Answer one request.
 
-    Whatever happens, the client gets a clean answer, and the log the rest.
+    Whatever happens, the client gets a clean answer, and the rest goes to the log.
     """
     try:
         arguments = read_request(entry, params.arguments or {})
@@ -111,7 +111,7 @@ def _annotations(entry: ToolEntry) -> types.ToolAnnotations:
 
 
 def _success(answer: dict[str, Any]) -> types.CallToolResult:
-    """Return structured content, and the same as text for clients that know only that."""
+    """Return structured content, and the same as text for clients that only know text."""
     text = types.TextContent(type="text", text=json.dumps(answer, ensure_ascii=False))
     return types.CallToolResult(content=[text], structured_content=answer)
 

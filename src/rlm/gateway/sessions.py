@@ -78,7 +78,7 @@ class GatewaySession:
         self._ids: dict[tuple[str, tuple[str, ...]], str] = {}
 
     def handle_for(self, root: Root, parts: tuple[str, ...]) -> str:
-        """Return the handle of a file; the same file always gets the same one."""
+        """Return the handle of a file; the same file always gets the same handle."""
         known = self._ids.get((root.name, parts))
         if known is None:
             if len(self._ids) >= MAX_HANDLES:
@@ -97,7 +97,7 @@ class GatewaySession:
         return found
 
     def count_call(self, now: float) -> None:
-        """Count a request; raise if it is one too many, or too late."""
+        """Count a request; raise BudgetSpent if it is one too many, or too late."""
         if now - self.started >= self.ceilings.seconds:
             raise BudgetSpent("the time of this session is up; open another")
         if self.calls >= self.ceilings.calls:
@@ -154,7 +154,7 @@ class GatewaySession:
 
 
 class Sessions:
-    """All sessions of a gateway. Idle ones end by themselves."""
+    """All sessions of a gateway. Idle sessions end on their own."""
 
     def __init__(
         self,
@@ -172,7 +172,7 @@ class Sessions:
     def open(
         self, principal: str, roots: Sequence[str] | None, limits: dict[str, float]
     ) -> GatewaySession:
-        """Open a session over some of the roots, or all; limits lower than ours apply."""
+        """Open a session over some of the roots, or all; `limits` can only lower ours."""
         self.end_old()
         own = sum(each.principal == principal for each in self._sessions.values())
         if len(self._sessions) >= MAX_SESSIONS or own >= MAX_SESSIONS_EACH:
@@ -183,7 +183,7 @@ class Sessions:
         return session
 
     def get(self, session_id: str, principal: str) -> GatewaySession:
-        """Return a principal's own session; those of others are unknown to it."""
+        """Return one of a principal's own sessions; to it, the sessions of others do not exist."""
         self.end_old()
         found = self._sessions.get(session_id)
         if found is None or found.principal != principal:
@@ -203,7 +203,7 @@ class Sessions:
         return self._roots[name]
 
     def end_old(self) -> None:
-        """Close the sessions that are too old or were idle too long."""
+        """Close the sessions that are too old or have been idle too long."""
         now = self.clock()
         for session in [each for each in self._sessions.values() if each.is_over(now)]:
             self.close(session)

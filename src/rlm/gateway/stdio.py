@@ -1,8 +1,8 @@
 """The gateway over stdin and stdout, which carry the protocol and nothing else.
 
 Descriptors 0 and 1 are replaced before anything heavy is imported: what a library prints and what
-child processes write goes to stderr. They are never restored, so that nothing can slip in at the
-end either.
+child processes write goes to stderr. They are never restored, so nothing can slip in at the end
+either.
 """
 
 import asyncio
@@ -62,7 +62,7 @@ def take_stdio() -> StdioPipe:
 
 
 def _private(descriptor: int) -> int:
-    """Return a copy that child processes do not get; 0 to 2 are open, or taken here."""
+    """Return a copy, with a number above 2, that child processes do not get."""
     made, low = os.dup(descriptor), []
     while made <= 2:  # One of the standard streams is closed.
         low.append(made)
@@ -75,7 +75,7 @@ def _private(descriptor: int) -> int:
 class StdinLines:
     """The lines of a descriptor, read by a daemon thread.
 
-    Reading in the usual way would block the end of the process until its client sends another line.
+    With ordinary reads, the process could not end until its client sends another line.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -127,7 +127,7 @@ async def serve_stdio(server: "Server[Any]", pipe: StdioPipe) -> None:
         async with stdio_server(stdin=lines, stdout=anyio.wrap_file(out)) as (reading, writing):
             await server.run(reading, writing, server.create_initialization_options())
     except* BrokenPipeError:
-        pass  # The client is gone, which is how it ends.
+        pass  # The client is gone, which is the normal ending.
 
 
 async def serve_until_signal(server: "Server[Any]", pipe: StdioPipe) -> None:

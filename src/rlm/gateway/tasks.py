@@ -27,7 +27,7 @@ class BackgroundTasks:
         return task
 
     async def run(self, work: Coroutine[Any, Any, _Result]) -> _Result:
-        """Wait for work; if the waiting request is cancelled, the work is too, and cleans up."""
+        """Wait for work; if the waiting request is cancelled, cancel the work, which cleans up."""
         task = self.start(work)
         try:
             return await asyncio.shield(task)
@@ -63,7 +63,7 @@ _Found = TypeVar("_Found")
 
 
 class OwnerLimits:
-    """A number of slots per owner; an owner that uses all of its own waits only for itself."""
+    """A number of slots per owner; an owner that has used all of them waits only for itself."""
 
     def __init__(self, max_each: int) -> None:
         self._most_each = max_each
@@ -87,7 +87,7 @@ class OwnerLimits:
 class Threads:
     """Threads for reading files. A thread can't be stopped, only asked to end.
 
-    Its slot is held until the thread has ended, also if the client is gone: cancelling and asking
+    Its slot is held until the thread has ended, even if the client is gone: cancelling and asking
     again gets no more threads than waiting.
     """
 
@@ -121,5 +121,5 @@ class Threads:
                 stop.set()
                 await asyncio.wait([working])
                 if not working.cancelled():
-                    working.exception()  # No request waits for it any more.
+                    working.exception()  # No request is waiting for it any more.
                 raise

@@ -1,4 +1,4 @@
-"""What each tool takes: the types that check a request are also the schemas that clients see."""
+"""What each tool accepts: the types that check a request are also the schemas that clients see."""
 
 from typing import Annotated, Any, Literal
 
@@ -213,7 +213,7 @@ DOCUMENTED_NAMES = {
 
 
 def answer_schema_of(entry: ToolEntry) -> dict[str, Any]:
-    """Return the JSON schema of an answer: its fields, and which of them are always there."""
+    """Return the JSON schema of an answer: its fields, and which of them are always present."""
     properties: dict[str, Any] = {}
     required = []
     for each in entry.answers.split():
@@ -227,7 +227,7 @@ def answer_schema_of(entry: ToolEntry) -> dict[str, Any]:
 
 
 def schema_of(entry: ToolEntry) -> dict[str, Any]:
-    """Return the JSON schema of a request, without what only takes space."""
+    """Return the JSON schema of a request, without parts that only take up space."""
     (schema,), parts = msgspec.json.schema_components([entry.request])
     found = parts[schema["$ref"].rpartition("/")[2]]
     return {

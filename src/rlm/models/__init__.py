@@ -14,7 +14,7 @@ from rlm.models._table import Source, table
 __all__ = ["about", "full_name", "notice", "search", "similar", "source", "warn_if_unknown"]
 
 FREE = {"gguf", "llamacpp", "lmstudio", "offline", "ollama"}
-"""Providers that compute on this machine, or on another one of yours."""
+"""Providers that run on your own machines."""
 
 HOMES = {
     "openai": "openai",
@@ -31,10 +31,10 @@ HOMES = {
     "bedrock": "aws",
     "bedrock-openai": "aws",
 }
-"""The owner of the rows of each provider."""
+"""The provider whose rows each provider uses."""
 
 DEPLOYED = {"azure", "foundry"}
-"""Providers where a model goes by the name of the user's deployment."""
+"""Providers where a model has the name of the user's deployment."""
 
 MAKERS = {"openai": "openai", "anthropic": "anthropic", "google": "google", "xai": "x-ai"}
 """Makers whose models gateways resell at the maker's price."""
@@ -106,12 +106,12 @@ def search(pattern: str) -> Iterator[tuple[str, ModelInfo]]:
 
 
 def source() -> Source:
-    """Return name, version, date and licence of the source of the data file."""
+    """Return the name, version, date and licence of the data file's source."""
     return table().source
 
 
 def notice(name: str, info: ModelInfo, assumed_window: int) -> str | None:
-    """Return a line about what is unknown of a model and what is assumed; None if all is known."""
+    """Return a line about what is unknown about a model and assumed; None if all is known."""
     missing = []
     if info.window_tokens is None:
         missing.append(f"its window is taken to be {assumed_window:,} tokens")
@@ -128,7 +128,7 @@ def notice(name: str, info: ModelInfo, assumed_window: int) -> str | None:
 def similar(provider: str, model: str) -> str | None:
     """Return the known model that a mistyped name probably means.
 
-    One that differs only in its numbers is probably newer than the table.
+    A name that differs only in its numbers is probably newer than the table.
     """
     home = None if provider in DEPLOYED else HOMES.get(provider)
     if home is None:

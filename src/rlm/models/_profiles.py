@@ -8,10 +8,10 @@ __all__ = ["FAMILIES", "SIZES", "profile_of"]
 Profile = Literal["frontier", "standard", "small", "tiny"]
 
 SIZES: tuple[tuple[float, Profile], ...] = ((5, "tiny"), (16, "small"))
-"""Billions of parameters below which a model has each profile; larger ones are standard."""
+"""Each profile applies below this many billions of parameters; larger models are standard."""
 
 SIZE = re.compile(r"(?<![a-z0-9.])(?:(\d{1,3})x)?e?(\d{1,4}(?:\.\d{1,2})?)([bm])(?![a-z0-9])")
-"""`8b`, `1.5b`, `8x7b`, `e4b`, `360m`; not `a3b`, which is how much of a mixture is active."""
+"""`8b`, `1.5b`, `8x7b`, `e4b`, `360m`; not `a3b`, the active part of a mixture of experts."""
 
 
 class Family(NamedTuple):

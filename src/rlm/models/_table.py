@@ -79,7 +79,7 @@ class Table(Struct, frozen=True):
         return None
 
     def window(self, provider: str, name: str, row: Row | None, exactly: bool) -> int | None:
-        """Return the window of the supplement if it has one, else that of the row."""
+        """Return the window from the supplement if it has one, else from the row."""
         homes = (provider, *_provider(provider).fallback)
         for each in (each for home in homes for each in self.supplement.windows.get(home, ())):
             if any(satisfies(rule, name.lower(), exactly) for rule in each.rules):
@@ -103,7 +103,7 @@ def _provider(name: str) -> Provider:
 
 
 def satisfies(rule: Rule, name: str, exactly: bool = False) -> bool:
-    """Whether a lower-case name matches a rule; `exactly`: it must be equal."""
+    """Return whether a lower-case name matches a rule; with `exactly`, it must be equal."""
     if isinstance(rule, list):
         return not exactly and all(satisfies(part, name) for part in rule)
     sign, text = rule[0], rule[1:]
@@ -126,7 +126,7 @@ def _spellings(name: str) -> list[str]:
 
 
 def _as_price(parts: list[Any]) -> Price:
-    """[input, output, from a cache, to a cache, [above N tokens, the same again]]."""
+    """Read [input, output, from a cache, to a cache, [above N tokens, the same again]]."""
     whole: list[Any] = [*parts, None, None, None]
     plain, output, cached, write, longer = whole[:5]
     long = None if longer is None else (int(longer[0]), _as_price(longer[1]))

@@ -1,7 +1,7 @@
 """Run a recorded trajectory again, offline, and compare.
 
 Models and tools answer from the recording; cells really run. Two executions are the same if each
-run and each call says the same, in whatever order they finished.
+run and each call has the same content, in whatever order they finished.
 """
 
 from collections.abc import Collection, Mapping
@@ -47,8 +47,8 @@ async def areplay(
 ) -> ReplayReport:
     """Replay a log or a journal over the context it had; nothing is sent to any model.
 
-    `rlm` is needed for runs with values among their tools or an environment of their own. Of a
-    resumed run, the last execution is replayed. A turn of a chat can't be: ConfigError.
+    `rlm` is needed for runs with values among their tools or with a custom environment. For a
+    resumed run, the last execution is replayed. A turn of a chat raises ConfigError.
     """
     trajectory = open_trajectory(recording)
     resumed = {outline.run_id for outline in trajectory.runs() if outline.attempts > 1}
@@ -67,7 +67,7 @@ def replay(
     *,
     rlm: RLM | None = None,
 ) -> ReplayReport:
-    """The blocking form of `areplay`."""
+    """Do the same as `areplay`, and block until it is done."""
     return portal().call(lambda: areplay(recording, context, rlm=rlm))
 
 
@@ -99,7 +99,7 @@ async def replay_events(
             root.settings.get("operator"),
         )
     except RLMError:
-        if not now.events:  # It did not begin; otherwise it ended, as it may have done before.
+        if not now.events:  # It did not start; otherwise it may have failed in the recording too.
             raise
     finally:
         if own:

@@ -77,7 +77,7 @@ def compare(recorded: Iterable[Event], now: Iterable[Event]) -> tuple[list[Diffe
             other = new[number] if number < len(new) else None
             if not _is_same(one, other):
                 found.append(_difference(one, other))
-                break  # What follows differs too, and adds nothing.
+                break  # What follows also differs, and adds nothing.
     return found, sum(map(len, first.values()))
 
 

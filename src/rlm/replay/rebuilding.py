@@ -1,4 +1,4 @@
-"""Make an `RLM` like that of a recorded run, with models and tools that can't be reached."""
+"""Make an `RLM` like that of a recorded run, with models and tools that can't be called."""
 
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
@@ -70,7 +70,7 @@ def recorded_rlm(root: RunStarted) -> RLM:
     """Return an `RLM` set up like the run; raise ConfigError if only its own program can do that.
 
     A recording may come from a stranger. So it may name an environment of this machine that
-    isolates code, and nothing else: not one without a sandbox, one of a cloud or a plugin's, and no
+    isolates code, and nothing else: none without a sandbox, in a cloud or from a plugin, and no
     options, which could open the sandbox.
     """
     settings = root.settings

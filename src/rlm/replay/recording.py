@@ -51,11 +51,11 @@ class RecordedRun(Struct):
         return next((_text(message) for message in messages if message.role == role), None)
 
     def was_over(self, step: int) -> bool:
-        """Return whether an earlier execution has certainly shown the model what came of a step."""
+        """Return whether an earlier execution has surely shown the model the outcome of a step."""
         return self.is_earlier or step + 1 in self.stored_steps
 
     def shown_after(self, step: int) -> Iterator[str]:
-        """Return texts of the next request that may follow a step, the most likely first."""
+        """Yield texts of the next request that may follow a step, the most likely first."""
         for ask in self.asks:
             if ask.asked.step > step or (ask.asked.step == step and ask.asked.purpose == "final"):
                 yield from (_text(m) for m in ask.asked.new_messages if m.role in ("user", "tool"))
@@ -66,7 +66,7 @@ class Recording:
     """All runs of one tree, by their paths."""
 
     def __init__(self, events: Iterable[Event], resumed: Collection[str] = ()) -> None:
-        """`resumed` are the ids of runs that were begun by an earlier execution."""
+        """`resumed` are the ids of runs that an earlier execution began."""
         self.runs: dict[str, RecordedRun] = {}
         self.results: dict[str, Reply] = {}
         self.root: RunStarted | None = None

@@ -55,7 +55,7 @@ class ReplayStore:
         """Do nothing: a recording is not extended."""
 
     async def recorded(self, path: str, step: int, what: str) -> Shown | None:
-        """Return what an earlier execution had shown, as the run found it when it was resumed.
+        """Return what an earlier execution showed, as the resumed run found it.
 
         Everything else is rendered again, and compared.
         """
@@ -114,7 +114,7 @@ def _matching(shown: str) -> re.Pattern[str]:
 
 
 def _request_diff(asks: list[ModelAsked], request: Request | None) -> str:
-    """Return what is new in the recorded request compared to the end of this one."""
+    """Return a diff of what is new in the recorded request and the end of this one."""
     if not asks or request is None:
         return _last_message(request)
     recorded = asks[0].new_messages

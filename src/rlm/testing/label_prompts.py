@@ -54,7 +54,7 @@ class Prompt(Struct, frozen=True):
 
 
 def _codes(lines: Sequence[str]) -> tuple[dict[str, str], int]:
-    """Return the codes of a prompt, and the place of the line below them."""
+    """Return the codes of a prompt, and the index of the line below them."""
     if lines[0].startswith("Condition: "):
         return dict(_YES_NO), 1
     codes: dict[str, str] = {}
@@ -71,7 +71,7 @@ def _codes(lines: Sequence[str]) -> tuple[dict[str, str], int]:
 def _body(lines: Sequence[str]) -> tuple[list[str], str]:
     """Return the lines from `Item:` or `Items:` to the instruction, and the instruction.
 
-    The instruction is the last line, below an empty one; an item may have empty lines of its own.
+    The instruction is the last line, below an empty one; an item may also have empty lines.
     """
     begin = next((place for place, line in enumerate(lines) if line in {"Item:", "Items:"}), None)
     if begin is None or len(lines) < begin + 4 or lines[-2] != "":

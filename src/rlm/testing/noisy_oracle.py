@@ -1,8 +1,8 @@
 """A client that knows the right label of every item and makes mistakes at a set rate.
 
-It measures what an algorithm makes of an imperfect model: how many labels are wrong in the end, and
-for how many tokens. Nothing in it is random: what it says of an item depends on the seed, the text
-of the item, and how often it was asked about it before.
+It measures how well an algorithm uses an imperfect model: how many labels are wrong in the end, and
+for how many tokens. Nothing in it is random: what it says about an item depends on the seed, the
+text of the item, and how often it was asked about it before.
 """
 
 import hashlib
@@ -81,7 +81,7 @@ class NoisyOracle:
         self.looks: Counter[str] = Counter()
 
     async def complete(self, request: Request, *, timeout_seconds: float) -> Reply:
-        """Return a reply with a label for each item of the prompt, as far as none is left out."""
+        """Return a reply with a label for each item of the prompt, except those left out."""
         return capped_reply(request, self._answer(request))
 
     async def stream(
@@ -116,7 +116,7 @@ class NoisyOracle:
         return written(prompt, verdicts, self._drift(texts[first], looks[first]))
 
     def _count(self, request: Request, texts: Mapping[int | None, str]) -> dict[int | None, int]:
-        """Return how often each item was asked about, with this time."""
+        """Return how many times each item was asked about, including this time."""
         if unknown := [text for text in texts.values() if text not in self._gold]:
             shown = unknown[0][:_NAMED_CHARS]
             raise ModelError(f"the noisy oracle has no gold label for the item {shown!r}")

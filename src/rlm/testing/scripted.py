@@ -24,7 +24,7 @@ Pattern: TypeAlias = str | re.Pattern[str]
 
 
 class ScriptedClient:
-    """Answer requests of any model by the first matching rule, else the next script entry.
+    """Answers requests of any model by the first matching rule, else the next script entry.
 
     `requests` holds everything received, in order; `max_in_flight` is how many overlapped.
     """
@@ -57,8 +57,8 @@ class ScriptedClient:
             self.rules.append((pattern, reply))
 
     async def complete(self, request: Request, *, timeout_seconds: float) -> Reply:
-        """Return the answer after the delay; entries are handed out in the order of arrival."""
-        entry, delay = self._take(request), self.delay_seconds  # It may change meanwhile.
+        """Return the answer after the delay; entries are given out in order of arrival."""
+        entry, delay = self._take(request), self.delay_seconds  # It may change during the wait.
         try:
             await asyncio.sleep(min(delay, timeout_seconds))
             if delay > timeout_seconds:

@@ -1,7 +1,7 @@
 """A page that shows runs in a browser, live, and the server behind it.
 
-`rlm view` starts it, and `app` makes the same as an ASGI application. Logs are untrusted: they are
-read by seeking, cut to size, and never used as a path.
+`rlm view` starts it, and `app` returns the same as an ASGI application. Logs are untrusted: they
+are read by seeking, cut to size, and never used as a path.
 """
 
 from typing import TYPE_CHECKING

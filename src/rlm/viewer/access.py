@@ -1,7 +1,7 @@
 """Who may use the viewer: only its own page, under its own names, with its token.
 
-Whatever changes something needs our `Origin` and a token that only our page knows. Other users of
-this machine can send any header they like, so every request needs the token of the printed link.
+Requests that change something need our `Origin` and a token that only our page knows. Other users
+of this machine can send any header they like, so every request needs the printed link's token.
 """
 
 import logging
@@ -57,8 +57,8 @@ class ViewerAccess(Protocol):
 class Access:
     """What one viewer accepts.
 
-    Any program of this machine can reach a loopback address, also those of its other users. So a
-    token is required there too, unless the operator says otherwise.
+    Any program on this machine, even another user's, can reach a loopback address. So a token is
+    required there too, unless the operator says otherwise.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Access:
         return f"http://{bracketed(self._host)}:{self.hosts.port}{self._prefix}/{query}"
 
     def page_token(self, request: Request) -> str:
-        """Return the token that the page sends with what changes something."""
+        """Return the token that the page sends with requests that change something."""
         return self.token.value
 
     @property

@@ -1,6 +1,6 @@
 """What the page may do with a run: stop it, continue it, delete it, and export it.
 
-Everything that changes something needs the viewer's token and its own page; `Access` sees to that.
+Every request that changes something needs the viewer's token and its own page; `Access` checks it.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ class Actions:
         self._threads = threads
 
     def reasons(self, run_id: str) -> Reasons:
-        """Return what is possible with a run now. It blocks."""
+        """Return which actions are not possible with a run now, and why. This blocks."""
         archive = self._forks.archive
         if archive is None:
             why = ONLY_HERE.format("changed")
@@ -70,7 +70,7 @@ class Actions:
         )
 
     async def stop(self, run_id: str) -> None:
-        """Ask a run in progress to end, in whatever process it is."""
+        """Ask a run in progress to end, whatever process it is in."""
         await self._threads.run(self._stop, run_id)
 
     def _stop(self, run_id: str) -> None:
@@ -195,7 +195,7 @@ def _exported(
     file = view.library.find(run_id)
     trajectory = open_trajectory(file.path, hides_settings=file.hides_settings)
     if judgments is not None:
-        with suppress(ConfigError):  # The list reports it; a run is worth more than its comments.
+        with suppress(ConfigError):  # The list reports it; export the run without its comments.
             trajectory.judgments = judgments.all()
     return export(trajectory, name, run_id=run_id)
 

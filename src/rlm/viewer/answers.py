@@ -37,13 +37,13 @@ MAX_LEVELS = 20
 MAX_TEXT_CHARS = 5_000_000
 ANSWER_CHARS = 8_000_000
 MINIMAL_CHARS = 200
-"""The length of every further text once an answer has grown too long.
+"""The length of every further text once an answer is too long.
 
-Twice as long, it contains no further lists and dicts.
+Once it is twice too long, it gets no further lists and dicts.
 """
 
 VALUE_CHARS = 4
-"""What a value adds to an answer besides its text."""
+"""What a value adds to the size of an answer besides its text."""
 
 KEY_CHARS = 200
 FIELD_CHARS = 300
@@ -164,7 +164,7 @@ def _first_look(
     sure = max(_PLAIN.findall(wanted), key=len, default="").encode()
 
     def passes(line: bytes) -> bool:
-        # Once it has to stop, every line passes, so that the loop of the search sees it.
+        # Once it has to stop, every line passes, so that the search loop notices.
         return sure in line.lower() or stop.is_set() or time.monotonic() > deadline
 
     return passes if sure else None
@@ -208,7 +208,7 @@ class Answers:
         self._maps = CoverageMaps()
 
     def close(self) -> None:
-        """End what takes long."""
+        """End work that takes long."""
         self._maps.close()
 
     def runs(self) -> dict[str, Any]:
@@ -224,7 +224,7 @@ class Answers:
         return answer if found.reading is None else {**answer, "reading": found.reading}
 
     def _notes(self, skipped: Skipped) -> Mapping[str, str]:
-        """Return the notes about runs; if they can't be read, say so and go on without them."""
+        """Return the notes about runs; if they can't be read, say so and continue without them."""
         try:
             return self._library.notes()
         except ConfigError as error:
@@ -304,7 +304,7 @@ class Answers:
         return {"text": self._context(file, run_id).text[start:end]}
 
     def coverage(self, run_id: str, wait_seconds: float | None = None) -> dict[str, Any]:
-        """Return the coverage map of a run; if that takes longer, how much of it is done."""
+        """Return the coverage map of a run; if it takes too long, how much of it is done."""
         file, tree = self._found(run_id)
 
         def make(progress: Progress) -> dict[str, Any]:

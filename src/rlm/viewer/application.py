@@ -49,7 +49,7 @@ class ForkRequest(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ViewerApp:
-    """Answers the page's requests. `start` it before the first one, and `close` it in the end."""
+    """Answers the page's requests. `start` it before the first one, and `close` it at the end."""
 
     def __init__(
         self,
@@ -230,7 +230,7 @@ class ViewerApp:
 
 
 def _to_slash(scope: Scope) -> Response:
-    """Redirect to the address with a slash at its end, which the page's own addresses need."""
+    """Redirect to the address with a slash at its end: the page's relative addresses need it."""
     last = quote(scope["path"].rstrip("/").rpartition("/")[2])
     query = scope.get("query_string", b"").decode("latin-1")
     location = f"{last}/{f'?{query}' if query else ''}"

@@ -1,4 +1,4 @@
-"""The files of the page, all read when the server starts, so that no path can lead elsewhere."""
+"""The files of the page, all read when the server starts, so that no path leads elsewhere."""
 
 import re
 from pathlib import Path
@@ -34,7 +34,7 @@ class Asset(NamedTuple):
 def load_assets(folder: Path = STATIC) -> dict[str, Asset]:
     """Return all files of the page by the path they are served at.
 
-    Raise ConfigError without one.
+    Raise ConfigError if there is no page.
     """
     found: dict[str, Asset] = {}
     for below in ("", "assets/"):

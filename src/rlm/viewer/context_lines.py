@@ -1,6 +1,6 @@
 """The context of a run line by line: pages of rows, places of words, and places of citations.
 
-A row is a line, or a part of a very long one. Lines are counted within their document, from 1.
+A row is a line, or part of a very long one. Lines are counted within their document, from 1.
 """
 
 import re
@@ -37,9 +37,9 @@ class ContextLines:
     # -- rows --------------------------------------------------------------------------------
 
     def page(self, at: int, above: int = 0) -> dict[str, Any]:
-        """Return the rows from the one at a character on, and where other pages begin.
+        """Return the rows from a character on, and where other pages begin.
 
-        Up to `above` rows before it come first.
+        Up to `above` earlier rows come first.
         """
         first = self._row_at(min(at, max(0, len(self._text) - 1)))
         start = self._back(first, min(above, PAGE_ROWS // 2), PAGE_CHARS // 2)
@@ -61,7 +61,7 @@ class ContextLines:
         }
 
     def line(self, document: int, line: int) -> int:
-        """Return where a line of a document starts; beyond its last line, that one."""
+        """Return where a line of a document starts; for a number beyond the last line, that one."""
         if document >= len(self._documents):
             raise ConfigError(f"the context has {len(self._documents):,} documents")
         _, start, end = self.context.documents[document]
@@ -117,7 +117,7 @@ class ContextLines:
     def find(self, words: str, start: int, limit: int, stop: threading.Event) -> dict[str, Any]:
         """Return the first places of a text from a character on, in any case.
 
-        `next` is where to go on, or None at the end of the context.
+        `next` is where to continue, or None at the end of the context.
         """
         places = _Places(self._text, words)
         deadline, at, hits = time.monotonic() + MAX_SECONDS, start, list[dict[str, Any]]()
@@ -145,7 +145,7 @@ class ContextLines:
         }
 
     def cited(self, citation: Citation) -> tuple[int, int]:
-        """Return the place of a citation; its text, which was checked then, decides."""
+        """Return the place of a citation; what counts is its text, which was checked before."""
         for start in self._possible_starts(citation):
             if self._text.startswith(citation.text, start):
                 return start, min(len(self._text), start + citation.end - citation.start)
@@ -191,5 +191,5 @@ def _line_starts(text: str) -> "array[int]":
         starts.append(at + 1)
         at = text.find("\n", at + 1)
     if len(starts) > 1 and starts[-1] == len(text):
-        starts.pop()  # A line feed at the end begins no other line.
+        starts.pop()  # A line feed at the end starts no new line.
     return starts

@@ -58,7 +58,7 @@ class Contexts:
         return started is not None and self._why_not(started) is None
 
     def text(self, started: RunStarted | None) -> ContextText:
-        """Return the context of a run; the ConfigError says why there is none."""
+        """Return the context of a run; raise ConfigError, with the reason, if there is none."""
         if started is None:
             raise ConfigError("this run has not reported its context yet")
         why_not = self._why_not(started)

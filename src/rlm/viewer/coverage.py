@@ -1,18 +1,15 @@
 """Which parts of a context a tree of runs has read, found by comparing texts on the host.
 
-Read is what cells printed, what was passed to calls, and what a run's first request contained.
-Calls and requests count only if there was a reply, also one from a cache or a journal: otherwise
+What cells printed, what was passed to calls, and what a run's first request contained counts as
+read. Calls and requests count only if there was a reply, even from a cache or a journal: otherwise
 the text may never have reached the model. The rules, in the order in which they matter:
 
 - Only parts of at least `MINIMUM` equal characters count, each as long as it is equal; and shorter
-whole
-  lines, if no other line is equal to them.
+  whole lines, if no other line is equal to them.
 - What a cell printed with `repr` or as JSON counts as the text it stands for.
 - A text that occurs several times counts once for each time it was read: first where the previous
-reader
-  stopped, else at the first occurrence that nothing was matched to yet, else at the first of all.
-The
-  answer is then not `exact`.
+  reader stopped, else at the first occurrence that nothing has been matched to, else at the very
+  first. The answer is then not `exact`.
 - Passing a context to a child run is not reading it; what the child prints of it is.
 """
 
@@ -75,7 +72,7 @@ def length_within(merged: Sequence[tuple[int, int]], limits: Sequence[tuple[int,
 
 
 def disjoint(read: Sequence[tuple[int, int, int]], most: int) -> list[Span]:
-    """Return disjoint spans with their readers; too many are merged, without filling gaps."""
+    """Return disjoint spans with their readers; if too many, merge some without filling gaps."""
     found = _swept(read)
     if len(found) <= most:
         return found
@@ -117,7 +114,7 @@ def _swept(read: Sequence[tuple[int, int, int]]) -> list[Span]:
 
 
 def _some(here: dict[int, int]) -> list[int]:
-    """Return the readers that came first."""
+    """Return the first readers, up to `MAX_READERS`."""
     names = []
     for name in here:
         names.append(name)
@@ -158,7 +155,7 @@ class ShortLines:
             start += len(line) + 1
 
     def found_in(self, reading: str) -> list[tuple[int, int]]:
-        """Return where the lines are that a reading contains as whole words."""
+        """Return the positions of the lines that a reading contains as whole words."""
         if not self._places:
             return []
         found = []

@@ -1,4 +1,4 @@
-"""Coverage maps: made one at a time in a thread of their own, and the last few are kept."""
+"""Coverage maps, made one at a time in a separate thread; the last few are kept."""
 
 import threading
 from collections.abc import Callable
@@ -16,7 +16,7 @@ MAX_WAITING = 8
 CLOSED = "this viewer, or the opened file, is being closed"
 
 Progress = Callable[[float], None]
-"""Told how much is done, from 0 to 1."""
+"""Called with how much is done, from 0 to 1."""
 
 
 class CoverageMaps:
@@ -41,7 +41,7 @@ class CoverageMaps:
             found = one.answer.result(wait_seconds)
         except TimeoutError:
             return {"mapping": {"done": one.done}}
-        # It may have been begun before the run went on.
+        # It may have been started before the run continued.
         return found if one.version == version else self.get(run_id, version, make, wait_seconds)
 
     def close(self) -> None:
@@ -83,7 +83,7 @@ class CoverageMaps:
                 one.end(lambda answer: answer.set_result(found))
 
     def _fail(self, run_id: str, one: "_Map", error: BaseException) -> None:
-        """Tell those who wait; the next who asks begins a new map."""
+        """Report an error to those who wait; the next request starts a new map."""
         with self._lock:
             if self._maps.get(run_id) is one:
                 del self._maps[run_id]
@@ -112,5 +112,5 @@ class _Map:
         self.done = done
 
     def end(self, settle: "Callable[[Future[dict[str, Any]]], None]") -> None:
-        with suppress(InvalidStateError):  # It was closed meanwhile.
+        with suppress(InvalidStateError):  # It has been closed.
             settle(self.answer)

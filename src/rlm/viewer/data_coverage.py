@@ -1,7 +1,7 @@
-"""What a tree of runs read of its data, by document and by statement, from the host's own account.
+"""What a tree of runs read of its data, by document and by statement, as the host recorded it.
 
-Records may come from strangers: every number is limited before it is added, and what is kept of
-very many documents is limited too.
+Records may come from strangers: every number is limited before it is added, and so is what is
+kept of very many documents.
 """
 
 from collections.abc import Iterable
@@ -19,10 +19,10 @@ __all__ = ["data_read_by", "data_reads"]
 
 MAX_LISTED = 1_000
 MAX_KEPT = 200_000
-"""Documents and statements that are told apart."""
+"""How many documents and statements are counted separately."""
 MAX_RANGES = 2_000_000
 MERGED_RANGES = 1_000
-"""A document with more ranges than this has them joined again."""
+"""If a document has more ranges than this, they are merged again."""
 NAME_CHARS = 300
 TEXT_CHARS = 1_200
 _MOST = 1 << 53
@@ -57,7 +57,7 @@ def data_reads(file: RecordFile, run_ids: list[str]) -> Iterable[DataRead]:
 
 
 def data_read_by(events: Iterable[DataRead]) -> dict[str, Any]:
-    """Return documents and statements, those first of which most was read or returned."""
+    """Return documents and statements, first those of which most was read or returned."""
     found = _Found()
     for event in events:
         found.take(event)
@@ -90,7 +90,7 @@ class _Found:
             self._touch(self._kept(self._documents, key, one_document), touched)
 
     def _kept(self, kept: dict[Any, Any], key: Any, new: Any) -> Any:
-        """Return what is kept for a key; beyond a limit, something that is thrown away."""
+        """Return what is kept for a key; beyond the limit, a value that is not kept."""
         if key in kept or len(kept) < MAX_KEPT:
             return kept.setdefault(key, new)
         self._exact = False

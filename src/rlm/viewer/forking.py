@@ -30,7 +30,7 @@ class Engines(Protocol):
         """Raise ConfigError if this run can't continue here, perhaps because a key is missing."""
 
     async def go_on(self, facts: RunFacts, context: StoredContext) -> None:
-        """Run it to its end."""
+        """Continue the run to its end."""
 
 
 class Forks:
@@ -53,7 +53,7 @@ class Forks:
 
     @property
     def archive(self) -> Archive | None:
-        """The journals that may be changed; None if the page may only look."""
+        """The journals that may be changed; None if the page may only read."""
         return None if self._engines is None else self._archive
 
     async def start(self, run_id: str, step: int, edited: str | None) -> str:
@@ -89,7 +89,7 @@ class Forks:
 
     @contextmanager
     def _room(self) -> Generator[None, None, None]:
-        """Reserve the place of one more run; many may be asked for at the same time."""
+        """Reserve room for one more run; many may be requested at the same time."""
         if len(self._running) + self._starting >= MAX_RUNNING:
             raise Busy(f"{MAX_RUNNING} runs of this viewer are in progress; wait for one of them")
         self._starting += 1
@@ -134,7 +134,7 @@ class Forks:
 def _made(
     archive: Archive, engines: Engines, run_id: str, step: int, edited: str | None
 ) -> tuple[RunFacts, StoredContext]:
-    """Fork a run; mistakes are found before anything is created."""
+    """Fork a run; find mistakes before anything is created."""
     run = run_file(archive, run_id)
     facts = _facts_of(archive, run)
     engines.check(facts)
@@ -151,7 +151,7 @@ def _facts_of(archive: Archive, run: RunFile) -> RunFacts:
 
 
 def _recorded(archive: Archive, engines: Engines, run_id: str) -> tuple[RunFacts, StoredContext]:
-    """Return what it takes to continue a run."""
+    """Return what is needed to continue a run."""
     facts = _check_resumable(archive, engines, run_file(archive, run_id))
     return facts, archive.context_of(facts)
 

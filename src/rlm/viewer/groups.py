@@ -26,7 +26,7 @@ _STARTED = msgspec.json.Decoder(_Started)
 
 
 def group_in(line: bytes) -> tuple[str, str] | None:
-    """Return the kind and the name of a run's group; None if the line states no proper one."""
+    """Return the kind and name of a run's group; None if the line states no valid one."""
     if b'"group"' not in line:
         return None
     try:

@@ -1,7 +1,7 @@
-"""What one pass over a file leaves in memory: where each event is, and sums of the rest.
+"""What one pass over a file leaves in memory: where each event is, and totals of the rest.
 
-It takes about twenty bytes per event. Events are decoded only as far as the sums need it, so a log
-of 200 MB opens in a second or two.
+It takes about twenty bytes per event. Events are decoded only as far as the totals need it, so a
+log of 200 MB opens in a second or two.
 """
 
 from array import array
@@ -22,7 +22,7 @@ MAX_STEPS = 200_000
 """Limits per file, so that a hostile one can't fill the memory."""
 
 MAX_MODELS = 50
-"""Models per run that are told apart; the name of a model may be anything."""
+"""How many models of a run are counted separately; the name of a model may be anything."""
 
 OTHER_MODELS = "other models"
 MODEL_CHARS = 200
@@ -71,7 +71,7 @@ _LOOK = msgspec.json.Decoder(_Look)
 
 
 class Sum:
-    """Tokens and cost; the cost of a sum is unknown if one of its parts is."""
+    """A total of tokens and cost; the cost is unknown if that of any part is."""
 
     __slots__ = ("cost_usd", "priced", "tokens", "unpriced")
 
@@ -133,7 +133,7 @@ class StepIndex:
         self.error = self.stored = False
         self.used = Sum()
         self.by_children = Sum()
-        """What calls report about their child runs; only the reference engine's logs do."""
+        """What calls report about their child runs; only in logs of the reference engine."""
 
 
 class RunIndex:
@@ -269,7 +269,7 @@ class FileIndex:
     def _begun_or_ended(
         self, place: int, end: int, text: bytes, run: RunIndex | None
     ) -> RunIndex | None:
-        """Decode the first line of a run, and how it starts or ends, more closely."""
+        """Decode more of a run's first line, and of the events that start or end it."""
         found = glance_at(Line(place, end, text), self.skipped)
         if found is None:
             return run

@@ -1,4 +1,4 @@
-"""All runs that a viewer shows: those of a log, of a folder, of one journal or of all journals."""
+"""All runs that a viewer shows: those of a log, a folder, one journal or all journals."""
 
 import asyncio
 import os
@@ -41,7 +41,7 @@ MAX_KEPT_EVENTS = 8_000_000
 """Beyond this, indexes are dropped and rebuilt when they are needed."""
 
 COUNTED_TIMES = 50
-"""How often the indexes are counted before they may be too many."""
+"""How many times the indexes are counted before there may be too many."""
 
 T = TypeVar("T")
 
@@ -68,7 +68,7 @@ class RunSource(Protocol):
 
 @runtime_checkable
 class NotedSource(Protocol):
-    """What a RunSource may offer besides: a note about each run, by its id, from a file."""
+    """What a RunSource may also offer: a note about each run, by id, from a file."""
 
     @property
     def notes_path(self) -> Path: ...
@@ -78,7 +78,7 @@ class NotedSource(Protocol):
 
 @runtime_checkable
 class WatchedSource(Protocol):
-    """What a RunSource may offer besides: files beside the records whose changes are reported."""
+    """What a RunSource may also offer: files beside the records whose changes are reported."""
 
     def watched(self) -> list[Path]: ...
 
@@ -121,7 +121,7 @@ class Journals(Struct, frozen=True):
 
 
 class Listing(NamedTuple):
-    """Root runs, newest first; what could not be read; and the progress of the first reading."""
+    """Root runs, newest first; what could not be read; and the progress of the first pass."""
 
     runs: list[Node]
     skipped: Skipped
@@ -137,7 +137,7 @@ class Threads:
         self._is_closed = False
 
     async def run(self, task: Callable[..., T], *arguments: Any) -> T:
-        """Call `task` in a thread; raise Busy if too many calls are waiting, or none may come."""
+        """Call `task` in a thread; raise Busy if too many calls are waiting, or this is closed."""
         if self._is_closed:
             raise Busy("the viewer is shutting down")
         if self._waiting >= MAX_WAITING:
@@ -165,9 +165,9 @@ def _is_being_cancelled() -> bool:
 
 
 class Library:
-    """The record files of a source. It blocks, so it is called from threads.
+    """The record files of a source. Methods block, so call them in threads.
 
-    `start` begins to read all of them in a thread of its own. `hides_settings`: no event shows the
+    `start` begins to read all of them in a separate thread. `hides_settings`: no event shows the
     settings of its run, which are the operator's.
     """
 
@@ -233,7 +233,7 @@ class Library:
         return RecordFile(path, hides_settings=self._hides_settings)
 
     def _make_room(self, busy: RecordFile) -> None:
-        """Drop the indexes that were not used for the longest time.
+        """Drop the least recently used indexes.
 
         All of them are counted only now and then: there may be ten thousand.
         """
@@ -252,7 +252,7 @@ class Library:
                 file.sleep()
 
     def wait_until_read(self, seconds: float) -> bool:
-        """Wait for the end of the first reading; return whether it has ended."""
+        """Wait for the end of the first pass; return whether it has ended."""
         return self._is_read.wait(seconds)
 
     def files(self) -> list[RecordFile]:
@@ -287,7 +287,7 @@ class Library:
     # -- looking -----------------------------------------------------------------------------
 
     def listing(self, wait_seconds: float) -> Listing:
-        """Return all root runs; during the first reading, those found so far."""
+        """Return all root runs; during the first pass, those found so far."""
         self._is_read.wait(wait_seconds)
         files = self._scan()
         skipped, nodes, waiting = Skipped(), dict[str, Node](), 0.0
@@ -338,7 +338,7 @@ class Library:
     def unstarted(self, file: RecordFile) -> Node | None:
         """Return a journaled run without events.
 
-        A fork that was just made, or one killed at once.
+        It is a fork that was just made, or one that was killed at once.
         """
         facts = self._facts(file)
         if facts is None:
@@ -371,14 +371,14 @@ class Library:
 
 @lru_cache(MAX_FILES)
 def _path(name: str) -> Path:
-    """Return a path; to make those of thousands of files takes longer than to look at the files."""
+    """Return a cached path: making thousands of them takes longer than checking the files."""
     return Path(name)
 
 
 def _is_record(entry: "os.DirEntry[str]") -> bool:
     try:
         return entry.name.endswith(ENDINGS) and entry.is_file()
-    except OSError:  # Such as a link that leads to itself: the others are still shown.
+    except OSError:  # Such as a link to itself: the other files are still shown.
         return False
 
 

@@ -1,4 +1,4 @@
-"""Server-sent events: new events of a tree of runs, and changes of the list of runs.
+"""Server-sent events: new events of a tree of runs, and changes to the list of runs.
 
 Files are checked only while a page listens, a few times a second, by size and time.
 """
@@ -117,7 +117,7 @@ class Live:
 
     async def _list_changes(self) -> AsyncGenerator[bytes, None]:
         known = await self._threads.run(self._library.state)
-        yield event(b"{}", "runs")  # The list may have changed before this stream began.
+        yield event(b"{}", "runs")  # The list may have changed before this stream started.
         beat = time.monotonic()
         while True:
             await asyncio.sleep(LIST_SECONDS)
@@ -166,7 +166,7 @@ def _ended_at(file: RecordFile, root: str) -> int:
 
 
 def _newest(file: RecordFile, run_id: str) -> Position:
-    """Return the position just before the newest event, which a new stream then begins with."""
+    """Return the position just before the newest event, so that a new stream begins with it."""
     forest: Forest = file.forest()
     if run_id not in forest.nodes:
         return Position()

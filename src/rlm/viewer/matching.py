@@ -1,13 +1,13 @@
-"""Which parts of texts occur in a long text, and where: the heart of the coverage map.
+"""Which parts of texts occur in a long text, and where: the core of the coverage map.
 
-A match is a part of at least `MINIMUM` equal characters, as long as possible. Nearly all of them
+A match is a part of at least `MINIMUM` equal characters, as long as possible. Nearly all matches
 contain a mark, such as the start of a line, and are found by the characters after it. A coarse
 index finds long ones without a mark. The rest of the texts is looked up in a fine index, which
 holds only the pieces that are sought.
 
 Everything that touches each piece runs inside the interpreter's own loops (`map`, `zip`, `dict`),
-which makes texts of a hundred million characters bearable. Hashes may collide, so texts are
-compared in the end.
+which makes texts of a hundred million characters feasible. Hashes may collide, so texts are
+compared at the end.
 """
 
 import re
@@ -22,7 +22,7 @@ from typing import NamedTuple
 __all__ = ["MINIMUM", "Blocks", "Match", "Matcher", "all_hashes", "common_after", "common_before"]
 
 MAX_PLACES = 32
-"""A piece that occurs more often is crowded: it alone can't show where a text came from."""
+"""A piece that occurs more often is crowded: on its own, it can't show where a text came from."""
 
 PORTION = 100_000
 """Pieces hashed at a time; in between, other threads can run."""
@@ -149,7 +149,7 @@ class Marks:
 
 
 def _mark_of(text: str) -> str:
-    """Return the character that divides a text best; nothing if all of it is one character."""
+    """Return the character that best divides a text; "" if all of it is one character."""
     sample = text[:SAMPLE_CHARS]
     counts = Counter(sample)
     if len(sample) < 4 * MARKED_CHARS * counts["\n"] * 2 and counts["\n"] * 16 < len(sample):
@@ -162,7 +162,7 @@ def _mark_of(text: str) -> str:
 
 
 def common_after(one: str, at: int, other: str, place: int) -> int:
-    """Return how many characters are equal from there on."""
+    """Return how many characters are equal from these positions on."""
     most = min(len(one) - at, len(other) - place)
     if one[at : at + most] == other[place : place + most]:
         return most
@@ -181,7 +181,7 @@ def common_after(one: str, at: int, other: str, place: int) -> int:
 
 
 def common_before(one: str, at: int, other: str, place: int) -> int:
-    """Return how many characters are equal before there."""
+    """Return how many characters are equal before these positions."""
     most = min(at, place)
     if one[at - most : at] == other[place - most : place]:
         return most
@@ -210,17 +210,17 @@ COARSE = (32, 256)
 """Length and stride. A part of `length + stride - 1` characters always contains a whole piece."""
 
 MAX_LEFT_CHARS = 2_000_000
-"""How much of what the coarse index did not find is looked up in the fine one."""
+"""How much of the text that the coarse index did not find is looked up in the fine one."""
 
 MAX_SEAM_CHARS = 100_000
-"""How much around the ends of long parts is; less than the minimum may be found there."""
+"""How much text around the ends of long parts is; parts below the minimum may be found there."""
 
 MAX_SCANNED_CHARS = 8_000_000
-"""How much of what has no mark is looked up in the coarse index."""
+"""How much of the text without marks is looked up in the coarse index."""
 
 MAX_CANDIDATES = 1_000
 MAX_COMPARED = 300_000
-"""Limits per text, and in total, for pieces with several places. Beyond them the first counts."""
+"""Limits, per text and in total, for pieces with several places; beyond them, the first counts."""
 
 
 class Match(NamedTuple):
@@ -416,7 +416,7 @@ class _Found:
             yield at, length
 
     def covers(self, start: int, end: int) -> bool:
-        """Return whether both ends of that part are matched already."""
+        """Return whether both ends of that part are already matched."""
         return end <= len(self._mask) and bool(self._mask[start] and self._mask[end - 1])
 
     def is_sure(self, start: int, end: int, places: set[int]) -> bool:

@@ -47,7 +47,7 @@ NO_NAMES = (
 
 
 def is_own_page(request: Request) -> bool:
-    """Return whether a request says that it comes from a page of the address it is sent to."""
+    """Return whether a request claims to come from a page at the address it is sent to."""
     origins, hosts = request.headers.getlist("origin"), request.headers.getlist("host")
     if len(origins) != 1 or len(hosts) != 1:
         return False
@@ -111,10 +111,10 @@ class MountedAccess:
 
 
 def _host_policy(hosts: Sequence[str] | None, *, has_token: bool) -> HostPolicy | None:
-    """Return which names are answered to; None for all.
+    """Return the names to answer to; None for all.
 
-    A page that points its own name at this server (DNS rebinding) has no cookie of it, so that a
-    token is enough. What `allow` looks at, such as the visitor's address, may not be.
+    A page that points its own name at this server (DNS rebinding) does not have its cookie, so a
+    token is enough protection. What `allow` checks, such as the visitor's address, may not be.
     """
     given = [] if hosts is None else hosts
     if isinstance(given, str) or not all(each == "*" or is_host(each) for each in given):
@@ -133,7 +133,7 @@ def _cookie_path(root: str) -> str:
 class MountedViewer:
     """A viewer that starts with its first request.
 
-    `async with` ends it; without that it ends with the process. It answers a lifespan, too.
+    `async with` ends it; without that, it ends with the process. It also handles lifespan events.
     """
 
     def __init__(self, viewer: ViewerApp) -> None:

@@ -33,15 +33,15 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 class OpenedFiles:
     """The opened files of one viewer, by ids that can't be guessed.
 
-    If there are too many, or they are too large together, those that were not used for the longest
-    time are removed. It is used on the event loop only.
+    If there are too many, or they are too large together, the least recently used ones are removed.
+    Use it on the event loop only.
     """
 
     def __init__(self, contexts: Contexts, threads: Threads) -> None:
         self._contexts = contexts
         self._threads = threads
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._files: dict[str, _OpenedFile] = {}  # The one used last is the last one here.
+        self._files: dict[str, _OpenedFile] = {}  # Least recently used first.
         self._uploads: dict[str, _Upload] = {}
 
     async def add(self, name: str, size_bytes: int | None, chunks: AsyncIterator[bytes]) -> str:
@@ -102,7 +102,7 @@ class OpenedFiles:
         return folder
 
     def _make_room(self, *, keep: int = 0) -> None:
-        """Remove the files that were not used for the longest time, until the others fit."""
+        """Remove the least recently used files until the others fit."""
         while len(self._files) > keep and self._is_full():
             self.remove(next(iter(self._files)))
 
@@ -114,7 +114,7 @@ class OpenedFiles:
         return len(files) > MAX_FILES or size_bytes > MAX_TOTAL_BYTES or events > MAX_KEPT_EVENTS
 
     def find(self, opened_id: str) -> LibraryView:
-        """Return the view of a file, which counts as a use of it."""
+        """Return the view of a file, and count this as a use."""
         file = self._files.pop(opened_id, None)
         if file is None:
             raise Unknown("this file is no longer open; open it again")
@@ -123,7 +123,7 @@ class OpenedFiles:
         return file.view
 
     def remove(self, opened_id: str) -> None:
-        """Close a file and remove its copy; one that is not open is ignored."""
+        """Close a file and remove its copy; ignore a file that is not open."""
         file = self._files.pop(opened_id, None)
         if file is not None:
             file.view.end()

@@ -19,7 +19,7 @@ MAX_IN_TREE = 5_000
 
 
 class Node(Struct, kw_only=True):
-    """A run with totals: its descendants, the greatest depth, all their calls and models."""
+    """A run with totals: its descendants, their greatest depth, all their calls and models."""
 
     outline: RunOutline
     root: str
@@ -30,10 +30,10 @@ class Node(Struct, kw_only=True):
     models: dict[str, Sum] = field(default_factory=dict)
     group: tuple[str, str] | None = None
     listed: dict[str, Any] | None = None
-    """What the list shows of it, once that was made."""
+    """What the list shows of it, once that has been made."""
 
     def plain(self, max_chars: int | None = None) -> dict[str, Any]:
-        """Return it as the page expects it; in lists, long texts are cut."""
+        """Return the run as the page expects it; in lists, long texts are cut."""
         outline = self.outline
         if max_chars is not None:
             answer = None if outline.answer is None else outline.answer[:max_chars]
@@ -67,7 +67,7 @@ class Forest:
             )
             if parent is not None:
                 parent.children.append(run_id)
-        # A run may also have begun without an event yet.
+        # A run may also have started without an event so far.
         self.is_unfinished = not runs or any(run.ending is None for run in runs.values())
         self._add_up()
 
@@ -124,7 +124,7 @@ def _is_running(
 
 
 def _totals(runs: Mapping[str, RunIndex]) -> dict[str, Sum]:
-    """Return usage with that of children: as reported at the end, or added up."""
+    """Return usage including children: as reported at the end, or added up."""
     totals: dict[str, Sum] = {}
     for run_id, run in runs.items():
         totals[run_id] = Sum()

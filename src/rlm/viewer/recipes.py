@@ -29,13 +29,13 @@ OPTIONS = {
 }
 CONFIG = ("strategy", "preview_chars", "setup_code", "system_prompt", "protocol", "sampling")
 OTHER_ENVIRONMENTS = ("agent", "docker", "ipython", "wasm")
-"""A record may name these: they isolate code. Others are left for the reader to choose."""
+"""A record may name these: they isolate code. The reader has to choose any other."""
 
 _RISKY = frozenset("'\"\\&|<>^%!\u2018\u2019\u201a\u201b\u201c\u201d\u201e")
 """What ends a quoted text, or does something inside one, in some shell.
 
-dash and fish have other rules for backslashes, PowerShell takes typographic quotes for quotes,
-cmd.exe knows no single quotes, and csh replaces `!` everywhere.
+dash and fish have other rules for backslashes, PowerShell treats typographic quotes as quotes,
+cmd.exe has no single quotes, and csh replaces `!` everywhere.
 """
 
 
@@ -132,8 +132,8 @@ def as_command(started: RunStarted, settings: _Settings) -> str:
 def shell_word(text: str) -> str:
     """Quote a text for a shell; what a terminal or any shell might act on becomes an escape.
 
-    A dash at its start would make it an option, so a space comes before that. Only bash, zsh and
-    ksh read the escapes, but in no other shell can anything end the quotes.
+    A dash at the start would make it an option, so a space is put before it. Only bash, zsh and ksh
+    understand the escapes, but in no other shell can anything end the quotes.
     """
     text = f" {text}" if text.startswith("-") else text
     if not any(map(_is_risky, text)):
@@ -157,7 +157,7 @@ def _escaped(character: str) -> str:
 
 
 def _is_program(model: str) -> bool:
-    """Whether asking this model would run a program, which a stranger's record may not choose."""
+    """Return whether this model is a program, which a stranger's record may not choose to run."""
     return model.strip().lower().startswith("command")
 
 
@@ -171,7 +171,7 @@ def _changed_limits(limits: Limits) -> dict[str, Any]:
 
 
 def _changed(config: RunConfig) -> Mapping[str, Any]:
-    """Return the options that are not as usual; those that `ask` chooses itself are left out."""
+    """Return the options that differ from the defaults, except those that `ask` chooses itself."""
     usual = RunConfig(model=config.model, sub_model=config.sub_model)
     left_out = {"preview_chars"} if config.preview_chars == 400 else set()
     return {

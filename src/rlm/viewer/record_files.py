@@ -1,8 +1,8 @@
 """Files of events, indexed and read by seeking: logs, journals, and logs of the reference engine.
 
-A place is a number that only its file understands: a byte of a log; the row of a journal and a line
-in it. Everything blocks and is called from threads. The index grows in small portions, so that a
-request gets what there is while a large file is read for the first time.
+A place is a number that only its file can interpret: a byte of a log, or the row of a journal and a
+line in it. Everything blocks and is called from threads. The index grows in small portions, so that
+a request gets what is known so far while a large file is read for the first time.
 """
 
 import os
@@ -41,7 +41,7 @@ __all__ = [
 
 LINE_BITS = 20
 MAX_ROWS = 1 << 43
-"""A place has to fit into 64 bits."""
+"""The limit that makes a place fit into 64 bits."""
 
 Placed = tuple[int, int, bytes, bool]
 """The place of a line, the place of the next, its text, and whether it is torn."""
@@ -52,7 +52,7 @@ class Unknown(ConfigError):
 
 
 class EventFile(Protocol):
-    """One file. Every line of it is an event or is skipped."""
+    """One file. Every line is an event or is skipped."""
 
     path: Path
     one_event_per_place: bool
@@ -62,14 +62,14 @@ class EventFile(Protocol):
         """Yield the lines from a place on."""
 
     def lines_at(self, places: Iterable[int]) -> Iterator[tuple[int, bytes]]:
-        """Yield the lines at some places in ascending order; there may be several at one."""
+        """Yield the lines at some places, in ascending order; a place may have several."""
 
     def may_grow(self) -> bool:
         """Return whether the file may still be written to."""
 
 
 class LogFile:
-    """A log, read line by line in the fastest way there is."""
+    """A log, read line by line, as fast as possible."""
 
     one_event_per_place = True
 
@@ -237,7 +237,7 @@ class RecordFile:
         # The kind may not be known before the first event: journals begin empty.
         if file is None or not index.events or is_another:
             index, file = FileIndex(), open_event_file(self.path)
-            if not self._index.events:  # Otherwise requests see the old index until the end.
+            if not self._index.events:  # Otherwise requests use the old index until the end.
                 with self._indexing:
                     self._file, self._index = file, index
         lines = file.read_on(index.end, index.skipped)
@@ -301,7 +301,7 @@ class RecordFile:
             known = self._forest
             is_same = known is not None and known[0][:2] == (id(index), index.end)
             if is_same and known is not None and not known[1].is_unfinished:
-                return known[1]  # Nothing can change any more, so the file need not be looked at.
+                return known[1]  # Nothing can change any more: no need to check the file.
             may_run = self.may_grow()
             state = (id(index), index.end, may_run)
             if self._forest is None or self._forest[0] != state:
@@ -309,7 +309,7 @@ class RecordFile:
             return self._forest[1]
 
     def version(self) -> tuple[int, int]:
-        """Return a value that changes whenever something was added."""
+        """Return a value that changes whenever something is added."""
         return id(self._index), self._index.end
 
     def identity(self) -> str:
@@ -324,7 +324,7 @@ class RecordFile:
             return repr((seen and seen[0], opening, restarts, adds or self._index.end))
 
     def index_of(self, run_id: str) -> RunIndex:
-        """Return the index of a run, which may grow at its end meanwhile."""
+        """Return the index of a run; it may grow at its end while you use it."""
         if run_id not in self._index.runs:
             self.wake()  # Another request may have dropped the index to make room.
         try:

@@ -1,4 +1,4 @@
-"""Results of benchmarks and batches, which a source of runs may offer besides its runs."""
+"""Results of benchmarks and batches, which a source of runs may offer with its runs."""
 
 import asyncio
 import threading
@@ -19,7 +19,7 @@ __all__ = ["ResultRoutes", "ResultSource", "Results"]
 
 @runtime_checkable
 class ResultSource(WatchedSource, Protocol):
-    """What a RunSource may offer besides: results as plain values, from the watched files."""
+    """What a RunSource may also offer: results as plain values, from the watched files."""
 
     def results(self) -> dict[str, Any]: ...
 

@@ -64,7 +64,7 @@ class ThreadedRoutes:
     async def _answer(
         self, request: Request, find: Callable[..., Any], *arguments: Any
     ) -> Response:
-        """Answer from a thread, unless the client or the whole viewer no longer waits for it."""
+        """Answer from a thread; give up if the client leaves or the viewer is closing."""
         work = self._threads.run(find, *arguments)
         return json_response(await while_connected(request.receive, work, self._closing))
 
@@ -169,7 +169,7 @@ class RunRoutes(ThreadedRoutes):
 
 
 def _stream(path: str, endpoint: Callable[[Request], Any]) -> Route:
-    """A route without HEAD, which a stream could never answer."""
+    """Return a route without HEAD, which a stream could never answer."""
     route = Route(path, endpoint, methods=["GET"])
     route.methods = {"GET"}
     return route
@@ -188,7 +188,7 @@ def run_id_of(request: Request) -> str:
 
 
 def number_of(request: Request, name: str, default: int, maximum: int | None = None) -> int:
-    """Return a number of the query string, but never more than the maximum."""
+    """Return a number from the query string, but never more than the maximum."""
     text = request.query_params.get(name)
     number = default if text is None else whole_number(text, name)
     return number if maximum is None else min(number, maximum)

@@ -56,7 +56,7 @@ def _used(own: Sum, by_children: Sum | None) -> dict[str, Any]:
 
 
 class CallRow(Struct, kw_only=True):
-    """One call, use of a tool, or request of a run itself. It has no `end` until it ended."""
+    """One call, tool call, or request of a run itself. It has no `end` before it has ended."""
 
     call_id: str
     run_id: str
@@ -130,7 +130,7 @@ def _end_request(row: CallRow, event: ModelReplied) -> None:
 
 
 class _Calls:
-    """Joins starts and ends of calls; ids are unique only within a run."""
+    """Pairs the starts and ends of calls; ids are unique only within a run."""
 
     def __init__(self, limit: int) -> None:
         self.rows: list[CallRow] = []
@@ -180,7 +180,7 @@ def _end(row: CallRow, event: CallEnded) -> None:
 
 
 def _tool(event: ToolCalled) -> CallRow:
-    """Return the row of a tool; its event reports only that it was called, and how long it took."""
+    """Return the row of a tool call; its only event says that it was made, and how long it took."""
     error = None if event.error is None else event.error[: 10 * SHOWN_CHARS]
     return CallRow(
         **_about(event),

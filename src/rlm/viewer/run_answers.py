@@ -34,7 +34,7 @@ class RunAnswers(Answers):
         self._lines: ContextLines | None = None
 
     def timeline(self, run_id: str, limit: int) -> dict[str, Any]:
-        """Return the calls and requests of a tree, and the steps, cells and operators around."""
+        """Return the calls and requests of a tree, with its steps, cells and operators."""
         if not self._has_started(run_id):
             nothing: dict[str, Any] = {"calls": [], "requests": [], "spans": []}
             return {**nothing, "total": 0, "start": 0.0, "end": 0.0}
@@ -49,7 +49,7 @@ class RunAnswers(Answers):
         return {**answer, "spans": [msgspec.structs.asdict(row) for row in spans]}
 
     def code(self, run_id: str, step: int) -> dict[str, Any]:
-        """Return the code of all cells of a step; of very much of it, the beginning."""
+        """Return the code of all cells of a step; only the beginning if there is very much."""
         file, _ = self._found(run_id)
         index = file.index_of(run_id)
         if step not in index.steps:
@@ -111,7 +111,7 @@ class RunAnswers(Answers):
         return {"start": start, "end": end}
 
     def _lines_of(self, run_id: str) -> ContextLines:
-        """Return the lines of a run's context; those of the last one are kept."""
+        """Return the lines of a run's context; those of the last context are cached."""
         file, _ = self._found(run_id)
         with self._lining:
             try:

@@ -25,7 +25,7 @@ MAX_MODELS = 8
 MAX_REASONS = 10
 FIRST_ANSWER_SECONDS = 1.0
 OLD_SECONDS = 10.0
-"""If the list that a condition is applied to is older, it is made again, after the answer."""
+"""If the list that a condition is applied to is older, it is rebuilt after the answer."""
 
 TOO_OLD_SECONDS = 60.0
 """How old the list may be that a condition is applied to."""
@@ -38,20 +38,20 @@ NOTHING = Judgment()
 
 @runtime_checkable
 class ScoredSource(Protocol):
-    """What a RunSource may offer besides: the scores of runs, by their ids."""
+    """What a RunSource may also offer: the scores of runs, by id."""
 
     def scores(self) -> Mapping[str, float]: ...
 
 
 @runtime_checkable
 class GroupedSource(Protocol):
-    """What a RunSource may offer besides: the kind and the name of the group of each run."""
+    """What a RunSource may also offer: the kind and name of each run's group."""
 
     def groups(self) -> Mapping[str, tuple[str, str]]: ...
 
 
 class RunList:
-    """The runs of one library as rows. It blocks, and is called from threads.
+    """The runs of one library as rows. Methods block, so call them in threads.
 
     Without `judgments` nothing can be judged, and without `index` there is no search over texts.
     """
@@ -87,7 +87,7 @@ class RunList:
     # -- rows --------------------------------------------------------------------------------
 
     def rows(self) -> dict[str, Any]:
-        """Return all rows, what could not be read, and the progress of the first reading."""
+        """Return all rows, what could not be read, and the progress of the first pass."""
         found = self._listed(FIRST_ANSWER_SECONDS)
         skipped = found.skipped
         about = self._about(skipped)
@@ -109,7 +109,7 @@ class RunList:
         return found
 
     def _about(self, skipped: Skipped) -> "_About":
-        """Return what is known beside the records; what can't be read is reported, and left out."""
+        """Return what is known beside the records; report and leave out what can't be read."""
         about = _About()
         source = self._library.source
         try:
@@ -150,9 +150,9 @@ class RunList:
         return answer
 
     def _known(self, max_age: float) -> dict[str, Node]:
-        """Return the root runs by id; the list is made again if it is older, or there is none.
+        """Return the root runs by id; rebuild the list if it is older, or there is none.
 
-        0 stands for any age: to make the list of thousands of runs takes longer than a search.
+        0 stands for any age: listing thousands of runs takes longer than a search.
         """
         with self._listing:
             made = self._nodes[0]
@@ -168,7 +168,7 @@ class RunList:
         return _plain(judgments.get(run_id))
 
     def judge(self, run_id: str, change: JudgmentChange) -> dict[str, Any]:
-        """Change what people say about a root run, and return the outcome."""
+        """Change what people say about a root run, and return the result."""
         judgments = self._checked(run_id)
         return _plain(judgments.change(run_id, change))
 
@@ -198,7 +198,7 @@ class _About:
         run_id = node.outline.run_id
         judgment = self.judgments.get(run_id, NOTHING)
         score = self.scores.get(run_id) if judgment.score is None else judgment.score
-        if node.listed is None:  # It stays the same as long as nothing is added to the file.
+        if node.listed is None:  # It stays valid as long as nothing is added to the file.
             node.listed = node.plain(LISTED_CHARS)
             answer = node.outline.answer
             node.listed["answer"] = None if answer is None else answer[:ANSWER_CHARS]
@@ -241,7 +241,7 @@ class _Rows:
         self._about = about
         self._condition = condition
         self.missed = False
-        """Whether a run was asked for that is not in the list."""
+        """Whether a requested run was not in the list."""
 
     def __contains__(self, run_id: object) -> bool:
         node = self._nodes.get(run_id) if isinstance(run_id, str) else None
@@ -253,7 +253,7 @@ class _Rows:
         if self._condition is None:
             return None
         about, condition = self._about, self._condition
-        for seen in self._last:  # The next letter of a search brings the same condition again.
+        for seen in self._last:  # Typing another letter repeats the same condition.
             same = seen.nodes is self._nodes and seen.judgments is about.judgments
             if same and seen.condition == condition and seen.scores == about.scores:
                 return seen.run_ids
@@ -266,7 +266,7 @@ class _Rows:
 
 
 def _models(node: Node) -> list[dict[str, Any]]:
-    """Return what a run used of each model, the largest first."""
+    """Return what a run used of each model, the most used first."""
     found = sorted(node.models.items(), key=lambda each: -each[1].tokens)[:MAX_MODELS]
     return [{"model": name, "tokens": s.tokens, "cost_usd": s.cost} for name, s in found]
 

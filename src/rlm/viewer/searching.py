@@ -1,6 +1,6 @@
 """Search over all runs of a viewer: keeps the index up to date in a thread, and answers from it.
 
-Only files whose stamp has changed are read again; of one that has only grown, only the new part.
+Only files whose stamp has changed are read again; if one has only grown, only the new part.
 """
 
 import threading
@@ -46,7 +46,7 @@ def texts_of(event: Event) -> Iterator[tuple[str, int | None, str]]:
 
 
 class Rows(Protocol):
-    """Rows of root runs by id, as far as they are wanted."""
+    """Rows of root runs by id, for those that are wanted."""
 
     def __contains__(self, run_id: object) -> bool: ...
 
@@ -57,7 +57,7 @@ class Rows(Protocol):
 
 
 class RunSearch:
-    """The search of one library. `start` begins to index; searches answer from what is there."""
+    """The search of one library. `start` begins to index; searches use what is indexed so far."""
 
     def __init__(self, library: Library, path: Path) -> None:
         self._library = library
@@ -89,7 +89,7 @@ class RunSearch:
         """Return the newest of these root runs with the words, and the first places in each."""
         self.start()
         self._wanted.set()
-        left = self._left  # Before the search: what is indexed meanwhile is not found.
+        left = self._left  # Before the search, which does not find what is indexed during it.
         found = self._index.search(
             query, most=limit, fits=roots.__contains__, only=roots.fitting(), stop=stop
         )
@@ -124,7 +124,7 @@ class RunSearch:
             self._left = 0
             took = time.monotonic() - began
             self._wanted.wait(LOOK_SECONDS * 20)
-            # Where it takes long to look at all files, that is done less often.
+            # If checking all files takes long, do it less often.
             self._ended.wait(max(LOOK_SECONDS, min(10 * took, MAX_PAUSE_SECONDS)))
 
     def update(self) -> None:

@@ -1,4 +1,4 @@
-"""The viewer on a port of its own."""
+"""The viewer on its own port."""
 
 from contextlib import AsyncExitStack
 from pathlib import Path

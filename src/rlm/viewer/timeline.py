@@ -1,4 +1,4 @@
-"""One timeline of a tree of runs: its steps, cells, operators and child runs, beside the calls."""
+"""The timeline of a tree of runs: its steps, cells, operators and child runs, besides the calls."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -24,7 +24,7 @@ def step_spans(file: RecordFile, run_ids: list[str], limit: int) -> list[CallRow
         for step, row in sorted(run.steps.items()):
             if len(spans) >= limit:
                 return spans
-            if step == 0:  # What happens before the first step is no step.
+            if step == 0:  # What happens before the first step is not a step.
                 continue
             spans.append(
                 CallRow(
@@ -90,7 +90,7 @@ def work_spans(file: RecordFile, run_ids: list[str], limit: int) -> list[CallRow
 
 
 class _Work:
-    """Joins beginnings and ends; a step that runs again has other numbers of events."""
+    """Pairs starts and ends; a step that runs again has other event numbers."""
 
     def __init__(self, limit: int) -> None:
         self.spans: list[CallRow] = []

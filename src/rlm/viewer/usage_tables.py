@@ -14,7 +14,7 @@ K = TypeVar("K", str, int)
 
 
 def by_model(runs: Iterable[RunIndex]) -> list[dict[str, Any]]:
-    """Return a row for each model, the most used first; beyond a limit they are one row."""
+    """Return a row for each model, the most used first; those beyond a limit share one row."""
     rows = _grouped(runs, lambda model, _: model)
     ordered = sorted(rows.items(), key=lambda each: -each[1].used.tokens)
     listed = [_row("model", name, use) for name, use in ordered[:MAX_ROWS]]

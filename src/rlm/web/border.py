@@ -29,7 +29,7 @@ def sent_path(scope: Scope) -> str:
     root = scope.get("root_path", "")
     if not root:
         return sent
-    # The prefix may be encoded in any way, so it is what decodes to it.
+    # The prefix may be encoded in any way, so look for a part that decodes to it.
     ends = [at for at, char in enumerate(sent) if char == "/"] + [len(sent)]
     for end in ends:
         if unquote(sent[:end]) == root:
@@ -40,8 +40,8 @@ def sent_path(scope: Scope) -> str:
 class Border:
     """Checks requests, adds headers that a response lacks, and answers exceptions.
 
-    `admit` raises if a request must be refused. `error_response` makes the answer to an exception
-    of `admit` or of the application, and logs what the client does not get to see.
+    `admit` raises if a request must be refused. `error_response` turns an exception of `admit` or
+    of the application into a response, and logs what the client does not see.
     """
 
     def __init__(

@@ -48,7 +48,7 @@ async def while_connected(
 ) -> T:
     """Return the result of `work`; cancel it if the client disconnects or `closing` is set.
 
-    The body of the request must have been read before; if `work` reads it, `receive` is None.
+    The body of the request must have been read already; if `work` reads it, `receive` is None.
     """
     task = asyncio.ensure_future(work)
     watches = [] if receive is None else [asyncio.ensure_future(_disconnect(receive))]

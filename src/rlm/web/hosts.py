@@ -21,7 +21,7 @@ class HostPolicy:
 
     `port` may be None for an application that is mounted in another one and does not know its port.
     `allowed_hosts` are more names: `name` with any port, or `name:port`. `allowed_origins` are
-    compared as they are. A server that listens at a wildcard also answers to literal addresses,
+    compared exactly. A server that listens on a wildcard also answers to literal addresses,
     which cannot be rebound; `accepts_addresses=False` turns that off.
     """
 
@@ -53,19 +53,19 @@ class HostPolicy:
         return name in self._names or (self._any_address and _is_address(name))
 
     def allows_origin(self, origins: Sequence[str], hosts: Sequence[str]) -> bool:
-        """Return whether a request comes from a page of this very address or an allowed origin."""
+        """Return whether a request comes from a page of this address or an allowed origin."""
         if not self.allows_host(hosts) or len(origins) != 1:
             return False
         return origins[0] == f"http://{hosts[0]}" or origins[0] in self._allowed_origins
 
 
 def is_host(text: str) -> bool:
-    """Return whether a text is a name or an address, perhaps with a port, as `Host` holds it."""
+    """Return whether a text is a name or an address, perhaps with a port, as in `Host`."""
     return _HOST.fullmatch(text) is not None
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach a server that listens at `host`."""
+    """Return whether only this machine can reach a server that listens on `host`."""
     if host == "localhost":
         return True
     try:

@@ -16,7 +16,7 @@ STATUS_MESSAGES = {
     413: "the request is too large",
 }
 _FOLDERS = re.compile(r"(?<![\w:/])(?:[A-Za-z]:)?[/\\](?:[^/\\\n'\":;,]*[^/\\\s'\":;,][/\\])+")
-"""Folders of a path. Their names may hold spaces, but don't end with one."""
+"""Folders of a path. Their names may contain spaces, but don't end with one."""
 
 
 def json_bytes(value: object) -> bytes:
@@ -35,5 +35,5 @@ def without_paths(text: str) -> str:
     """Remove folders from an error message; names of files stay."""
     for root in (str(Path.home()), tempfile.gettempdir(), str(Path.cwd())):
         if len(root) > 1:
-            text = text.replace(root, "")  # Its name may hold anything.
+            text = text.replace(root, "")  # Its name may contain anything.
     return _FOLDERS.sub("", text)

@@ -40,7 +40,7 @@ def open_socket(host: str, port: int, server: str = "server") -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         bound = socket.create_server((host.strip("[]"), port), family=family, backlog=BACKLOG)
-        # Connections inherit it; asyncio sets it only for sockets that were made with a protocol.
+        # Connections inherit this; asyncio sets it only for sockets created with a protocol number.
         # Without it, the second part of a response waits 40 ms for the first to be confirmed.
         bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return bound
@@ -59,7 +59,7 @@ def _reason(error: OSError, host: str, port: int, server: str) -> str:
 class WebServer(uvicorn.Server):
     """Uvicorn with our timeouts. It leaves signals alone; `stop` ends it.
 
-    `on_stop` is called once, when stopping begins: long streams have to end by themselves.
+    `on_stop` is called once, when stopping begins: it has to end long streams.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class WebServer(uvicorn.Server):
         yield
 
     def stop(self) -> None:
-        """Take no more requests and end when the current ones have; the second time, end now."""
+        """Accept no more requests, and end after the current ones; the second time, end now."""
         self.force_exit = self.should_exit
         self.should_exit = True
         self._stopping.set()
@@ -120,7 +120,7 @@ class WebServer(uvicorn.Server):
 async def serve_until_signal(
     server: WebServer, bound: socket.socket, ready: Callable[[], None] = lambda: None
 ) -> None:
-    """Serve until SIGINT or SIGTERM; a second one does not wait for current requests."""
+    """Serve until SIGINT or SIGTERM; a second signal stops without waiting for requests."""
     signals = (signal.SIGINT, signal.SIGTERM)
     listen(signals, server.stop)
     try:
@@ -132,7 +132,7 @@ async def serve_until_signal(
 
 
 def _stop_listening(signals: tuple[signal.Signals, ...], *, ending: bool) -> None:
-    """Remove the handlers; while the program ends, a further SIGTERM must not cut that short."""
+    """Remove the handlers; while the program ends, ignore a further SIGTERM."""
     if sys.platform != "win32":
         signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     stop_listening(signals)

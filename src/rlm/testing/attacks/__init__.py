@@ -2,8 +2,8 @@
 
 `await attack(environment)` returns a report with a row for each attempt; `rlm env check NAME
 --attacks` prints it. `stopped` is the good verdict. Each attack is a cell in one of the
-modules beside this one; whether it worked is decided on what happened outside, wherever that can
-be seen. Everything an attack is let do is harmless, also where nothing stops it.
+modules beside this one; whether it worked is judged by what happened outside, wherever that can
+be seen. Everything an attack can do is harmless, even if nothing stops it.
 """
 
 from rlm.protocols import Environment

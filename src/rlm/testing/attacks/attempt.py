@@ -1,4 +1,4 @@
-"""One attack: its name, its code, and how the checker knows whether it worked."""
+"""One attack: its name, its code, and how the checker decides whether it worked."""
 
 import asyncio
 import contextlib
@@ -68,7 +68,7 @@ class Attack(Struct, frozen=True, kw_only=True):
     """An attack. The cell `code` runs after the toolkit, and `then` in a second cell.
 
     `shares`: it leaves its session unchanged, so the next attack may use it. `raises` is the type
-    of error in which it ends when stopped, if that is an unusual one.
+    of error that stops it, if that is an unusual one.
     """
 
     name: str

@@ -132,7 +132,7 @@ def shared_segment_exists(key: int) -> bool:
 
 
 def shared_files(name: str) -> list[Path]:
-    """Return the file of that name in shared memory."""
+    """Return the files of that name in shared memory."""
     path = _SHARED_MEMORY / name
     return [path] if path.exists() else []
 

@@ -1,7 +1,7 @@
 """The targets of the attacks: files, sockets, a victim, another session, and the checker itself.
 
 Everything is made for one report and removed after it. A context called `target` tells attacks
-where things are; they have to find the secrets by themselves.
+where things are; they have to find the secrets on their own.
 """
 
 import asyncio
@@ -221,7 +221,7 @@ class World:
 
     @contextlib.contextmanager
     def side_by_side(self) -> Generator[None, None, None]:
-        """Surround each of several concurrent attacks; the first records the memory in use."""
+        """Use this around each of several concurrent attacks; the first records memory in use."""
         if not self._at_once:
             self._weigh()
         self._at_once += 1

@@ -81,8 +81,8 @@ class SuiteHost:
     """A host that answers every prompt with `re:<prompt>`, and records what it was asked.
 
     A prompt `fail:reason` fails and `refuse` is refused, as is everything past `max_prompts`.
-    With `hold_until`, answers wait until that many calls are in flight at once. The tools of the
-    vault are real ones.
+    With `hold_until`, answers wait until that many calls are in flight at once. The vault's tools
+    are real.
     """
 
     def __init__(self, vault: Vault | None = None) -> None:
@@ -222,7 +222,7 @@ def _last_line(code: str) -> str:
 
 
 class Bench:
-    """Opens sessions of the environment under test, and closes them in any case."""
+    """Opens sessions of the environment under test, and always closes them."""
 
     def __init__(self, environment: Environment) -> None:
         self.environment = with_defaults(environment)
@@ -231,7 +231,7 @@ class Bench:
         self._shared: Repl | None = None
 
     def excuse_for(self, row: str) -> str | None:
-        """Return why the environment can't keep a promise, if it says so beforehand.
+        """Return why the environment can't keep a promise, if it says so in advance.
 
         Its `lacks` maps a part of `group: name` to the reason.
         """
@@ -270,7 +270,7 @@ class Bench:
             await self.close(shared)
 
     async def close(self, repl: Repl) -> None:
-        """Close a session; ignore errors, and do not wait for ever."""
+        """Close a session; ignore errors, and do not wait forever."""
         with contextlib.suppress(RLMError, OSError, TimeoutError):
             async with asyncio.timeout(CLOSE_SECONDS):
                 await repl.session.close()

@@ -1,4 +1,4 @@
-"""Defines checks: an async function that raises an error, and a name."""
+"""Defines checks: each is a name and an async function, which raises an error if it fails."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -14,7 +14,7 @@ Function = Callable[[Repl], Awaitable[str | None]]
 
 
 class Check(Struct, frozen=True):
-    """One promise about sessions. With `options`, it gets a session of its own with them."""
+    """One promise about sessions. With `options`, it gets its own session with those."""
 
     name: str
     group: str
@@ -68,7 +68,7 @@ class Checks:
     def __call__(
         self, name: str, *, fresh: bool = False, together: bool = False, **options: Any
     ) -> Callable[[Function], Function]:
-        """Add a check; `fresh`, `together` or any option gives it a session of its own."""
+        """Add a check; `fresh`, `together` or any option gives it its own session."""
         own = fresh or together or options
 
         def add(function: Function) -> Function:

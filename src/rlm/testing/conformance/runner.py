@@ -48,7 +48,7 @@ class Report(Struct, frozen=True):
 
     @property
     def counts(self) -> dict[str, int]:
-        """How often each verdict occurs."""
+        """How many times each verdict occurs."""
         return dict(Counter(row.verdict for row in self.rows))
 
     @property

@@ -1,7 +1,7 @@
 """An object of the host for checks and attacks: some members are for cells, and others are not.
 
-Its tools are real ones, called through the engine's own bridge. `entered` names what was reached
-that no cell may reach.
+Its tools are real, and called through the engine's own bridge. `entered` names the members that
+were reached although no cell may reach them.
 """
 
 import functools
@@ -50,7 +50,7 @@ class Vault:
         return [*shelf, item] if shelf else shelf
 
     def itself(self) -> "Vault":
-        """Return the vault, of which only a name arrives."""
+        """Return the vault; cells get only its name."""
         return self
 
     def _reveal(self, level: int) -> str:
@@ -73,7 +73,7 @@ class Vault:
 
 
 def evidence_in(vault: Vault, output: str) -> str | None:
-    """Return what was reached of a vault that no cell may reach, and forget it."""
+    """Return what was reached in a vault although no cell may reach it, and forget it."""
     found, vault.entered = vault.entered, []
     defaults = Vault.put.__defaults__
     Vault.put.__defaults__ = ([],)

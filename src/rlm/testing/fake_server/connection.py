@@ -219,7 +219,7 @@ class Connection(asyncio.Protocol):
         self._transport.abort()
 
     def drop(self) -> None:
-        """End the connection as when a process is killed."""
+        """End the connection as if the process had been killed."""
         self._transport.abort()
 
 
@@ -246,7 +246,7 @@ def _frames(response: Response, behaviours: frozenset[str], pause_seconds: float
 
 
 def _half(frames: list[bytes]) -> Iterator[bytes]:
-    """Yield half of the bytes, so that the end is in the middle of something."""
+    """Yield half of the bytes, so that they end in the middle of something."""
     left = sum(map(len, frames)) // 2
     for frame in frames:
         yield frame[:left]

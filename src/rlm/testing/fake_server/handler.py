@@ -79,7 +79,7 @@ class Handler:
         try:
             answer = self._choose(asked)
         except (UsedUp, ConfigError) as error:
-            # Not a 5xx: clients would only ask again.
+            # Not a 5xx: clients would only retry.
             await _refuse(connection, asked, received, 400, str(error))
             return
         received.behaviours = behaviours = answer.behaviours
@@ -129,7 +129,7 @@ async def _refuse(
 
 
 def _models() -> dict[str, Any]:
-    """Return one model, in the form of every dialect at once. Other names are answered, too."""
+    """Return one model, in the form of every dialect at once. Other names are answered too."""
     model = {
         "id": MODEL,
         "object": "model",

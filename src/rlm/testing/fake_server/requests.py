@@ -80,7 +80,7 @@ def route(path: str) -> Route | None:
 
 
 def read_request(place: Route, data: bytes, query: Mapping[str, str]) -> Asked:
-    """Parse a body; the ValueError says why it is not a request."""
+    """Parse a body; raise ValueError, with the reason, if it is not a request."""
     try:
         body = json.loads(data)
         text = "\n".join(part for name in SPOKEN for part in _texts(body.get(name)))
@@ -183,7 +183,7 @@ class Log:
 
     @property
     def requests(self) -> list[Received]:
-        """The requests in order of arrival; of very many, the latest."""
+        """The requests in order of arrival; only the latest if there are very many."""
         with self._lock:
             return list(self._kept)
 
@@ -204,7 +204,7 @@ class Log:
             self.in_flight -= 1
 
     def forget(self) -> None:
-        """Forget all requests but those in flight."""
+        """Forget all requests except those in flight."""
         with self._lock:
             self._kept.clear()
             self._kept_bytes = self.count = 0

@@ -145,7 +145,7 @@ class UsedUp(Exception):
 
 
 def as_answer(given: object) -> Answer:
-    """Convert any form of an answer in a script; raise ConfigError if it is none."""
+    """Convert an answer in a script, in any form; raise ConfigError if it is not one."""
     if isinstance(given, Answer):
         return given
     if isinstance(given, str):
@@ -192,7 +192,7 @@ def as_pattern(text: str) -> Pattern:
 
 
 class _Planned:
-    """An entry, and how often it may still be given; None is without limit."""
+    """An entry, and how many times it may still be given; None means no limit."""
 
     def __init__(self, entry: Entry, *, times: int | None) -> None:
         self.entry = entry if callable(entry) else as_answer(entry)
@@ -252,7 +252,7 @@ class Script:
         )
 
     def rewind(self) -> None:
-        """Start again, with all rules as often as at first."""
+        """Start again, with all rules and answers as at first."""
         for planned in (*self._script, *(planned for _, planned in self._rules)):
             planned.left = planned.times
 
@@ -261,7 +261,7 @@ class Script:
 
 
 def read_script(path: str | Path) -> list[Answer]:
-    """Read and check the answers of a file; the ConfigError names the place."""
+    """Read and check the answers of a file; raise a ConfigError that names the place."""
     path = Path(path)
     read = {".toml": _toml, ".json": _json, ".jsonl": _json_lines}.get(path.suffix)
     if read is None:

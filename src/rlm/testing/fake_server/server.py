@@ -95,7 +95,7 @@ class FakeServer:
 
     @property
     def requests(self) -> list[Received]:
-        """The requests in order of arrival; of very many, the latest."""
+        """The requests in order of arrival; only the latest if there are very many."""
         return self._log.requests
 
     @property

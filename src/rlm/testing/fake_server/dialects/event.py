@@ -11,7 +11,7 @@ SIGNATURE = "ZmFrZS1zaWduYXR1cmUtb2YtdGhvdWdodHM="
 
 
 class Event(NamedTuple):
-    """One event. `name` becomes its `event:` line; a payload that is text is sent as it is."""
+    """One event. `name` becomes its `event:` line; a text payload is sent unchanged."""
 
     payload: Any
     name: str | None = None
