@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rlm.environments import _calls, _clock, local
-from rlm.environments.local import LocalEnvironment
+from rlm.environments.local import LocalEnvironment, zygotes
 from rlm.errors import ProtocolViolation, SessionDied, SessionError
 from rlm.results import CellResult
 from tests.environments.conftest import out_of_time
@@ -331,12 +331,15 @@ async def test_closing_ends_everything_and_leaks_nothing(
     open_repl: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(local, "_REFILL_SECONDS", 0)
+    zygotes.close_all()  # A zygote that is replaced meanwhile would come and go, too.
+    gc.collect()
+    others = descendants(os.getpid())
     warm_up = await open_repl()
     await warm_up.session.close()
     before = _open_fds()
     repl = await open_repl()
     repl.host.hold_until = 2
-    with_it = descendants(os.getpid())
+    with_it = descendants(os.getpid()) - others
     cell = asyncio.create_task(repl.run("llm_query('pending')"))
     await repl.host.was_asked.wait()
     async with asyncio.timeout(60):
