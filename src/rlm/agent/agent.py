@@ -280,7 +280,7 @@ class AgentRLM:
 
 
 class _TurnMemory:
-    """A recorder of what the cells of a turn stream and note, even if nobody reads the events."""
+    """Records what the cells of a turn stream and note, even if nobody reads the events."""
 
     wants_pieces = True
 

@@ -185,7 +185,7 @@ class Scope:
         self._send(event, self.recorders)
 
     async def catch_up(self) -> None:
-        """Wait for recorders that are behind, so that nothing is paid for that nobody reads."""
+        """Wait for slow recorders before paying for the next request."""
         for recorder in self.recorders:
             if (wait := getattr(recorder, "catch_up", None)) is not None:
                 await wait()
