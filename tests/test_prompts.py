@@ -17,7 +17,7 @@ from rlm.context import describe
 from rlm.limits import Limits
 from rlm.messages import ModelInfo
 from rlm.worker.ctx import METHODS, ContextView
-from rlm.worker.namespace import REPL_NAMES
+from rlm.worker.repl_names import REPL_NAMES
 
 GOLDEN = Path(__file__).parent / "golden" / "prompts"
 

@@ -36,7 +36,7 @@ from rlm.models import HOMES
 from rlm.wiring.registry import ADAPTERS, PROVIDERS, environments
 from rlm.worker.agent_names import AGENT_NAMES
 from rlm.worker.ctx import ContextView
-from rlm.worker.namespace import REPL_NAMES
+from rlm.worker.repl_names import REPL_NAMES
 from tests.shape.tree import ONE_PROCESS, load_modules, nodes_of
 
 ROOT = Path(__file__).resolve().parents[1]

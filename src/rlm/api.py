@@ -12,7 +12,6 @@ from rlm import compat
 from rlm._util.public_calls import public_call
 from rlm.calls.cache import ReplyCache
 from rlm.calls.rate_limits import RateLimit
-from rlm.compat import Completion
 from rlm.config import CallRules, Guards, RunChanges, RunConfig, as_asked
 from rlm.context import ContextValue, warn_of_path
 from rlm.engine.sessions import RunSession
@@ -26,17 +25,16 @@ from rlm.prompts import FIXED_QUERY
 from rlm.protocols import Client, Environment, Recorder
 from rlm.records.recorders.in_process import events_of
 from rlm.results import RunResult
-from rlm.settings.for_programs import named_models, with_stored_keys
-from rlm.settings.recording import journal_for
 from rlm.wiring.listeners import Listeners
 from rlm.wiring.registry import setup_code_of
 from rlm.wiring.resources import CallPolicy, Model, ModelSettings, Resources
-from rlm.wiring.runner import Runner
 
 if TYPE_CHECKING:  # Imported where they are used, because many programs never use them.
     from rlm.chat import Spending
     from rlm.chat.chat import Chat
+    from rlm.compat import Completion
     from rlm.logger import RLMLogger
+    from rlm.wiring.runner import Runner
 
 __all__ = ["RLM", "acompletion", "completion"]
 
@@ -123,8 +121,8 @@ class RLM(compat.ReferenceAttributes):
         open_to_ask = () if is_reference else ("strategy", "preview_chars")
         self._left_open = tuple(name for name in open_to_ask if given[name] is None)
         listeners = Listeners(recorders, logger, verbose, callbacks, is_reference)
-        self.runner = Runner(self.config, resources, listeners)
-        listeners.add(compat.announce(self))
+        self.runner = _runner(self.config, resources, listeners)
+        listeners.add(compat.announce(self) if is_reference or logger is not None else ())
         self._conversation = self._new_chat(keeps_messages=True) if persistent else None
 
     def __repr__(self) -> str:
@@ -368,7 +366,7 @@ class RLM(compat.ReferenceAttributes):
         *,
         sampling: Mapping[str, Any] | None = None,
         sub_sampling: Mapping[str, Any] | None = None,
-    ) -> Completion:
+    ) -> "Completion":
         """The async form of `completion`.
 
         With `persistent=True`, each call is a turn of the conversation, unless a tool of that
@@ -398,7 +396,7 @@ class RLM(compat.ReferenceAttributes):
         *,
         sampling: Mapping[str, Any] | None = None,
         sub_sampling: Mapping[str, Any] | None = None,
-    ) -> Completion:
+    ) -> "Completion":
         """Answer as the reference engine does: the prompt is the context.
 
             completion = rlm.completion(text, root_prompt="Which deadlines are named?")
@@ -448,7 +446,7 @@ class RLM(compat.ReferenceAttributes):
 
 
 @with_prompt
-def completion(prompt: ContextValue, model: Model | None = None, **options: Any) -> Completion:
+def completion(prompt: ContextValue, model: Model | None = None, **options: Any) -> "Completion":
     """Answer a prompt: `rlm.completion(prompt, model)` replaces `llm.completion(prompt, model)`."""
     root_prompt = options.pop("root_prompt", None)
     one = RLM(model, **options)
@@ -458,21 +456,30 @@ def completion(prompt: ContextValue, model: Model | None = None, **options: Any)
 @with_prompt
 async def acompletion(
     prompt: ContextValue, model: Model | None = None, **options: Any
-) -> Completion:
+) -> "Completion":
     """The async form of `completion`. `root_prompt` is the query; options are those of `RLM`."""
     root_prompt = options.pop("root_prompt", None)
     return await _completed_once(RLM(model, **options), prompt, root_prompt)
 
 
-async def _completed_once(one: RLM, prompt: ContextValue, root_prompt: str | None) -> Completion:
+async def _completed_once(one: RLM, prompt: ContextValue, root_prompt: str | None) -> "Completion":
     try:
         return await one.acompletion(prompt, root_prompt)
     finally:
         await one.aclose()
 
 
+def _runner(config: RunConfig, resources: Resources, listeners: Listeners) -> "Runner":
+    from rlm.wiring.runner import Runner  # It imports the whole loop, so the class does not.
+
+    return Runner(config, resources, listeners)
+
+
 def _resources(given: dict[str, Any]) -> Resources:
     """Return the resources that the object keeps, made from the constructor's arguments."""
+    from rlm.settings.for_programs import named_models, with_stored_keys
+    from rlm.settings.recording import journal_for
+
     variables = with_stored_keys(os.environ) if given["variables"] is None else given["variables"]
     concurrent = (given["limits"] or Limits()).max_concurrent_calls
     given |= named_models(given, variables) | {"journal": journal_for(given)}

@@ -13,7 +13,18 @@ from rlm.citations import CITE_LINE
 from rlm.errors import ConfigError
 from rlm.limits import Limits, limits_of
 
-__all__ = ["WEAK", "CallRules", "Guards", "RunChanges", "RunConfig", "as_asked", "recordable"]
+__all__ = [
+    "WEAK",
+    "CallRules",
+    "Guards",
+    "RunChanges",
+    "RunConfig",
+    "as_asked",
+    "checked_samples",
+    "recordable",
+]
+
+MAX_SAMPLES = 64
 
 Strategy = Literal["rlm", "direct", "mapreduce", "auto"]
 Protocol = Literal["fences", "tools"]
@@ -156,6 +167,15 @@ def as_asked(config: RunConfig, profile: Profile, left_open: Collection[str]) ->
         "preview_chars": FIRST_LOOK_CHARS,
     }
     return replace(config, **{name: usual[name] for name in left_open})
+
+
+def checked_samples(samples: Any) -> int:
+    """Return the number of samples; ConfigError if it is not one."""
+    if isinstance(samples, bool) or not isinstance(samples, int):
+        raise ConfigError(f"samples must be a whole number, not {samples!r}")
+    if not 1 <= samples <= MAX_SAMPLES:
+        raise ConfigError(f"samples must be from 1 to {MAX_SAMPLES}, not {samples}")
+    return samples
 
 
 class RunChanges(Struct, frozen=True, kw_only=True):

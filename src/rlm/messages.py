@@ -25,6 +25,7 @@ __all__ = [
     "ToolCall",
     "ToolSpec",
     "Usage",
+    "bare_name",
     "followed_by",
     "total_of",
 ]
@@ -286,6 +287,11 @@ class ModelInfo(Struct, frozen=True):
     price: Price | None = None
     profile: Literal["frontier", "standard", "small", "tiny"] = "standard"
     is_language_model: bool = True
+
+
+def bare_name(model: str) -> str:
+    """Return the name of a model without its provider, as the reference names it."""
+    return model.partition("/")[2] or model
 
 
 def total_of(parts: Iterable[Usage]) -> Usage:

@@ -1,18 +1,13 @@
 """The results of a cell and of a whole run."""
 
 import os
-import shlex
 from pathlib import Path
 from typing import Any, Literal
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from rlm._util.html_card import Card, card_html
-from rlm._util.notebook import make_room
-from rlm._util.safe_markdown import harmless_markdown
 from rlm._util.state_folder import usual_state_folder
-from rlm.cards import Outline, ended_card, figures, problem_of
 from rlm.citations import Citation, footnotes
 from rlm.errors import NoAnswerError
 from rlm.events import Event
@@ -229,10 +224,11 @@ class RunResult(Struct, frozen=True, kw_only=True):
         """Return the answer, or why there is none. A best guess is marked as such."""
         if self.answer is None:
             return f"(no answer: {self._problem()})"
-        is_guess = self.stop_reason not in BY_ITSELF
-        return (
-            f"{self.answer}\n\n({problem_of(self, self.answer)})" if is_guess else str(self.answer)
-        )
+        if self.stop_reason in BY_ITSELF:
+            return str(self.answer)
+        from rlm.cards import problem_of
+
+        return f"{self.answer}\n\n({problem_of(self, self.answer)})"
 
     def __repr__(self) -> str:
         """Return a summary in one short line."""
@@ -245,6 +241,8 @@ class RunResult(Struct, frozen=True, kw_only=True):
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         """Show the card in a notebook, in place of the one shown during the run."""
+        from rlm._util.notebook import make_room
+
         make_room(self.run_id)
         return {
             "text/plain": repr(self),
@@ -254,15 +252,10 @@ class RunResult(Struct, frozen=True, kw_only=True):
 
     def _repr_html_(self) -> str:
         """Return a card for notebooks: answer, citations, steps, timeline and figures."""
-        return card_html(self._card())
+        from rlm._util.html_card import card_html
+        from rlm.cards import Outline, ended_card, problem_of
 
-    def _repr_markdown_(self) -> str:
-        """Return the answer and its citations, escaped, for programs that show no HTML."""
-        notes = "\n".join(f"- {line}" for line in footnotes(self.citations))
-        return harmless_markdown(f"{self}\n\n{notes}" if notes else str(self))
-
-    def _card(self) -> Card:
-        return ended_card(
+        card = ended_card(
             Outline(self.events),
             None if self.answer is None else str(self.answer),
             self._figures(),
@@ -270,11 +263,21 @@ class RunResult(Struct, frozen=True, kw_only=True):
             citations=self.citations,
             command=self._command(),
         )
+        return card_html(card)
+
+    def _repr_markdown_(self) -> str:
+        """Return the answer and its citations, escaped, for programs that show no HTML."""
+        from rlm._util.safe_markdown import harmless_markdown
+
+        notes = "\n".join(f"- {line}" for line in footnotes(self.citations))
+        return harmless_markdown(f"{self}\n\n{notes}" if notes else str(self))
 
     def _command(self) -> str:
         """Return the command that shows the run, if it is journaled; else its id."""
         if self.journal_path is None:
             return self.run_id
+        import shlex
+
         usual = Path(self.journal_path).is_relative_to(usual_state_folder(os.environ))
         return f"rlm show {self.run_id if usual else shlex.quote(self.journal_path)}"
 
@@ -283,6 +286,8 @@ class RunResult(Struct, frozen=True, kw_only=True):
         return self.detail or f"{self.stop_reason}{limit}"
 
     def _figures(self) -> list[str]:
+        from rlm.cards import figures
+
         return figures(self.steps, self.usage.total, self.seconds)
 
     def strictly(self, strict: bool) -> "RunResult":

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rlm.results import Submission
-from rlm.worker.namespace import REPL_NAMES
+from rlm.worker.repl_names import REPL_NAMES
 
 if TYPE_CHECKING:
     from tests.environments.conftest import Opener, Repl

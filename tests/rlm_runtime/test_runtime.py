@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rlm import LimitExceededError, ReplyCache
-from rlm.worker.namespace import REPL_NAMES
+from rlm.worker.repl_names import REPL_NAMES
 from rlm_runtime import (
     LLAMA_SYSTEM_PROMPT,
     RLM,

@@ -14,7 +14,7 @@ import pytest
 from rlm.errors import ConfigError, ToolError
 from rlm.protocols import Tool
 from rlm.tools import FunctionTool, as_tools, describe_values
-from rlm.worker.namespace import REPL_NAMES
+from rlm.worker.repl_names import REPL_NAMES
 from tests.tools.tool_samples import Archive, City, Point, search
 
 

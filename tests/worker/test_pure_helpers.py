@@ -7,7 +7,7 @@ import pytest
 
 from rlm import worker
 from rlm.worker import loose_json
-from rlm.worker.namespace import REPL_NAMES
+from rlm.worker.repl_names import REPL_NAMES
 from rlm.worker.replies import FailedReply, vote
 
 WORKER_FILES = sorted(Path(worker.__file__).parent.glob("*.py"))

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import secrets
 from collections.abc import Generator
 from pathlib import Path
 from typing import BinaryIO
@@ -22,7 +21,7 @@ def replacing(path: Path, mode: int = 0o600) -> Generator[BinaryIO, None, None]:
     The umask restricts `mode`. If the block raises, `path` stays unchanged, and nothing is left
     beside it.
     """
-    unfinished = path.with_name(f".{path.name[:NAME_CHARS]}.{secrets.token_hex(8)}")
+    unfinished = path.with_name(f".{path.name[:NAME_CHARS]}.{os.urandom(8).hex()}")
     fd = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL | BINARY, mode)
     try:
         with os.fdopen(fd, "w+b") as file:

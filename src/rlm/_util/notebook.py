@@ -4,9 +4,9 @@ A run shows its progress in one output, and ends as a card there. If the cell's 
 of that run, the result shows its own card below, and the first one is removed.
 """
 
+import os
 import sys
 import threading
-import uuid
 from collections import OrderedDict
 from typing import Any
 
@@ -35,7 +35,7 @@ class LiveOutput:
 
     def __init__(self, shell: Any) -> None:
         self._shell = shell
-        self._name = f"rlm-{uuid.uuid4().hex}"
+        self._name = f"rlm-{os.urandom(16).hex()}"
         self._cell = shell.execution_count
         self._shown = ""
 

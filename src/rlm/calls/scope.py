@@ -7,16 +7,18 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlm.calls.billing import ReportedPrefix
-from rlm.citations import Citations
 from rlm.errors import CallRefused, ModelError
 from rlm.events import Event
 from rlm.limits import Budget, Limits
 from rlm.messages import Reply, ReplyKey, Request
 from rlm.protocols import Recorder, ReplyStore
 from rlm.results import Shown
+
+if TYPE_CHECKING:  # Imported where they are used: few programs use them.
+    from rlm.citations import Citations
 
 __all__ = ["SavedReplies", "Scope", "Tree", "error_of", "failed", "new_run_id"]
 

@@ -1,11 +1,16 @@
-"""One citation, and how a list of them is printed."""
+"""One citation, how models are asked for them, and how a list of them is printed."""
 
 from collections.abc import Iterable
 
 from msgspec import Struct
 
-__all__ = ["MAX_TEXT_CHARS", "Citation", "footnotes", "warning_of"]
+__all__ = ["CITE_LINE", "MAX_TEXT_CHARS", "Citation", "footnotes", "warning_of"]
 
+CITE_LINE = (
+    "Cite your sources: before you answer, call `cite(start, end)` with offsets into `context`, "
+    '`cite(start, end, name)` for one text of a dict or list, or `cite("verbatim quote")`, for '
+    "every place that supports the answer. Without a REPL, quote the places word for word in “…”."
+)
 MAX_TEXT_CHARS = 2_000
 """How much of the text of a place a citation holds."""
 

@@ -10,13 +10,8 @@ from rlm.citations.finding import Found, Source, find_quotes, find_span
 from rlm.citations.quotes import quotes_in
 from rlm.errors import CallRefused, RLMError
 
-__all__ = ["CITE_LINE", "MAX_CITATIONS", "MAX_TOTAL_CHARS", "Citations"]
+__all__ = ["MAX_CITATIONS", "MAX_TOTAL_CHARS", "Citations"]
 
-CITE_LINE = (
-    "Cite your sources: before you answer, call `cite(start, end)` with offsets into `context`, "
-    '`cite(start, end, name)` for one text of a dict or list, or `cite("verbatim quote")`, for '
-    "every place that supports the answer. Without a REPL, quote the places word for word in “…”."
-)
 """What the prompt says if citations are asked for."""
 
 _Given = ParamSpec("_Given")

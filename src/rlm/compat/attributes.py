@@ -4,16 +4,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rlm.compat.backends import without_keys
-from rlm.compat.prompts import RLM_SYSTEM_PROMPT
 from rlm.compat.spelling import NO_LIMIT, Spelling
-from rlm.compat.types import RLMMetadata
-from rlm.compat.values import CellValues
 from rlm.config import RunConfig
-from rlm.wiring.resources import Resources
-from rlm.wiring.runner import Runner
 
-if TYPE_CHECKING:  # It imports rich, which most programs never need.
+if TYPE_CHECKING:  # Imported where they are used, because most programs never use them.
+    from rlm.compat.types import RLMMetadata
+    from rlm.compat.values import CellValues
     from rlm.compat.verbose import VerbosePrinter
+    from rlm.wiring.resources import Resources
+    from rlm.wiring.runner import Runner
 
 __all__ = ["ReferenceAttributes"]
 
@@ -30,16 +29,16 @@ class ReferenceAttributes:
 
     spelling: Spelling
     config: RunConfig
-    runner: Runner
+    runner: "Runner"
     logger: Any
-    cell_values: CellValues | None = None
+    cell_values: "CellValues | None" = None
 
     def _given(self, name: str, otherwise: T) -> T:
         value = self.spelling.given.get(name)
         return otherwise if value is None else value
 
     @property
-    def _resources(self) -> Resources:
+    def _resources(self) -> "Resources":
         return self.runner.resources
 
     @property
@@ -119,6 +118,8 @@ class ReferenceAttributes:
     @property
     def system_prompt(self) -> str:
         given = self._given("custom_system_prompt", self.config.system_prompt)
+        from rlm.compat.prompts import RLM_SYSTEM_PROMPT
+
         return given or RLM_SYSTEM_PROMPT
 
     @property
@@ -156,8 +157,10 @@ class ReferenceAttributes:
         return self._given("on_iteration_complete", None)
 
     @property
-    def reference_metadata(self) -> RLMMetadata:
+    def reference_metadata(self) -> "RLMMetadata":
         """How this object is configured, as the reference's logs describe it."""
+        from rlm.compat.types import RLMMetadata
+
         return RLMMetadata(
             root_model=self.config.model.partition("/")[2] or self.config.model,
             max_depth=self.max_depth,

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +10,7 @@ from msgspec.structs import replace
 
 from rlm.clients.callable import CallableClient
 from rlm.compat.backends import read_backend
+from rlm.compat.base_lm import DEFAULT_TIMEOUT, BaseLM
 from rlm.compat.types import ModelUsage, UsageTotals
 from rlm.config import RunConfig
 from rlm.context import store_context
@@ -38,51 +38,7 @@ __all__ = [
     "get_client",
 ]
 
-DEFAULT_TIMEOUT = 300.0
-"""Seconds that a request may take, unless `timeout` says otherwise."""
-
 Prompt = str | list[dict[str, Any]]
-
-
-class BaseLM(ABC):
-    """Your own model: subclass this and pass an instance to `RLM`.
-
-    `completion` gets a text, or a list of messages with `role` and `content`, and returns a text.
-    It is called in a thread. `acompletion` is called only if `completion` raises
-    NotImplementedError. What `get_usage_summary` counts is billed.
-    """
-
-    def __init__(
-        self,
-        model_name: str,
-        timeout: float = DEFAULT_TIMEOUT,
-        sampling_args: dict[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> None:
-        self.model_name = model_name
-        self.timeout = timeout
-        self.sampling_args: dict[str, Any] = dict(sampling_args or {})
-        self.kwargs = kwargs
-
-    def __call__(self, prompt: Any) -> str:
-        """Answer a prompt: a model may be any function that does."""
-        return self.completion(prompt)
-
-    @abstractmethod
-    def completion(self, prompt: Any) -> str:
-        """Answer a prompt."""
-
-    @abstractmethod
-    async def acompletion(self, prompt: Any) -> str:
-        """Answer a prompt, in an event loop."""
-
-    @abstractmethod
-    def get_usage_summary(self) -> UsageTotals:
-        """Return what all requests so far have used."""
-
-    @abstractmethod
-    def get_last_usage(self) -> ModelUsage:
-        """Return what the last request used."""
 
 
 class LMClient(CallableClient):

@@ -362,7 +362,8 @@ def _own(values: dict[str, Any] | None) -> dict[str, Any] | None:
     """Return the variables without the functions that every REPL has."""
     if values is None:
         return None
-    from rlm.worker.namespace import PRELOADED, REPL_NAMES
+    from rlm.worker.namespace import PRELOADED
+    from rlm.worker.repl_names import REPL_NAMES
 
     ours = {entry.name for entry in REPL_NAMES if not entry.yields}
     ours = ours.union(PRELOADED) - {"answer", "context", "history"}

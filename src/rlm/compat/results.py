@@ -12,8 +12,8 @@ from rlm.errors import (
     TokenLimitExceededError,
 )
 from rlm.limits import Limits
-from rlm.logger.rows import bare_name, trajectory
-from rlm.messages import Usage
+from rlm.logger.rows import trajectory
+from rlm.messages import Usage, bare_name
 from rlm.results import RunResult
 
 __all__ = ["completion_of", "raise_if_ended_early"]

@@ -17,8 +17,7 @@ from msgspec.structs import replace
 
 from rlm._util.public_calls import check_names
 from rlm.compat.backends import BackendChoice, read_backend
-from rlm.compat.clients import BaseLM, LMClient, get_client
-from rlm.compat.prompts import filled_prompt
+from rlm.compat.base_lm import BaseLM
 from rlm.config import CallRules, Guards
 from rlm.environments.auto import meant_by_local
 from rlm.errors import ConfigError
@@ -202,7 +201,11 @@ def _by_name(
 
 def _as_model(model: Any) -> Any:
     """Return a model of the reference's kind as a client; return others unchanged."""
-    return LMClient(model) if isinstance(model, BaseLM) else model
+    if not isinstance(model, BaseLM):
+        return model
+    from rlm.compat.clients import LMClient
+
+    return LMClient(model)
 
 
 # -- models ---------------------------------------------------------------------------------------
@@ -227,6 +230,8 @@ def _with_backends(
 
 def _choice(backend: Any, kwargs: Any, variables: Mapping[str, str]) -> BackendChoice:
     """Return a backend: by its name, a class or object of the caller's, or a replaced factory."""
+    from rlm.compat.clients import LMClient, get_client
+
     if isinstance(backend, type) and issubclass(backend, BaseLM):
         backend = backend(**(kwargs or {}))
     if isinstance(backend, BaseLM):
@@ -242,6 +247,8 @@ def _choice(backend: Any, kwargs: Any, variables: Mapping[str, str]) -> BackendC
 def _with_sampling(choice: BackendChoice, sampling: Any) -> BackendChoice:
     if not sampling:
         return choice
+    from rlm.compat.clients import LMClient
+
     if isinstance(choice.model, LMClient):
         raise ConfigError("a model of your own takes sampling_args itself, in its constructor")
     tokens = sampling.get("max_tokens") or choice.max_output_tokens
@@ -268,6 +275,8 @@ def _native(spelling: Spelling, given: Mapping[str, Any], limits: Limits | None)
     elif "other_backends" in given:
         options |= _other_models(given)
     if isinstance(options.get("system_prompt"), str):
+        from rlm.compat.prompts import filled_prompt
+
         options["system_prompt"] = filled_prompt(options["system_prompt"], given)
     options["limits"] = _limits(spelling, given, limits)
     if given.get("depth", 0) >= given.get("max_depth", 1):

@@ -14,7 +14,8 @@ from rlm.calls.scope import Scope
 from rlm.errors import SessionError
 from rlm.events import CellEnded, Event
 from rlm.protocols import Session
-from rlm.worker.namespace import PRELOADED, REPL_NAMES
+from rlm.worker.namespace import PRELOADED
+from rlm.worker.repl_names import REPL_NAMES
 
 __all__ = ["LOCALS_CODE", "SNAPSHOT_CODE", "CellValues", "read_values"]
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import cached_property
 from itertools import chain
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from rlm.context.parts import (
     Documents,
@@ -25,11 +25,13 @@ from rlm.context.parts import (
 )
 from rlm.context.pictures import manifest, stand_in
 from rlm.context.scanning import HASHED_AT_ONCE_BYTES
-from rlm.data import DataSource
 from rlm.errors import ConfigError
 from rlm.filesystem.opening import tail_of
 from rlm.filesystem.skipping import EXPECTED, Skipped, left_out
 from rlm.images import Picture
+
+if TYPE_CHECKING:  # Imported where they are used: few programs use them.
+    from rlm.data import DataSource
 
 __all__ = ["StoredContext", "ascii_in_place"]
 
@@ -82,7 +84,7 @@ class StoredContext:
         skipped: tuple[Skipped, ...] = (),
         remarks: tuple[str, ...] = (),
         name: str | None = None,
-        source: DataSource | None = None,
+        source: "DataSource | None" = None,
     ) -> None:
         self.name = name
         self.source = source

@@ -4,8 +4,6 @@ They are read by Arrow's own protocol, so none of these libraries is imported he
 """
 
 import importlib
-import shutil
-import tempfile
 import weakref
 from pathlib import Path
 from typing import Any, Protocol
@@ -37,6 +35,9 @@ class TemporaryTable:
     def __init__(self, frame: Any) -> None:
         parquet = _library("pyarrow.parquet", frame)
         arrow = importlib.import_module("pyarrow")
+        import shutil
+        import tempfile
+
         self.folder = tempfile.mkdtemp(prefix="rlm-table-")
         self.path = Path(self.folder) / "table.parquet"
         self.close = weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)

@@ -7,11 +7,12 @@ A call with pictures has `arguments["images"]`: for each prompt, a list of bytes
 """
 
 import asyncio
+import functools
 import hashlib
 import json
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -23,10 +24,6 @@ from rlm.config import RunConfig
 from rlm.context import StoredContext
 from rlm.engine.children import ChildTask, StartChild
 from rlm.engine.concurrency import concurrently, outcome
-from rlm.engine.data_calls import RunData
-from rlm.engine.operators import OperatorCall, run_operator
-from rlm.engine.operators.reading import json_in
-from rlm.engine.operators.shapes import Shape, shape_of
 from rlm.engine.pictures import RunPictures
 from rlm.errors import CallRefused, ModelError, RLMError, ToolError
 from rlm.events import (
@@ -45,6 +42,10 @@ from rlm.prompts.observation import cut
 from rlm.protocols import Tool
 from rlm.worker import tagged
 from rlm.worker.bounds import CALLS, MAX_CONTEXT_VALUES, MAX_NAME_CHARS, MAX_TOOL_VALUES
+
+if TYPE_CHECKING:  # Imported where they are used: few programs use them.
+    from rlm.engine.data_calls import RunData
+    from rlm.engine.operators.shapes import Shape
 
 __all__ = ["Bridge"]
 
@@ -90,12 +91,19 @@ class Bridge:
         self.scope = scope
         self.start_child = start_child
         self.tools = {tool.name: tool for tool in tools}
-        self.pictures = RunPictures({} if contexts is None else contexts)
-        self.data = RunData({} if contexts is None else contexts, scope)
+        self._contexts = {} if contexts is None else contexts
+        self.pictures = RunPictures(self._contexts)
         self.grants = grants
         self.inside = Inside()
         """Where the run is. Requests of cells come in the context that opened their session."""
         self._streamed_texts = self._streamed_chars = 0
+
+    @functools.cached_property
+    def data(self) -> "RunData":
+        """The tables and corpora that the run may ask; most runs have none."""
+        from rlm.engine.data_calls import RunData
+
+        return RunData(self._contexts, self.scope)
 
     async def answer(self, kind: str, arguments: dict[str, Any], parts: Sequence[str]) -> Answer:
         """Answer one request (the Host protocol): metadata and text parts."""
@@ -165,16 +173,20 @@ class Bridge:
         )
         return (await self.calls.counted_call(self.scope, request)).text
 
-    async def _shape(self, arguments: dict[str, Any]) -> Shape | None:
+    async def _shape(self, arguments: dict[str, Any]) -> "Shape | None":
         """Return the shape of replies that a cell asks for with `schema=`."""
         if (schema := arguments.get("schema")) is None:
             return None
         if arguments.get("images") is not None:
             raise CallRefused("llm_query takes either images or a schema", limit="kind")
+        from rlm.engine.operators.shapes import shape_of
+
         return await shape_of(schema)
 
-    async def _shaped(self, prompt: str, model: str, cap: int, shape: Shape) -> str:
+    async def _shaped(self, prompt: str, model: str, cap: int, shape: "Shape") -> str:
         """Return a reply as JSON of this shape; if it has another, ask again with the mistake."""
+        from rlm.engine.operators.reading import json_in
+
         asked = f"{prompt}\n\n{shape.description}\n\n{JSON_ONLY}"
         problem = ""
         for _ in range(SHAPE_ATTEMPTS):
@@ -194,6 +206,8 @@ class Bridge:
             raise CallRefused("malformed operator", limit="kind")
         if left is not None and (not isinstance(left, int) or not 0 <= left <= len(parts)):
             raise CallRefused("malformed operator", limit="kind")
+        from rlm.engine.operators import OperatorCall, run_operator
+
         call = OperatorCall(
             name=name,
             items=tuple(parts[:left]),

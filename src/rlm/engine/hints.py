@@ -1,16 +1,20 @@
 """The hint in the first message of a run, by the kind of answer that its query wants."""
 
+from typing import TYPE_CHECKING
+
 from rlm import prompts
 from rlm.calls.calls import Calls
 from rlm.calls.scope import Scope
 from rlm.config import WEAK, RunConfig
 from rlm.engine.kinds import kind_in, surely
-from rlm.engine.mapreduce.asking import Asker
 from rlm.engine.task import Task
 from rlm.errors import RLMError
 from rlm.limits import Amount
 from rlm.messages import PICODOLLARS
 from rlm.prompts.hints import hint
+
+if TYPE_CHECKING:
+    from rlm.engine.mapreduce.asking import Asker
 
 __all__ = ["hint_for"]
 
@@ -32,6 +36,8 @@ async def hint_for(calls: Calls, task: Task, scope: Scope, config: RunConfig) ->
         return ""
     kind = surely(task.query)
     if kind is None and _is_worth_asking(task, scope, config):
+        from rlm.engine.mapreduce.asking import Asker
+
         kind = await _asked(Asker(calls, task, scope, config))
     profile = config.profile or calls.info(config.model).profile
     return hint(kind, weak=profile in WEAK)
@@ -49,7 +55,7 @@ def _is_worth_asking(task: Task, scope: Scope, config: RunConfig) -> bool:
     )
 
 
-async def _asked(asker: Asker) -> str | None:
+async def _asked(asker: "Asker") -> str | None:
     """Return the kind that the sub-model names, or None; a failed call must not end the run."""
     head, _ = asker.task.context.first_look(asker.config.preview_chars)
     try:

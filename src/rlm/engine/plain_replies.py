@@ -18,7 +18,7 @@ from rlm._util.python_source import PythonParser, names_bound, names_used
 from rlm.engine.cells import Actions, parse_reply, parse_tool_calls, prose_of, strip_thinking
 from rlm.engine.finals import unfenced
 from rlm.messages import Reply, ToolCall
-from rlm.worker.namespace import REPL_NAMES
+from rlm.worker.repl_names import REPL_NAMES
 
 __all__ = ["PlainReply", "read_plain", "read_submission"]
 

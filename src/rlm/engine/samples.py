@@ -29,9 +29,8 @@ from rlm.messages import Message, Reply, ReplyKey, Request
 from rlm.prompts.observation import cut
 from rlm.results import BY_ITSELF, RunResult, Sample, Submission, UsageSummary
 
-__all__ = ["MAX_SAMPLES", "SampledRun", "checked_samples"]
+__all__ = ["SampledRun"]
 
-MAX_SAMPLES = 64
 SHOWN_ANSWER_CHARS = 4_000
 """How much of each tied answer the judge is shown."""
 
@@ -40,15 +39,6 @@ NOT_NEEDED = "it was not needed any more: the other samples had settled the answ
 Execution = ReplRun | PlainRun
 StartSample = Callable[[Scope, RunConfig, Task], Execution]
 """Makes the run of a sample, with the strategy of its configuration."""
-
-
-def checked_samples(samples: Any) -> int:
-    """Return the number of samples; ConfigError if it is not one."""
-    if isinstance(samples, bool) or not isinstance(samples, int):
-        raise ConfigError(f"samples must be a whole number, not {samples!r}")
-    if not 1 <= samples <= MAX_SAMPLES:
-        raise ConfigError(f"samples must be from 1 to {MAX_SAMPLES}, not {samples}")
-    return samples
 
 
 class SamplesState(RunState):

@@ -12,7 +12,6 @@ from rlm.calls.calls import Calls
 from rlm.calls.scope import Scope
 from rlm.config import WEAK, RunConfig
 from rlm.engine.answer_stream import prose_stream
-from rlm.engine.operators import run_operator
 from rlm.engine.plain_replies import read_submission
 from rlm.engine.run_state import RunState
 from rlm.engine.task import Ending, Task
@@ -128,6 +127,8 @@ class RelayRun(PlainRun):
 
 async def _operator(run: RunState) -> Ending:
     """Run one operator over the items of the context; a partial result is an answer too."""
+    from rlm.engine.operators import run_operator
+
     assert run.task.operator is not None
     model = run.config.sub_model
     result = await run_operator(run.task.operator, run.calls, run.scope, run.config, model)

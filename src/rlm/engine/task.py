@@ -1,7 +1,7 @@
 """What a run works with: its task, tools and services; and how it ended."""
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -10,10 +10,12 @@ from rlm.calls.calls import Calls
 from rlm.calls.scope import Scope
 from rlm.config import RunConfig
 from rlm.context import StoredContext
-from rlm.engine.operators import OperatorCall
 from rlm.engine.sessions import AfterCell, RunSession
 from rlm.protocols import BaseEnvironment, ContextSource, Tool
 from rlm.results import AnswerSource, StopReason, Submission
+
+if TYPE_CHECKING:  # Imported where they are used: few programs use them.
+    from rlm.engine.operators import OperatorCall
 
 __all__ = ["Ending", "Services", "Task", "Toolset"]
 
@@ -37,7 +39,7 @@ class Task(Struct, frozen=True):
     settings: Mapping[str, Any] = field(default_factory=dict)
     objection_to: Callable[[Submission], Awaitable[str | None]] | None = None
     chosen_because: str = ""
-    operator: OperatorCall | None = None
+    operator: "OperatorCall | None" = None
 
 
 class Toolset(Struct, frozen=True):

@@ -25,10 +25,10 @@ from rlm.events import (
     RunStarted,
     StepStarted,
 )
-from rlm.messages import Message, Usage
+from rlm.messages import Message, Usage, bare_name
 from rlm.results import BY_ITSELF
 
-__all__ = ["TrajectoryBuilder", "bare_name", "metadata_of", "trajectory"]
+__all__ = ["TrajectoryBuilder", "metadata_of", "trajectory"]
 
 Row = dict[str, Any]
 Values = Callable[[CellEnded], Row | None]
@@ -46,11 +46,6 @@ def trajectory(events: Iterable[Event], values: Values | None = None) -> Row:
     for event in events:
         builder.add(event)
     return builder.whole()
-
-
-def bare_name(model: str) -> str:
-    """Return the name of a model without its provider, as the reference names it."""
-    return model.partition("/")[2] or model
 
 
 class TrajectoryBuilder:

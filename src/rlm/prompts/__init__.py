@@ -7,10 +7,8 @@ from pathlib import Path
 from rlm._util.text import counted
 from rlm.config import WEAK, RunConfig
 from rlm.messages import ModelInfo, ToolSpec
-from rlm.worker.corpora import METHODS as CORPUS_METHODS
 from rlm.worker.ctx import METHODS
-from rlm.worker.namespace import REPL_NAMES
-from rlm.worker.tables import METHODS as TABLE_METHODS
+from rlm.worker.repl_names import REPL_NAMES
 
 __all__ = [
     "FIXED_QUERY",
@@ -84,9 +82,6 @@ def fill(name: str, **values: object) -> str:
     return "".join(filled)
 
 
-SOURCE_METHODS = {"corpus": CORPUS_METHODS, "tables": TABLE_METHODS}
-
-
 def call_chars(info: ModelInfo) -> int:
     """Return how many characters one prompt to this model may hold."""
     window = info.window_tokens or UNKNOWN_WINDOW_TOKENS
@@ -115,7 +110,7 @@ def system_prompt(
     small = (config.profile or root.profile) in WEAK
     size = call_chars(sub)
     recursive = not small and depth + 1 < config.limits.max_depth
-    names = _rows(small, recursive, SOURCE_METHODS.get(source, METHODS))
+    names = _rows(small, recursive, _methods(source))
     if not pictures:
         names = [_without_images(row) for row in names]
     if not _models(config):
@@ -208,6 +203,19 @@ def prepared_lines(variables: Mapping[str, str]) -> tuple[str, ...]:
     left = len(shown) - MAX_PREPARED
     more = [f"{left} more prepared variables: see `SHOW_VARS()`"] if left > 0 else []
     return (*shown[:MAX_PREPARED], *more)
+
+
+def _methods(source: str) -> tuple[tuple[str, str], ...]:
+    """Return what `ctx` offers over this kind of data; few runs have other data than texts."""
+    if source == "corpus":
+        from rlm.worker import corpora
+
+        return corpora.METHODS
+    if source == "tables":
+        from rlm.worker import tables
+
+        return tables.METHODS
+    return METHODS
 
 
 def _rows(small: bool, recursive: bool, methods: tuple[tuple[str, str], ...]) -> list[str]:

@@ -6,16 +6,17 @@ There are three ways to ask: the setting `journal_python`, `RLM_JOURNAL=1`, and 
 
 import logging
 import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlm._util.state_folder import usual_state_folder
 from rlm.errors import ConfigError
 from rlm.records.journal import Places
-from rlm.records.journal.database import Lock
 from rlm.settings.configuration import read_user
+
+if TYPE_CHECKING:  # Imported where they are used: few programs use them.
+    from rlm.records.journal.database import Lock
 
 __all__ = ["journal_for", "recording_lock", "records_python"]
 
@@ -25,8 +26,10 @@ OFF = frozenset({"0", "no", "off", "false"})
 _log = logging.getLogger("rlm")
 
 
-def recording_lock(root: Path) -> Lock:
+def recording_lock(root: Path) -> "Lock":
     """Return the lock that `rlm view --record` holds while it is open."""
+    from rlm.records.journal.database import Lock
+
     return Lock(root / "recording.lock")
 
 
@@ -56,6 +59,8 @@ def journal_for(given: Mapping[str, Any]) -> Any:
     try:
         places = Places.usual(os.environ)
         places.prepare()
+        import tempfile
+
         tempfile.TemporaryFile(dir=places.runs).close()
     except (ConfigError, OSError, RuntimeError) as error:
         _log.warning("this run is not recorded: %s", error)

@@ -7,7 +7,6 @@ value in another way (a dotted key, an inline table, a multi-line text) is refus
 
 import json
 import re
-import tomllib
 from typing import Any
 
 from rlm.errors import ConfigError
@@ -25,6 +24,8 @@ def parsed(text: str) -> dict[str, Any]:
     for number, line in enumerate(text.split("\n"), start=1):
         if line.count(".") > MOST_DOTS:
             raise ValueError(f"line {number} has more than {MOST_DOTS} dots")
+    import tomllib  # slow to import, and many users have no file
+
     try:
         return tomllib.loads(text)
     except RecursionError:

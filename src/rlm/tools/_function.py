@@ -19,7 +19,7 @@ from rlm.portal import MAX_NESTED_TOOLS, ToolCall, inside
 from rlm.tools import _arguments, _results
 from rlm.tools._results import with_notes
 from rlm.tools._threads import Raised, in_thread
-from rlm.worker.namespace import REPL_NAMES
+from rlm.worker.repl_names import REPL_NAMES
 
 __all__ = ["FunctionTool", "checked_name", "is_taken", "prompt_line"]
 

@@ -25,7 +25,6 @@ from rlm.calls.calls import Calls, Route
 from rlm.calls.rate_limits import RateLimit
 from rlm.calls.scheduler import Scheduler
 from rlm.calls.scope import Scope
-from rlm.clients._aws import REGION_VARIABLES
 from rlm.config import RunConfig, recordable
 from rlm.context import ContextValue, StoredContext, store_context
 from rlm.engine.sessions import AfterCell, ReplValue
@@ -138,8 +137,11 @@ class ModelSettings(Struct, frozen=True):
         known = registry.PROVIDERS.get(provider)
         variables = known.base_url_variables if known else ()
         given = {name: value for name, value in options.items() if name != "api_key"}
-        regions = REGION_VARIABLES if known and known.is_aws else ()
-        deciding = (*variables, "AZURE_OPENAI_API_VERSION", *regions)
+        deciding = [*variables, "AZURE_OPENAI_API_VERSION"]
+        if known and known.is_aws:
+            from rlm.clients._aws import REGION_VARIABLES
+
+            deciding += REGION_VARIABLES
         address = [self.variables.get(name) for name in deciding]
         whole = msgspec.json.encode(
             [provider, address, given], order="deterministic", enc_hook=repr

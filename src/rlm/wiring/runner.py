@@ -3,17 +3,15 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from rlm.calls.scope import Scope, Tree, new_run_id
-from rlm.config import RunConfig
+from rlm.config import RunConfig, checked_samples
 from rlm.context import ContextValue, StoredContext
 from rlm.engine.loop import ReplRun
-from rlm.engine.operators import OperatorCall
 from rlm.engine.run_state import RunState
-from rlm.engine.samples import SampledRun, checked_samples
 from rlm.engine.sessions import RunSession
 from rlm.engine.strategies import PlainRun, Relayed, RelayRun, choose_strategy
 from rlm.engine.task import Services, Task
@@ -25,9 +23,12 @@ from rlm.protocols import Recorder, ReplyStore
 from rlm.records.journal import journaled_run
 from rlm.records.recorders.in_process import CallbackRecorder
 from rlm.results import RunResult, Submission
-from rlm.typed import AnswerMismatch, AnswerType, aanswer_type, with_typed_answer
 from rlm.wiring.listeners import Listeners
 from rlm.wiring.resources import Resources
+
+if TYPE_CHECKING:  # Imported where they are used: few programs use them.
+    from rlm.engine.operators import OperatorCall
+    from rlm.typed import AnswerType
 
 __all__ = ["Runner"]
 
@@ -99,7 +100,11 @@ class Runner:
                     )
                 record.keep(result)
             result = replace(result, journal_path=record.path)
-        return result if kind is None else await with_typed_answer(result, kind)
+        if kind is None:
+            return result
+        from rlm.typed import with_typed_answer
+
+        return await with_typed_answer(result, kind)
 
     async def resume_operator(
         self, query: str, context: StoredContext, operator: Mapping[str, Any], run_id: str
@@ -159,11 +164,11 @@ class Runner:
 
     async def _prepare(
         self, task: Task, response_model: Any, config: RunConfig, *, in_chat: bool = False
-    ) -> tuple[Task, AnswerType | None]:
+    ) -> tuple[Task, "AnswerType | None"]:
         """Add settings, instructions and the check of a typed answer to a task."""
         if not isinstance(task.query, str) or not task.query.strip():
             raise ConfigError(f"the query must be a non-empty string, not {task.query!r}")
-        kind = None if response_model is None else await aanswer_type(response_model)
+        kind = None if response_model is None else await _answer_type(response_model)
         if in_chat or (config.strategy == "rlm" and task.operator is None):  # It may use a REPL.
             await self.resources.decide_environment()
         settings = self.resources.settings(config, kind.schema if kind else None)
@@ -195,6 +200,8 @@ class Runner:
         samples = task.settings.get("samples", 1)
         execution: ReplRun | PlainRun
         if samples > 1:
+            from rlm.engine.samples import SampledRun
+
             start = partial(_execution, services)
             execution = SampledRun(services.calls, config, scope, task, samples, start)
         else:
@@ -236,8 +243,12 @@ class Runner:
                 await callbacks.finish()
 
 
-def _operator(settings: Mapping[str, Any] | None, context: StoredContext) -> OperatorCall | None:
-    return None if settings is None else OperatorCall.recorded(settings, context.data)
+def _operator(settings: Mapping[str, Any] | None, context: StoredContext) -> "OperatorCall | None":
+    if settings is None:
+        return None
+    from rlm.engine.operators import OperatorCall
+
+    return OperatorCall.recorded(settings, context.data)
 
 
 def _execution(
@@ -254,11 +265,18 @@ def _execution(
     return PlainRun(services.calls, config, scope, task, strategy)
 
 
-def _with_instructions(task: Task, prologue: str, kind: AnswerType | None) -> Task:
+async def _answer_type(response_model: Any) -> "AnswerType":
+    from rlm.typed import aanswer_type
+
+    return await aanswer_type(response_model)
+
+
+def _with_instructions(task: Task, prologue: str, kind: "AnswerType | None") -> Task:
     parts = [task.prologue, prologue, kind.instructions if kind else ""]
     task = replace(task, prologue="\n\n".join(filter(None, parts)))
     if kind is None:
         return task
+    from rlm.typed import AnswerMismatch
 
     async def objection_to(submission: Submission) -> str | None:
         try:

@@ -15,7 +15,7 @@ from .agent_thinking import (
     summary_of,
 )
 from .channel import question
-from .namespace import ReplName
+from .repl_names import ReplName
 from .replies import CallFailed
 
 __all__ = ["AGENT_NAMES", "provide_agent_names"]

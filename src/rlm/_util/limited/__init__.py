@@ -10,10 +10,15 @@ If jobs must first open something large, `LimitedObject` keeps a process: a func
 object there, its methods are called one after the other, and a call that exceeds a limit ends it.
 """
 
-from rlm._util.limited._jobs import Collected, Jobs, owner
-from rlm._util.limited._limits import JobLimits, JobStopped
-from rlm._util.limited._objects import LimitedObject
-from rlm._util.limited._threads import Stop, Unwanted, calling_on_stop, check_wanted, in_thread
+from typing import TYPE_CHECKING
+
+from rlm._util.lazy import on_demand
+
+if TYPE_CHECKING:
+    from rlm._util.limited._jobs import Collected, Jobs, owner
+    from rlm._util.limited._limits import JobLimits, JobStopped
+    from rlm._util.limited._objects import LimitedObject
+    from rlm._util.limited._threads import Stop, Unwanted, calling_on_stop, check_wanted, in_thread
 
 __all__ = [
     "Collected",
@@ -28,3 +33,15 @@ __all__ = [
     "in_thread",
     "owner",
 ]
+
+__getattr__, __dir__ = on_demand(
+    __name__,
+    {
+        **dict.fromkeys(("Collected", "Jobs", "owner"), "_jobs"),
+        **dict.fromkeys(("JobLimits", "JobStopped"), "_limits"),
+        "LimitedObject": "_objects",
+        **dict.fromkeys(
+            ("Stop", "Unwanted", "calling_on_stop", "check_wanted", "in_thread"), "_threads"
+        ),
+    },
+)

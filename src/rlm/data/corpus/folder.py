@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import secrets
 import stat
 from collections.abc import Generator
 from pathlib import Path
@@ -40,7 +39,7 @@ class CorpusFolder:
         self.check()
         if self.about.exists():
             return self.read()
-        about = {"format": FORMAT, "version": VERSION, "id": secrets.token_hex(8), **settings}
+        about = {"format": FORMAT, "version": VERSION, "id": os.urandom(8).hex(), **settings}
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             with replacing(self.about, _SHARED) as file:

@@ -6,6 +6,13 @@ of answer is wanted and cuts the context accordingly (`pieces.py`), models read 
 calls.py, so the limits apply here too.
 """
 
-from rlm.engine.mapreduce.running import map_reduce
+from typing import TYPE_CHECKING
+
+from rlm._util.lazy import on_demand
+
+if TYPE_CHECKING:
+    from rlm.engine.mapreduce.running import map_reduce
 
 __all__ = ["map_reduce"]
+
+__getattr__, __dir__ = on_demand(__name__, {"map_reduce": "running"})

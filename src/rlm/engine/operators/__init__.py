@@ -5,6 +5,13 @@ reworded labels, duplicates, budgets. Here it is done once: `running` checks the
 `operation` packs prompts and asks until every item has a result, `reading` reads the replies.
 """
 
-from rlm.engine.operators.running import OPERATORS, OperatorCall, OperatorResult, run_operator
+from typing import TYPE_CHECKING
+
+from rlm._util.lazy import on_demand
+
+if TYPE_CHECKING:
+    from rlm.engine.operators.running import OPERATORS, OperatorCall, OperatorResult, run_operator
 
 __all__ = ["OPERATORS", "OperatorCall", "OperatorResult", "run_operator"]
+
+__getattr__, __dir__ = on_demand(__name__, dict.fromkeys(__all__, "running"))

@@ -1,7 +1,6 @@
 """Where journals and contexts are: `$XDG_STATE_HOME/rlm`, readable only by their owner."""
 
 import os
-import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -79,6 +78,8 @@ class Places:
 
     def clear(self) -> None:
         """Delete everything."""
+        import shutil
+
         shutil.rmtree(self.root, ignore_errors=True)
 
     def find(self, start: str) -> RunFile:

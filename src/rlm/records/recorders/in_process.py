@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from rlm.events import BudgetChanged, CallEnded, CallStarted, Event, RunEnded, StepStarted
-from rlm.logger.rows import bare_name
+from rlm.messages import bare_name
 from rlm.protocols import Recorder
 
 __all__ = ["CallbackRecorder", "MemoryRecorder", "events_of"]

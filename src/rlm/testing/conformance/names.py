@@ -2,7 +2,7 @@
 
 from rlm.testing.conformance.bench import Repl, expect
 from rlm.testing.conformance.checks import Checks
-from rlm.worker.namespace import REPL_NAMES
+from rlm.worker.repl_names import REPL_NAMES
 
 __all__ = ["checks"]
 
