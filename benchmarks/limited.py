@@ -19,9 +19,9 @@ if not __package__:  # run as a file: its folder is on the path, but not the one
 
 from benchmarks.machine import describe_machine, in_lines, load_average
 from rlm._util.limited import Jobs, _jobs
-from rlm.typed import answer_type
+from rlm.engine.answer_types import answer_type
 
-MODULE = "rlm.typed._checking"
+MODULE = "rlm.engine.answer_types._checking"
 SCHEMA = json.dumps({"type": "object", "properties": {"name": {"type": "string"}}})
 PAUSE_SECONDS = 0.05
 """Between two calls, so that a process is ready again."""

@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from rlm import RLM, Limits, ScriptedClient
 from rlm._util.html_card import Card, _timeline, card_html
 from rlm._util.safe_markdown import harmless_markdown, html_of
-from rlm.cards import Outline, figures, words_of
 from rlm.events import CallEnded
 from rlm.messages import Usage
 from rlm.results import RunResult
+from rlm.results.cards import Outline, figures, words_of
 
 TEXT = "Minutes\n\nThe harbour opened in 1911.\n" * 3
 

@@ -17,14 +17,14 @@ from typing import Any, Generic, Literal, TypeVar
 from rlm._util.html_card import MAX_ROWS, card_html
 from rlm._util.notebook import make_room
 from rlm.api import RLM
-from rlm.cards import Outline, ended_card, figures, problem_of
 from rlm.context import store_context
+from rlm.engine.answer_types import AnswerType, aanswer_type
 from rlm.engine.operators import OperatorCall
 from rlm.engine.task import Task
 from rlm.errors import ConfigError
 from rlm.portal import portal
 from rlm.results import RunResult, Submission
-from rlm.typed import AnswerType, aanswer_type
+from rlm.results.cards import Outline, ended_card, figures, problem_of
 from rlm.wiring.resources import Model
 
 __all__ = [

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rlm.filesystem.walking import Found, walk
+from rlm.data.filesystem.walking import Found, walk
 
 NAMES = ["a", "b", "c.py", "d.txt", "src", "build", "e.log"]
 LINES = """*.py|*.log|build|build/|/build|src/|/src/*|!src/a|!*.py|*|!*/|!/src|a|a/|!a/|**/b|src/**

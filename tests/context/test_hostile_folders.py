@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from rlm._util.limited import Unwanted, in_thread
 from rlm.context import files, store_context
+from rlm.data.filesystem import walking
+from rlm.data.filesystem.ignoring import IgnoreRules
 from rlm.errors import ConfigError
-from rlm.filesystem import walking
-from rlm.filesystem.ignoring import IgnoreRules
 from tests.context.helpers import make_tree, seen_by_worker
 from tests.hostile import ends
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rlm.context import parts, reading, store_context
 from rlm.context.scanning import TextCount
-from rlm.filesystem import opening
+from rlm.data.filesystem import opening
 from tests.context.helpers import seen_by_worker
 
 JSON = st.recursive(

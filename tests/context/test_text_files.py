@@ -9,8 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rlm.context import describe, store_context
+from rlm.data.filesystem import opening
 from rlm.errors import ConfigError
-from rlm.filesystem import opening
 from tests.context.helpers import seen_by_worker
 
 TOKENS = [b"a", b"\r\n", b"\0", "é".encode(), "\U0001f600".encode(), codecs.BOM_UTF8, b"\xe2\x82"]

@@ -31,14 +31,13 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("chat",),
     ("records", "testing"),
     ("engine",),
-    ("calls", "clients", "context", "environments", "tools", "typed"),
+    ("calls", "clients", "context", "environments", "tools"),
     ("data", "logger", "models", "portal", "prompts", "web"),
     ("protocols",),
     ("config", "results"),
-    ("cards",),
     ("events", "limits"),
     ("citations", "messages"),
-    ("filesystem", "images"),
+    ("images",),
     ("errors", "_util"),
 )
 """Top first. A unit is a module or a package directly below `rlm`.

@@ -14,8 +14,8 @@ from msgspec import Struct
 
 from rlm import files
 from rlm.context import ContextValue
-from rlm.filesystem.skipping import Skipped
-from rlm.filesystem.walking import Found, walk_in_thread
+from rlm.data.filesystem.skipping import Skipped
+from rlm.data.filesystem.walking import Found, walk_in_thread
 
 __all__ = ["Changes", "Folder", "State"]
 

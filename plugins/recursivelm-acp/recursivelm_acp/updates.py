@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 from acp import helpers
 
-from rlm.cards import last_line, words_of
 from rlm.events import (
     CallEnded,
     CallStarted,
@@ -21,6 +20,7 @@ from rlm.events import (
     OperatorStarted,
     OutputStreamed,
 )
+from rlm.results.cards import last_line, words_of
 
 __all__ = ["TurnView", "UpdateQueue", "clean"]
 

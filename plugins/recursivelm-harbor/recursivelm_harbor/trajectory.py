@@ -14,9 +14,9 @@ from harbor.models.trajectories import (
 )
 
 from recursivelm_harbor.accounting import clean, used_by
-from rlm.cards import last_line, words_of
 from rlm.events import CellEnded, CellOutput, CellStarted, Event, ModelReplied
 from rlm.messages import Usage
+from rlm.results.cards import last_line, words_of
 
 __all__ = ["TrajectoryRecorder"]
 

@@ -20,12 +20,12 @@ from rlm.cli._models import Choice, choose, find_servers, windows_of
 from rlm.cli._progress import Manner, RunDisplay
 from rlm.cli._records import where_to_journal
 from rlm.config import Strategy
+from rlm.engine.answer_types import answer_type
 from rlm.errors import ConfigError, UnknownPriceError
 from rlm.limits import Limits
 from rlm.messages import ModelInfo
 from rlm.protocols import Recorder
 from rlm.results import RunResult
-from rlm.typed import answer_type
 from rlm.wiring.registry import PROVIDERS, split_model
 
 

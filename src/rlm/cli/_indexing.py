@@ -12,8 +12,8 @@ from rlm.cli._errors import ANSWERED, CANCELLED, say
 from rlm.cli._fetching import FetchProgress
 from rlm.cli._progress_line import ProgressLine
 from rlm.data.corpus import Corpus, Fields, Indexed, update_corpus
+from rlm.data.filesystem.opening import display_path
 from rlm.data.places import Place
-from rlm.filesystem.opening import display_path
 
 __all__ = ["IndexOptions", "run_index"]
 

@@ -16,7 +16,7 @@ from rlm.context.store import (
     warn_of_path,
 )
 from rlm.context.stored import StoredContext
-from rlm.filesystem.skipping import Skipped
+from rlm.data.filesystem.skipping import Skipped
 
 __all__ = [
     "ContextValue",

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from rlm.data.filesystem.matching import fits
+from rlm.data.filesystem.skipping import Skipped
 from rlm.errors import ConfigError
-from rlm.filesystem.matching import fits
-from rlm.filesystem.skipping import Skipped
 
 if TYPE_CHECKING:
-    from rlm.filesystem.walking import Found
+    from rlm.data.filesystem.walking import Found
 
 __all__ = ["FileSet", "files"]
 
@@ -32,7 +32,7 @@ class FileSet(Struct, frozen=True):
 
     def matches(self, folder: Path, wildcards: tuple[str, ...]) -> "Iterator[Found | Skipped]":
         """Yield what is found in a folder and not ignored."""
-        from rlm.filesystem.walking import walk  # Imported late: few contexts are files.
+        from rlm.data.filesystem.walking import walk  # Imported late: few contexts are files.
 
         for each in walk(folder, self.root):
             if fits(tuple(each.name.split("/")), wildcards):

@@ -8,10 +8,10 @@ from pathlib import Path
 from rlm.context.fileset import FileSet
 from rlm.data.corpus.covering import without_corpora
 from rlm.data.corpus.folder import refuse_corpus
+from rlm.data.filesystem.opening import display_path, is_folder
+from rlm.data.filesystem.skipping import Skipped
+from rlm.data.filesystem.walking import Found, walk
 from rlm.errors import ConfigError
-from rlm.filesystem.opening import display_path, is_folder
-from rlm.filesystem.skipping import Skipped
-from rlm.filesystem.walking import Found, walk
 
 __all__ = ["Gathered", "gather_folder", "gather_paths", "gather_set"]
 

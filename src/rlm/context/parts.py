@@ -12,7 +12,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from rlm.filesystem.opening import Stamp, blocks_of, check_unchanged, decoded
+from rlm.data.filesystem.opening import Stamp, blocks_of, check_unchanged, decoded
 
 __all__ = [
     "Documents",

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from rlm._util.text import counted
 from rlm.context.scanning import FILE_NAME
+from rlm.data.filesystem.opening import Stamp, blocks_of, display_path
 from rlm.errors import ConfigError
-from rlm.filesystem.opening import Stamp, blocks_of, display_path
 from rlm.images import MAX_IMAGE_BYTES, Picture, media_type_of, picture_of
 
 __all__ = [

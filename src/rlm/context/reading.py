@@ -28,9 +28,8 @@ from rlm.context.pictures import (
 from rlm.context.scanning import TABLES, Tally, describe_files, describe_table, scan_text
 from rlm.context.stored import StoredContext
 from rlm.data.files import format_of
-from rlm.errors import ConfigError
-from rlm.filesystem import skipping
-from rlm.filesystem.opening import (
+from rlm.data.filesystem import skipping
+from rlm.data.filesystem.opening import (
     SAMPLE_BYTES,
     Stamp,
     display_path,
@@ -39,7 +38,8 @@ from rlm.filesystem.opening import (
     is_utf8,
     looks_binary,
 )
-from rlm.filesystem.skipping import Skipped
+from rlm.data.filesystem.skipping import Skipped
+from rlm.errors import ConfigError
 from rlm.images import MAX_IMAGE_BYTES, Picture
 
 __all__ = ["store_file", "store_files"]

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from rlm._util.text import counted
 from rlm.context.describe import MAX_NAMES, SAMPLE_CHARS, table_of
 from rlm.context.parts import FilePart, Part, TextPart
-from rlm.filesystem.opening import Stamp, encoding_of
+from rlm.data.filesystem.opening import Stamp, encoding_of
 
 __all__ = [
     "HASHED_AT_ONCE_BYTES",

@@ -211,7 +211,7 @@ def _store_files(
     """Store files; the imports are here because many programs pass only texts."""
     from rlm.context.gathering import gather_folder, gather_paths, gather_set
     from rlm.context.reading import store_file, store_files
-    from rlm.filesystem.opening import is_folder
+    from rlm.data.filesystem.opening import is_folder
 
     if isinstance(value, list):
         return store_files(gather_paths(value, labels or {}))

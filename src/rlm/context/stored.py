@@ -25,9 +25,9 @@ from rlm.context.parts import (
 )
 from rlm.context.pictures import manifest, stand_in
 from rlm.context.scanning import HASHED_AT_ONCE_BYTES
+from rlm.data.filesystem.opening import tail_of
+from rlm.data.filesystem.skipping import EXPECTED, Skipped, left_out
 from rlm.errors import ConfigError
-from rlm.filesystem.opening import tail_of
-from rlm.filesystem.skipping import EXPECTED, Skipped, left_out
 from rlm.images import Picture
 
 if TYPE_CHECKING:  # Imported where they are used: few programs use them.

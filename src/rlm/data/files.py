@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from rlm.data.filesystem.opening import display_path
 from rlm.errors import ConfigError
-from rlm.filesystem.opening import display_path
 
 __all__ = [
     "TableFile",

@@ -14,10 +14,10 @@ from typing import Any
 from msgspec import Struct, field
 
 from rlm.citations import Citation
+from rlm.engine.answer_types import AnswerMismatch, answer_type
 from rlm.gateway.files import MAX_BYTES, MAX_LINES, Loaded
 from rlm.gateway.ledger import Answer
 from rlm.results import Submission
-from rlm.typed import AnswerMismatch, answer_type
 
 __all__ = ["Cited", "CitedFiles", "claims_of", "read_answer", "with_instructions"]
 

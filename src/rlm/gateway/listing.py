@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from msgspec import Struct
 
 from rlm._util.limited import check_wanted
-from rlm.filesystem.ignoring import IgnoreRules, rules_above
+from rlm.data.filesystem.ignoring import IgnoreRules, rules_above
 from rlm.gateway.errors import Refused
 from rlm.gateway.paths import Root
 

@@ -12,6 +12,7 @@ from rlm.api import RLM
 from rlm.calls.billing import worst_case
 from rlm.config import RunChanges, RunConfig
 from rlm.context import EncodedJson, StoredContext, store_context, store_encoded
+from rlm.engine.answer_types import aanswer_type
 from rlm.engine.strategies import Relayed
 from rlm.engine.task import Task
 from rlm.errors import ConfigError
@@ -37,7 +38,6 @@ from rlm.server.errors import bad_request
 from rlm.server.files import Files
 from rlm.server.settings import Settings
 from rlm.server.tokens import Token
-from rlm.typed import aanswer_type
 
 __all__ = ["Plan", "Planner"]
 

@@ -27,8 +27,8 @@ from rlm.wiring.listeners import Listeners
 from rlm.wiring.resources import Resources
 
 if TYPE_CHECKING:  # Imported where they are used: few programs use them.
+    from rlm.engine.answer_types import AnswerType
     from rlm.engine.operators import OperatorCall
-    from rlm.typed import AnswerType
 
 __all__ = ["Runner"]
 
@@ -102,7 +102,7 @@ class Runner:
             result = replace(result, journal_path=record.path)
         if kind is None:
             return result
-        from rlm.typed import with_typed_answer
+        from rlm.engine.answer_types import with_typed_answer
 
         return await with_typed_answer(result, kind)
 
@@ -266,7 +266,7 @@ def _execution(
 
 
 async def _answer_type(response_model: Any) -> "AnswerType":
-    from rlm.typed import aanswer_type
+    from rlm.engine.answer_types import aanswer_type
 
     return await aanswer_type(response_model)
 
@@ -276,7 +276,7 @@ def _with_instructions(task: Task, prologue: str, kind: "AnswerType | None") -> 
     task = replace(task, prologue="\n\n".join(filter(None, parts)))
     if kind is None:
         return task
-    from rlm.typed import AnswerMismatch
+    from rlm.engine.answer_types import AnswerMismatch
 
     async def objection_to(submission: Submission) -> str | None:
         try:

@@ -11,8 +11,8 @@ import pytest
 
 from rlm.data.corpus import Corpus, is_corpus, update_corpus
 from rlm.data.corpus.folder import CorpusFolder
+from rlm.data.filesystem import skipping
 from rlm.errors import ConfigError
-from rlm.filesystem import skipping
 
 Open = Callable[..., Corpus]
 

@@ -10,7 +10,7 @@ import pytest
 
 from rlm.context import files, store_context
 from rlm.data.corpus import Corpus, update_corpus
-from rlm.filesystem import skipping
+from rlm.data.filesystem import skipping
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rlm.data.corpus import BatchSize, Corpus, catalog, fulltext, pieces, update_corpus
-from rlm.filesystem import skipping
+from rlm.data.filesystem import skipping
 
 WORDS = ("ant", "bee", "cat", "dog", "eel", "fox")
 NAMES = ("a.txt", "b.txt", "sub/c.txt", "d.jsonl", "e.jsonl", "f.bin")

@@ -5,9 +5,9 @@ from pathlib import Path
 from rlm._util.distribution import own_name
 from rlm._util.limited import JobLimits, Jobs, JobStopped
 from rlm.context.documents.formats import FORMATS, missing_module
+from rlm.data.filesystem.opening import display_path, unreadable
+from rlm.data.filesystem.skipping import FAILED, NEEDS_EXTRA, NO_TEXT
 from rlm.errors import ConfigError
-from rlm.filesystem.opening import display_path, unreadable
-from rlm.filesystem.skipping import FAILED, NEEDS_EXTRA, NO_TEXT
 
 __all__ = ["Converter", "DocumentError"]
 

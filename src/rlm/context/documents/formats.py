@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from rlm.filesystem.opening import open_regular
+from rlm.data.filesystem.opening import open_regular
 
 __all__ = ["FORMATS", "Refused", "convert", "missing_module", "preload"]
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rlm.data.corpus.folder import CorpusFolder, damaged, forbidden
+from rlm.data.filesystem.opening import Stamp, display_path
 from rlm.errors import ConfigError
-from rlm.filesystem.opening import Stamp, display_path
 
 __all__ = ["Catalog", "Document", "Source", "Totals"]
 

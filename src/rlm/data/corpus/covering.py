@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rlm.data.corpus.folder import is_corpus
-from rlm.filesystem import skipping
-from rlm.filesystem.opening import Stamp
-from rlm.filesystem.skipping import Skipped
-from rlm.filesystem.walking import Found, reaches, walk
+from rlm.data.filesystem import skipping
+from rlm.data.filesystem.opening import Stamp
+from rlm.data.filesystem.skipping import Skipped
+from rlm.data.filesystem.walking import Found, reaches, walk
 
 __all__ = ["Entry", "State", "files_of", "mount_above", "outermost", "state_of", "without_corpora"]
 

@@ -11,8 +11,8 @@ from typing import Any
 from rlm._util.atomic import replacing
 from rlm._util.files import BINARY, CLOEXEC, lock
 from rlm._util.text import counted
+from rlm.data.filesystem.opening import display_path
 from rlm.errors import ConfigError
-from rlm.filesystem.opening import display_path
 
 __all__ = ["CorpusFolder", "damaged", "forbidden", "is_corpus", "refuse_corpus"]
 

@@ -12,8 +12,8 @@ from rlm._util.distribution import install_command
 from rlm._util.text import sendable
 from rlm.data.corpus.folder import damaged, forbidden
 from rlm.data.corpus.links import IndexLinks, can_lock
+from rlm.data.filesystem.opening import display_path
 from rlm.errors import ConfigError
-from rlm.filesystem.opening import display_path
 
 __all__ = ["FullText", "FullTextWriter", "Piece", "PieceFound", "SearchRefused"]
 

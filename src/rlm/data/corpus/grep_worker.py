@@ -24,7 +24,7 @@ from rlm.data.corpus import pieces
 from rlm.data.corpus.literals import facts_of
 from rlm.data.corpus.reading import SourceChanged, open_source
 from rlm.data.corpus.records import Fields, read_text
-from rlm.filesystem.opening import Stamp
+from rlm.data.filesystem.opening import Stamp
 
 __all__ = ["preload", "search_spans"]
 

@@ -18,10 +18,8 @@ from rlm.data.corpus.folder import CorpusFolder
 from rlm.data.corpus.fulltext import FullTextWriter, Piece
 from rlm.data.corpus.pieces import Line, record_pieces, records_of, text_pieces
 from rlm.data.corpus.records import Fields
-from rlm.data.places import Fetching, Place, mirror, mirrored_places
-from rlm.errors import ConfigError
-from rlm.filesystem import skipping
-from rlm.filesystem.opening import (
+from rlm.data.filesystem import skipping
+from rlm.data.filesystem.opening import (
     SAMPLE_BYTES,
     Stamp,
     encoding_of,
@@ -29,7 +27,9 @@ from rlm.filesystem.opening import (
     looks_binary,
     open_regular,
 )
-from rlm.filesystem.skipping import Skipped, SkippedCounts
+from rlm.data.filesystem.skipping import Skipped, SkippedCounts
+from rlm.data.places import Fetching, Place, mirror, mirrored_places
+from rlm.errors import ConfigError
 
 __all__ = ["BatchSize", "Indexed", "update_corpus"]
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
 from rlm.data.corpus.records import Fields, Record, read_record
-from rlm.filesystem.skipping import LONG_LINE, NO_RECORD
+from rlm.data.filesystem.skipping import LONG_LINE, NO_RECORD
 
 __all__ = ["PIECE_BYTES", "Line", "TextPiece", "record_pieces", "records_of", "text_pieces"]
 

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from rlm.data.corpus.catalog import Document
+from rlm.data.filesystem.opening import Stamp, display_path, open_regular
 from rlm.errors import ConfigError
-from rlm.filesystem.opening import Stamp, display_path, open_regular
 
 __all__ = ["SourceChanged", "open_source", "read_part", "whole_characters"]
 

@@ -8,8 +8,8 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from msgspec import Struct
 
 from rlm._util.lazy import pattern
+from rlm.data.filesystem.opening import display_path
 from rlm.errors import ConfigError
-from rlm.filesystem.opening import display_path
 
 __all__ = ["SCHEMES", "WIDE", "FetchLimits", "Fetched", "Place", "is_address", "place"]
 

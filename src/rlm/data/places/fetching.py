@@ -12,13 +12,13 @@ from msgspec import Struct
 
 from rlm._util.limited import check_wanted
 from rlm._util.text import counted
+from rlm.data.filesystem.opening import display_path
 from rlm.data.places.addresses import Fetched, Place
 from rlm.data.places.naming import file_names
 from rlm.data.places.problems import is_transient, problem
 from rlm.data.places.stores import Changed, Entry, Store
 from rlm.data.places.storing import FetchedFiles, Unfinished
 from rlm.errors import ConfigError
-from rlm.filesystem.opening import display_path
 
 __all__ = ["Contents", "Fetching", "fetch", "fetch_contents", "open_store"]
 

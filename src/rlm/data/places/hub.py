@@ -11,12 +11,12 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from itertools import islice
 from typing import Any, TypeVar
 
+from rlm.data.filesystem.matching import fits
+from rlm.data.filesystem.opening import display_path
 from rlm.data.places.addresses import Place
 from rlm.data.places.problems import not_installed
 from rlm.data.places.stores import Entry
 from rlm.errors import ConfigError
-from rlm.filesystem.matching import fits
-from rlm.filesystem.opening import display_path
 
 __all__ = ["HubStore"]
 

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from rlm._util.atomic import replacing
+from rlm.data.filesystem.opening import display_path
 from rlm.data.places.addresses import WIDE, Place, place
 from rlm.data.places.fetching import Fetching, fetch_contents
 from rlm.data.places.naming import file_names, last_part
 from rlm.data.places.storing import FetchedFiles
 from rlm.errors import ConfigError
-from rlm.filesystem.opening import display_path
 
 __all__ = ["mirror", "mirrored_places"]
 

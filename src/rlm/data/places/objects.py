@@ -8,10 +8,10 @@ import importlib
 from collections.abc import AsyncIterator
 from typing import Any
 
+from rlm.data.filesystem.matching import fits
 from rlm.data.places.addresses import Place
 from rlm.data.places.problems import not_installed
 from rlm.data.places.stores import Changed, Entry
-from rlm.filesystem.matching import fits
 
 __all__ = ["ObjectStore"]
 

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 from rlm._util.distribution import install_command
 from rlm._util.secret_values import SHORTEST_SECRET_CHARS, secrets_of_the_environment
+from rlm.data.filesystem.opening import display_path
 from rlm.data.places.addresses import Place
 from rlm.errors import ConfigError
-from rlm.filesystem.opening import display_path
 
 __all__ = ["is_transient", "not_installed", "problem"]
 

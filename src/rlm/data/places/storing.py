@@ -22,8 +22,8 @@ from pathlib import Path
 
 from rlm._util.files import BINARY, writers_problem
 from rlm._util.finding import base_folder
+from rlm.data.filesystem.opening import display_path
 from rlm.errors import ConfigError
-from rlm.filesystem.opening import display_path
 
 __all__ = ["FetchedFiles", "Unfinished"]
 

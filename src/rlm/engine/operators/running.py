@@ -15,13 +15,13 @@ from rlm._util.text import counted
 from rlm.calls.calls import Calls
 from rlm.calls.scope import Scope
 from rlm.config import RunConfig
+from rlm.engine.answer_types import AnswerType
 from rlm.engine.operators import answering, comparing, labelling
 from rlm.engine.operators.labelling import CHECKS
 from rlm.engine.operators.operation import NOWHERE, Operation, digest_of, distinct
 from rlm.engine.operators.shapes import shape_of
 from rlm.errors import CallRefused, ConfigError
 from rlm.prompts import call_chars
-from rlm.typed import AnswerType
 
 __all__ = ["OPERATORS", "OperatorCall", "OperatorResult", "run_operator"]
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from msgspec import Struct
 
+from rlm.engine.answer_types import AnswerMismatch, AnswerType, aanswer_type
 from rlm.errors import CallRefused, ConfigError
 from rlm.results import Submission
-from rlm.typed import AnswerMismatch, AnswerType, aanswer_type
 
 __all__ = ["Shape", "shape_of"]
 

@@ -7,7 +7,6 @@ are added afterwards, if the stream is a terminal that has them.
 import io
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
-from rlm.cards import last_line, words_of
 from rlm.events import CellEnded, CellOutput, CellStarted, DataRead, Event, ModelReplied
 from rlm.records.recorders._lines import (
     SHOWN_CHARS,
@@ -17,6 +16,7 @@ from rlm.records.recorders._lines import (
     harmless,
     one_line,
 )
+from rlm.results.cards import last_line, words_of
 
 if TYPE_CHECKING:  # rich is slow to import, and only verbose output in a terminal needs it.
     from rich.console import Console

@@ -12,9 +12,9 @@ from typing import Any
 from rlm._util.html_card import Card, card_html
 from rlm._util.notebook import LiveOutput
 from rlm._util.text import counted
-from rlm.cards import Outline, ended_card, figures, problem_of
 from rlm.events import Event, OperatorStarted, OutputStreamed, RunEnded, RunStarted
 from rlm.records.recorders._progress import Progress
+from rlm.results.cards import Outline, ended_card, figures, problem_of
 
 __all__ = ["NotebookRecorder"]
 

@@ -9,9 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from rlm._util.distribution import install_command
-from rlm.errors import ConfigError
-from rlm.results import Submission
-from rlm.typed._problems import (
+from rlm.engine.answer_types._problems import (
     MAX_PROBLEMS,
     UNREADABLE,
     AnswerMismatch,
@@ -21,6 +19,8 @@ from rlm.typed._problems import (
     readings,
     schema_problem,
 )
+from rlm.errors import ConfigError
+from rlm.results import Submission
 
 __all__ = ["SchemaCheck", "check", "preload", "read", "try_patterns"]
 

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlm.engine.answer_types import AnswerMismatch, answer_type
 from rlm.errors import ConfigError
 from rlm.results import Submission
-from rlm.typed import AnswerMismatch, answer_type
 
 
 class Item(pydantic.BaseModel):

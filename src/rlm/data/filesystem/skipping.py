@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from rlm._util.distribution import install_command
-from rlm.filesystem.opening import display_path
+from rlm.data.filesystem.opening import display_path
 
 __all__ = [
     "BINARY",

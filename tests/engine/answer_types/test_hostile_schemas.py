@@ -6,20 +6,26 @@ from typing import Annotated, Any
 import msgspec
 import pytest
 
-from rlm import typed
 from rlm.api import RLM
+from rlm.engine import answer_types
+from rlm.engine.answer_types import (
+    MAX_SCHEMA_CHARS,
+    AnswerMismatch,
+    AnswerType,
+    aanswer_type,
+    answer_type,
+)
 from rlm.errors import ConfigError
 from rlm.results import Submission
 from rlm.testing.scripted import ScriptedClient
-from rlm.typed import MAX_SCHEMA_CHARS, AnswerMismatch, AnswerType, aanswer_type, answer_type
 from tests.hostile import NEVER_MATCHES, SLOW_PATTERN, ends, reference_bomb, ticking
 
 
 @pytest.fixture(autouse=True)
 def shorter(monkeypatch: pytest.MonkeyPatch) -> None:
     """The limits are for machines that are busy; what takes forever takes longer than any."""
-    monkeypatch.setattr(typed, "_CHECK_SECONDS", 1.5)
-    monkeypatch.setattr(typed, "_READ_SECONDS", 1.5)
+    monkeypatch.setattr(answer_types, "_CHECK_SECONDS", 1.5)
+    monkeypatch.setattr(answer_types, "_READ_SECONDS", 1.5)
 
 
 def nested(levels: int) -> dict[str, Any]:

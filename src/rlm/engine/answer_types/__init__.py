@@ -18,9 +18,7 @@ from msgspec.structs import replace
 
 from rlm._util.distribution import install_command
 from rlm._util.limited import JobLimits, Jobs, JobStopped
-from rlm.errors import ConfigError
-from rlm.results import RunResult, Submission
-from rlm.typed._problems import (
+from rlm.engine.answer_types._problems import (
     UNREADABLE,
     AnswerMismatch,
     cut,
@@ -29,6 +27,8 @@ from rlm.typed._problems import (
     problems_of,
     readings,
 )
+from rlm.errors import ConfigError
+from rlm.results import RunResult, Submission
 
 __all__ = [
     "MAX_SCHEMA_CHARS",
@@ -44,7 +44,7 @@ _CHECK_SECONDS = 5.0
 _READ_SECONDS = 5.0
 _PATTERN_SECONDS = 1.0
 _JOBS = Jobs(
-    "rlm.typed._checking",
+    "rlm.engine.answer_types._checking",
     JobLimits(memory_bytes=512 << 20, output_bytes=32 << 20),
     at_once=4,
 )

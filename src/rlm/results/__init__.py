@@ -226,7 +226,7 @@ class RunResult(Struct, frozen=True, kw_only=True):
             return f"(no answer: {self._problem()})"
         if self.stop_reason in BY_ITSELF:
             return str(self.answer)
-        from rlm.cards import problem_of
+        from rlm.results.cards import problem_of
 
         return f"{self.answer}\n\n({problem_of(self, self.answer)})"
 
@@ -253,7 +253,7 @@ class RunResult(Struct, frozen=True, kw_only=True):
     def _repr_html_(self) -> str:
         """Return a card for notebooks: answer, citations, steps, timeline and figures."""
         from rlm._util.html_card import card_html
-        from rlm.cards import Outline, ended_card, problem_of
+        from rlm.results.cards import Outline, ended_card, problem_of
 
         card = ended_card(
             Outline(self.events),
@@ -286,7 +286,7 @@ class RunResult(Struct, frozen=True, kw_only=True):
         return self.detail or f"{self.stop_reason}{limit}"
 
     def _figures(self) -> list[str]:
-        from rlm.cards import figures
+        from rlm.results.cards import figures
 
         return figures(self.steps, self.usage.total, self.seconds)
 

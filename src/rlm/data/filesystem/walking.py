@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rlm._util.limited import check_wanted, in_thread
+from rlm.data.filesystem import skipping
+from rlm.data.filesystem.ignoring import IgnoreRules, rules_above
+from rlm.data.filesystem.opening import display_path, unreadable
+from rlm.data.filesystem.skipping import Skipped
 from rlm.errors import ConfigError
-from rlm.filesystem import skipping
-from rlm.filesystem.ignoring import IgnoreRules, rules_above
-from rlm.filesystem.opening import display_path, unreadable
-from rlm.filesystem.skipping import Skipped
 
 __all__ = ["Found", "reaches", "walk", "walk_in_thread"]
 
