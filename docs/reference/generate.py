@@ -63,7 +63,7 @@ class Descriptions:
         return missing + [f"{key} describes nothing" for key in sorted(known - self._wanted)]
 
 
-LATER = {"Chat": Chat, "RLMLogger": RLMLogger}
+LATER = {"Chat": Chat, "Completion": Completion, "RLMLogger": RLMLogger}
 """Names in signatures that their modules import only for type checking."""
 
 
