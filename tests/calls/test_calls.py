@@ -362,7 +362,8 @@ class Server:
 
 def served(client: Any, limits: Limits, width: int = 64) -> tuple[Calls, Scope]:
     route = Route(client, "wire", ModelInfo(), "a server")
-    loop, began = asyncio.get_running_loop(), time.monotonic()  # a budget counts in real time
+    loop = asyncio.get_running_loop()
+    began = time.monotonic() // 1  # A budget uses real time; whole seconds add exactly.
     calls = Calls(lambda _: route, Scheduler(width, clock=lambda: began + loop.time()))
     return calls, Scope(run_id="run", budget=Budget(limits), recorders=(), tree=Tree(16))
 
