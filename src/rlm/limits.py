@@ -344,16 +344,18 @@ class Budget:
         instead_of: Reservation | None = None,
     ) -> _Refusal | None:
         now = time.monotonic()
-        freed = instead_of.amount if instead_of is not None and instead_of.open else NOTHING
+        freed = instead_of.amount if instead_of is not None and instead_of.open else None
         for node in self.chain:
             if (refusal := node._own_refusal(amount, deadline, now, freed)) is not None:
                 return refusal
         return None
 
     def _own_refusal(
-        self, amount: Amount, deadline: float | None, now: float, freed: Amount
+        self, amount: Amount, deadline: float | None, now: float, freed: Amount | None
     ) -> _Refusal | None:
-        ceiling, taken = self.ceiling, self.used + self.reserved - freed + amount
+        ceiling, taken = self.ceiling, self.used + self.reserved + amount
+        if freed is not None:
+            taken -= freed
         if now >= (self.work_deadline if deadline is None else deadline):
             return _Refusal(self, "seconds", "the time limit is reached (max_seconds)", False)
         if taken.calls > ceiling.calls:

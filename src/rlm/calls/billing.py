@@ -5,7 +5,8 @@ reported for the messages they have in common, and bytes only for what is new. T
 as safe, and several times tighter.
 """
 
-from operator import attrgetter
+from bisect import bisect_right
+from operator import attrgetter, itemgetter
 
 import msgspec
 
@@ -81,7 +82,7 @@ class ReportedPrefix:
             if one is not other and one != other:
                 break
             common += 1
-        return sum(count <= common for count, _ in self._reports)
+        return bisect_right(self._reports, common, key=itemgetter(0)) if common else 0
 
 
 def _alike(one: Request, other: Request) -> bool:

@@ -158,7 +158,7 @@ class RunSession:
     def variables(self) -> tuple[str, ...]:
         """The names of the variables as the worker reports them, limited in number and length."""
         names = self._session.variables[:MAX_VARIABLES] if self._session else ()
-        if any(len(name) > MAX_NAME_CHARS for name in names):
+        if max(map(len, names), default=0) > MAX_NAME_CHARS:  # Fast: this is asked in every step.
             names = tuple(name for name in names if len(name) <= MAX_NAME_CHARS)
         return names
 
