@@ -8,11 +8,11 @@ from rlm.config import Guards
 from rlm.engine.cells import Actions, Cell, Final, parse_reply
 from rlm.engine.decide import (
     Answered,
-    ChangeCourse,
     Continue,
     Decision,
     Progress,
     StepResult,
+    TryMapReduce,
     decide,
 )
 from rlm.prompts import nudges
@@ -159,7 +159,7 @@ def test_the_same_code_again_and_again_gets_a_hint_then_another_course() -> None
     assert decisions[:2] == [Continue(), Continue()]
     assert decisions[2] == Continue((nudges.SAME_CODE,))
     assert decisions[3:5] == [Continue(), Continue()]
-    assert decisions[5] == ChangeCourse(nudges.STUCK[nudges.SAME_CODE])
+    assert decisions[5] == TryMapReduce(nudges.STUCK[nudges.SAME_CODE])
 
 
 def test_the_same_error_from_different_code_gets_a_hint() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rlm import RLM, Guards, Limits, ScriptedClient
 from rlm.config import Profile
 from rlm.engine.cells import parse_reply
-from rlm.engine.grounding import is_founded, is_literal
+from rlm.engine.grounding import is_grounded, is_literal
 from rlm.prompts import nudges
 from rlm.results import CellResult, Submission
 
@@ -91,12 +91,12 @@ async def test_a_typed_answer_is_checked_by_its_type_alone() -> None:
 
 @given(st.text(max_size=60), st.text(max_size=60))
 def test_what_is_there_is_founded(before: str, after: str) -> None:
-    assert is_founded("Jo Marsh", [f"{before} jo\nMARSH {after}"])
-    assert is_founded("code 4,821", [f"{before} | code 4821 | {after}"])
+    assert is_grounded("Jo Marsh", [f"{before} jo\nMARSH {after}"])
+    assert is_grounded("code 4,821", [f"{before} | code 4821 | {after}"])
 
 
 @given(st.text())
 def test_any_answer_and_any_code_can_be_judged(text: str) -> None:
     result = CellResult(submission=Submission(text, "FINAL"))
     assert is_literal(text, parse_reply(code(text)), (result,)) in (True, False)
-    assert is_founded(text, ()) in (True, False)
+    assert is_grounded(text, ()) in (True, False)

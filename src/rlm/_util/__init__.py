@@ -1,1 +1,1 @@
-"""Helpers that know nothing about the rest of the package."""
+"""Helpers that know nothing about the rest of the package, except for the worker's."""

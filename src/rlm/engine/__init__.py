@@ -1,3 +1,3 @@
-"""The loop of a run, and everything that only the loop uses. Read `loop` first."""
+"""How a query is answered: the loop (read `loop` first), operators, map/reduce, one plain call."""
 
 __all__: list[str] = []

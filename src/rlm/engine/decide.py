@@ -1,4 +1,4 @@
-"""Decide what follows from a reply and its cells: continue, end, or change course.
+"""Decide what follows from a reply and its cells: continue, end, or try map/reduce.
 
 The loop gathers facts in a `StepResult`; `decide` weighs them with the `Progress` of the run,
 returns one decision, and notes in `Progress` which hints were given. Each rule is a small
@@ -18,11 +18,11 @@ from rlm.results import CellResult, Submission
 
 __all__ = [
     "Answered",
-    "ChangeCourse",
     "Continue",
     "Decision",
     "Progress",
     "StepResult",
+    "TryMapReduce",
     "WrongShape",
     "decide",
     "guarded",
@@ -54,8 +54,8 @@ class Continue(Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
-class ChangeCourse(Struct, frozen=True):
-    """The model is stuck despite a hint: let map/reduce try."""
+class TryMapReduce(Struct, frozen=True):
+    """The loop can't get the answer: let map/reduce try."""
 
     reason: str
 
@@ -67,7 +67,7 @@ class WrongShape(Struct, frozen=True):
     problem: str
 
 
-Decision = Answered | Continue | ChangeCourse | WrongShape
+Decision = Answered | Continue | TryMapReduce | WrongShape
 
 
 class Progress(Struct, eq=False):
@@ -235,7 +235,7 @@ def _unstuck(step_result: StepResult, progress: Progress, step: int) -> Decision
     if hint is None:
         return Continue()
     if progress.hinted:
-        return ChangeCourse(nudges.STUCK[hint])
+        return TryMapReduce(nudges.STUCK[hint])
     progress.hinted = True
     progress.forget_repeats()
     return Continue((hint,))

@@ -13,7 +13,7 @@ from rlm.engine.cells import Actions
 from rlm.engine.finals import final_is_supported
 from rlm.results import CellResult
 
-__all__ = ["is_exact", "is_founded", "is_literal"]
+__all__ = ["is_exact", "is_grounded", "is_literal"]
 
 SUBMITTING = ("FINAL", "SUBMIT", "submit_answer")
 MAX_CHARS = 200
@@ -56,7 +56,7 @@ def is_exact(text: str) -> bool:
     return _EXACT.fullmatch(text.strip(" .")) is not None
 
 
-def is_founded(text: str, seen: Iterable[str]) -> bool:
+def is_grounded(text: str, seen: Iterable[str]) -> bool:
     """Whether a short answer is in what was seen, or is of a kind that need not be."""
     words = [word.casefold() for word in _WORD.findall(text)]
     short = len(text) <= MAX_CHARS and 0 < len(words) <= MAX_WORDS

@@ -1,7 +1,8 @@
 """The loop: ask the model, run the cells of its reply, decide, repeat.
 
-Read `run`, then `step`; the rest is what they call. Collaborators supply the features (calls,
-bridge, sessions, run_state, decide, ending): no provider, sandbox or file format is named here.
+Read `run`, then `step`; the rest is what they call. Collaborators do the work: `History` asks the
+model, `RunSession` runs cells, `Bridge` answers what cells ask for, and `ReplRunState` decides. No
+provider, sandbox or file format is named here.
 """
 
 from functools import partial
@@ -15,9 +16,9 @@ from rlm.engine import children
 from rlm.engine.bridge import Bridge
 from rlm.engine.cells import Actions, Cell, parse_reply, parse_tool_calls
 from rlm.engine.children import ChildAnswer, ChildTask
-from rlm.engine.decide import Answered, ChangeCourse, StepResult, WrongShape
+from rlm.engine.decide import Answered, StepResult, TryMapReduce, WrongShape
 from rlm.engine.ending import FinalCall, ending_by_shape, ending_of, give_up
-from rlm.engine.hints import hint_for
+from rlm.engine.opening import opening
 from rlm.engine.run_state import History, ReplRunState
 from rlm.engine.sessions import RunSession
 from rlm.engine.task import Ending, Services, Task
@@ -25,7 +26,7 @@ from rlm.events import StepStarted
 from rlm.messages import Reply
 from rlm.portal import inside
 from rlm.prompts.observation import budget_worth_showing, observation
-from rlm.results import CellResult, RunResult, Submission
+from rlm.results import CellResult, RunResult, Shown, Submission
 
 __all__ = ["ReplRun"]
 
@@ -56,7 +57,7 @@ class ReplRun:
 
     async def run(self) -> RunResult:
         """Execute the whole run; every limit ends it with a result, not with an error."""
-        self.bridge.inside = inside.get()  # Tools that start runs must know this one.
+        self.bridge.inside = inside.get()  # A blocking call from a tool of this run would deadlock.
         self.run_state.announce(self.services.environment.name, "rlm")
         try:
             ending = await self._steps()
@@ -72,7 +73,9 @@ class ReplRun:
         info = self.services.calls.info(self.config.model)
         self.final_call = FinalCall(self.scope, self.config, info)
         await self.session.open()
-        await self.history.open(*await self._opening())
+        task, session = self.run_state.task, self.session
+        messages = await opening(self.services, self.config, self.scope, task, session)
+        await self.history.open(*messages)
         while self.scope.step < self.config.limits.max_steps:
             if (ending := await self.step()) is not None:
                 return ending
@@ -86,21 +89,27 @@ class ReplRun:
         reply = await self.history.ask(self.session.variables)
         result = await self.act(reply)
         decision = await self.run_state.decide(result)
-        # A resumed run may repeat a step: the model then gets what it was shown the first time.
         if (shown := await self.run_state.already_shown(result)) is not None:
-            self.history.append(reply, shown.text)
-            self.run_state.report_budget()
-            return await self._end_if_failing() if shown.is_last else None
+            return await self._repeat_step(reply, shown)
         if isinstance(decision, Answered):
             return Ending("answer", "submitted", decision.submission)
         if isinstance(decision, WrongShape):
             return ending_by_shape(self.run_state, decision)
-        if isinstance(decision, ChangeCourse):
-            return await self._change_course(decision.reason)
+        if isinstance(decision, TryMapReduce):
+            return await self._try_map_reduce(decision.reason)
         text = self._observation(reply, result.results, decision.notes)
         self.history.append(reply, await self.run_state.show(result, text))
         self.run_state.report_budget()
         return await self._end_if_failing()
+
+    async def _repeat_step(self, reply: Reply, shown: Shown) -> Ending | None:
+        """Continue after a step as an earlier execution did, whatever `decide` says now.
+
+        The newest step that it stored may be where it was about to give up.
+        """
+        self.history.append(reply, shown.text)
+        self.run_state.report_budget()
+        return await self._end_if_failing() if shown.is_last else None
 
     async def act(self, reply: Reply) -> StepResult:
         """Run the cells of a reply, then look up its final if that names a variable."""
@@ -115,7 +124,7 @@ class ReplRun:
         """Run the cells in order; stop after the first that fails or submits an answer."""
         results: list[CellResult] = []
         for number, cell in enumerate(actions.cells, 1):
-            results.append(await self.session.run(number, cell.code))
+            results.append(await self.session.run_cell(number, cell.code))
             if results[-1].error is not None or results[-1].submission is not None:
                 break
         return tuple(results)
@@ -134,28 +143,6 @@ class ReplRun:
         async with self.scope.tree.child_slot(scope.depth):
             result = await child.run()
         return await children.answered(scope, self.scope.step, result)
-
-    async def _opening(self) -> tuple[str, str]:
-        calls, task = self.services.calls, self.run_state.task
-        hint = await hint_for(calls, task, self.scope, self.config)
-        system = prompts.system_prompt(
-            self.config,
-            *(calls.info(self.config.model), calls.info(self.config.sub_model)),
-            self.scope.depth,
-            (*self.services.tool_lines, *prompts.prepared_lines(self.session.prepared)),
-            grants=bool(self.services.child_toolset.names),
-            pictures=bool(task.context.pictures),
-            source=task.context.source_kind,
-        )
-        first = prompts.first_message(
-            task.query,
-            task.description or task.context.described(self.config.preview_chars),
-            look=task.context.first_look(self.config.preview_chars),
-            prologue="\n\n".join(filter(None, (task.prologue, self.session.take_loss(), hint))),
-            max_steps=self.config.limits.max_steps,
-            protocol=self.config.protocol,
-        )
-        return system, first
 
     def _actions(self, reply: Reply) -> Actions:
         """Parse a reply; after too many without code or answer, run `guards.fallback_code`."""
@@ -181,13 +168,15 @@ class ReplRun:
             fits=partial(self.history.has_room_for, reply),
         )
 
-    async def _change_course(self, reason: str) -> Ending:
-        """Answer by map/reduce, without model-written code, because a hint did not help."""
-        if self.services.fallback is not None:
-            answer = await self.services.fallback(self.run_state.task, self.scope, self.config)
-            submission = None if answer is None else Submission(answer, "mapreduce")
-            if submission is not None and await self.run_state.objection(submission) is None:
-                return Ending("answer", "asked", submission)
+    async def _try_map_reduce(self, reason: str) -> Ending:
+        """Let map/reduce answer, without model-written code, because the model can't."""
+        from rlm.engine.mapreduce import map_reduce  # Imported late: few runs get here.
+
+        calls = self.services.calls
+        answer = await map_reduce(calls, self.run_state.task, self.scope, self.config)
+        submission = None if answer is None else Submission(answer, "mapreduce")
+        if submission is not None and await self.run_state.objection(submission) is None:
+            return Ending("answer", "asked", submission)
         return await give_up(self.run_state, self.final_call, "error", reason, "stuck")
 
     async def _end_if_failing(self) -> Ending | None:

@@ -18,16 +18,16 @@ from rlm.context import StoredContext, citable_texts
 from rlm.engine.answer_stream import prose_stream
 from rlm.engine.decide import (
     Answered,
-    ChangeCourse,
     Continue,
     Decision,
     Progress,
     StepResult,
+    TryMapReduce,
     decide,
     guarded,
     of_wrong_shape,
 )
-from rlm.engine.grounding import is_exact, is_founded, is_literal
+from rlm.engine.grounding import is_exact, is_grounded, is_literal
 from rlm.engine.sessions import RunSession
 from rlm.engine.task import Ending, Task
 from rlm.errors import CallRefused, ConfigError, ModelError
@@ -368,12 +368,12 @@ class ReplRunState(RunState):
         if not isinstance(decision, Answered):
             return decision
         submission = decision.submission
-        if await self._is_unfounded(step_result, submission):
+        if await self._is_ungrounded(step_result, submission):
             if not progress.asked_to_look:
                 progress.asked_to_look = True
                 return Continue((nudges.LOOK_AGAIN,))
             if is_exact(submission.text):
-                return ChangeCourse("the answer is not in the context, nor in any output")
+                return TryMapReduce("the answer is not in the context, nor in any output")
         if (problem := await self.objection(submission)) is None:
             return decision
         return of_wrong_shape(step_result, submission, problem, progress, guards)
@@ -387,7 +387,7 @@ class ReplRunState(RunState):
         has_values = self.task.context.size_bytes > 0 and self.task.objection_to is None
         return profile in WEAK and is_open and has_steps and has_values
 
-    async def _is_unfounded(self, step_result: StepResult, submission: Submission) -> bool:
+    async def _is_ungrounded(self, step_result: StepResult, submission: Submission) -> bool:
         """Whether a weak model may have invented its answer.
 
         Output that a cell copies from its own code is no evidence: the value may be made up.
@@ -398,11 +398,11 @@ class ReplRunState(RunState):
         if not is_literal(text, step_result.actions, step_result.results):
             return False
         evidence = [output for code, output in self.progress.outputs if text not in code]
-        if is_founded(text, (self.task.query, self.task.prologue, *evidence)):
+        if is_grounded(text, (self.task.query, self.task.prologue, *evidence)):
             return False
         if context.size_bytes > SEARCHED_BYTES or context.source is not None:
             return False
-        return not await asyncio.to_thread(lambda: is_founded(text, (context.text(),)))
+        return not await asyncio.to_thread(lambda: is_grounded(text, (context.text(),)))
 
     async def already_shown(self, step_result: StepResult) -> Shown | None:
         """Return what the model was shown after this step in an earlier execution.

@@ -261,7 +261,7 @@ class RunSession:
             self.loss = nudges.session_lost(str(error)[:MAX_REASON_CHARS], self.variables)
             await self.close()
 
-    async def run(self, number: int, code: str) -> CellResult:
+    async def run_cell(self, number: int, code: str) -> CellResult:
         """Execute one cell and emit its events."""
         self.scope.emit(CellStarted, cell=number, code=code)
         self.scope.begin_cell()

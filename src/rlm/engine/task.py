@@ -7,7 +7,6 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from rlm.calls.calls import Calls
-from rlm.calls.scope import Scope
 from rlm.config import RunConfig
 from rlm.context import StoredContext
 from rlm.engine.sessions import AfterCell, RunSession
@@ -72,17 +71,15 @@ def _owner(tool: Tool) -> str:
 
 
 class Services(Struct, frozen=True):
-    """What all runs of a tree share; child runs have `child_toolset` instead of `toolset`.
+    """What a run and its child runs share; child runs have `child_toolset` instead of `toolset`.
 
-    `fallback` answers without code when a model is stuck; `after_cell` looks at the session after
-    every cell.
+    `after_cell` looks at the session after every cell.
     """
 
     calls: Calls
     environment: BaseEnvironment
     toolset: Toolset
     child_toolset: Toolset
-    fallback: "Callable[[Task, Scope, RunConfig], Awaitable[str | None]] | None" = None
     after_cell: AfterCell | None = None
 
     def for_child(self, names: Collection[str] | None) -> "Services":

@@ -24,11 +24,10 @@ from rlm.calls.cache import ReplyCache, as_cache
 from rlm.calls.calls import Calls, Route
 from rlm.calls.rate_limits import RateLimit
 from rlm.calls.scheduler import Scheduler
-from rlm.calls.scope import Scope
 from rlm.config import RunConfig, recordable
 from rlm.context import ContextValue, StoredContext, store_context
 from rlm.engine.sessions import AfterCell, ReplValue
-from rlm.engine.task import Services, Task, Toolset
+from rlm.engine.task import Services, Toolset
 from rlm.environments.auto import AutoEnvironment
 from rlm.errors import ConfigError, SessionError
 from rlm.limits import Limits
@@ -274,7 +273,7 @@ class Resources:
         stored = await in_thread(store_context, context)
         self._warn_of_losses(stored)
         await asyncio.gather(
-            asyncio.to_thread(lambda: stored.known_sha256), self._prepare(stored, config)
+            asyncio.to_thread(lambda: stored.known_sha256), self._share_early(stored, config)
         )
         return stored
 
@@ -285,7 +284,7 @@ class Resources:
                 self._warnings.add(warning)
                 _log.warning("%s", warning)
 
-    async def _prepare(self, stored: StoredContext, config: RunConfig) -> None:
+    async def _share_early(self, stored: StoredContext, config: RunConfig) -> None:
         if config.strategy == "rlm":
             with suppress(SessionError):  # Opening the session will report it.
                 await self.environment.prepare(stored)
@@ -360,18 +359,11 @@ class Resources:
         )
 
     def services(self) -> Services:
-        """Return what the runs of this event loop share; after `close`, it is opened again."""
+        """Return what a run and its child runs share; after `close`, it is opened again."""
         if not self._finalizer.alive:
             self._close_later()
-        calls = self._calls_of_loop()
-
-        async def fallback(task: Task, scope: Scope, config: RunConfig) -> str | None:
-            from rlm.engine.mapreduce import map_reduce
-
-            return await map_reduce(calls, task, scope, config)
-
         toolsets = self._toolset, self._child_toolset
-        return Services(calls, self.environment, *toolsets, fallback, self.after_cell)
+        return Services(self._calls_of_loop(), self.environment, *toolsets, self.after_cell)
 
     async def close(self) -> None:
         self._finalizer.detach()

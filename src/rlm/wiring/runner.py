@@ -81,7 +81,7 @@ class Runner:
         """
         config = config or self.config
         in_chat = session is not None
-        task, kind = await self._prepare(task, response_model, config, in_chat=in_chat)
+        task, kind = await self._completed_task(task, response_model, config, in_chat=in_chat)
         if checked_samples(samples) > 1:
             task = replace(task, settings={**task.settings, "samples": samples})
         archive = self.resources.archive if journaled else None
@@ -115,7 +115,7 @@ class Runner:
 
     async def begin(self, task: Task, response_model: Any, run_id: str, config: RunConfig) -> None:
         """Write a task to the journal without running it, so that it can be resumed later."""
-        task, _ = await self._prepare(task, response_model, config)
+        task, _ = await self._completed_task(task, response_model, config)
         async with journaled_run(self.resources.archive, task, run_id, in_chat=False):
             pass
 
@@ -158,11 +158,11 @@ class Runner:
         stored = await self.resources.store(context, config)
         await asyncio.wrap_future(stored.hashing())
         task = Task(query, stored, operator=_operator(operator, stored))
-        task, _ = await self._prepare(task, response_model, config)
+        task, _ = await self._completed_task(task, response_model, config)
         budget = Budget(config.limits)
         await self._run(task, None, run_id, store, (recorder,), config, budget)
 
-    async def _prepare(
+    async def _completed_task(
         self, task: Task, response_model: Any, config: RunConfig, *, in_chat: bool = False
     ) -> tuple[Task, "AnswerType | None"]:
         """Add settings, instructions and the check of a typed answer to a task."""
@@ -202,10 +202,10 @@ class Runner:
         if samples > 1:
             from rlm.engine.samples import SampledRun
 
-            start = partial(_execution, services)
+            start = partial(_new_run, services)
             execution = SampledRun(services.calls, config, scope, task, samples, start)
         else:
-            execution = _execution(services, scope, config, task, session)
+            execution = _new_run(services, scope, config, task, session)
         result = await self._stoppable(execution, scope, callbacks)
         return replace(result, events=tuple(scope.tree.events))
 
@@ -251,7 +251,7 @@ def _operator(settings: Mapping[str, Any] | None, context: StoredContext) -> "Op
     return OperatorCall.recorded(settings, context.data)
 
 
-def _execution(
+def _new_run(
     services: Services,
     scope: Scope,
     config: RunConfig,

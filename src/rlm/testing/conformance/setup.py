@@ -36,7 +36,7 @@ class _Session(RunSession):
         self.serve(scope, self.host)
 
     async def shows(self, code: str, expected: str) -> None:
-        result: Any = await self.run(1, code)
+        result: Any = await self.run_cell(1, code)
         if result.error is not None:
             raise Unmet(f"{code!r} raised {result.error.traceback[-500:]}")
         expect(result.stdout.removesuffix("\n"), expected, code)
@@ -80,7 +80,7 @@ async def once(repl: Repl) -> None:
 @checks("an answer that it submits is not the answer of the run", fresh=True)
 async def no_answer(repl: Repl) -> None:
     async with _open(repl, "answer['content'] = 'x'\nanswer['ready'] = True\nFINAL(1)") as session:
-        result = await session.run(1, "answer")
+        result = await session.run_cell(1, "answer")
         expect(result.submission, None, "what was submitted")
         expect(result.stdout.strip(), "{'content': '', 'ready': False}", "answer")
 
