@@ -100,13 +100,14 @@ build/venv-site:
 
 # -- heavier tests; each target can run alone -----------------------------------------------------
 
-heavy_parts := test-heavy test-documents test-data test-places test-corpus test-sdks test-adapters test-server-clients test-environments test-clouds test-ray test-docker test-browser test-site test-notebook \
-	test-pythons test-fuzz test-clone test-sandbox-docker test-gateway-image test-llm-plugin test-eliza \
+# test-clone is first: it runs all of `make test`, in a clean place, on this Python.
+heavy_parts := test-clone test-heavy test-documents test-data test-places test-corpus test-sdks test-adapters test-server-clients test-environments test-clouds test-ray test-docker test-browser test-site test-notebook \
+	test-pythons test-fuzz test-sandbox-docker test-gateway-image test-llm-plugin test-eliza \
 	test-acp test-dspy test-harbor test-inspect test-pydantic-ai test-verifiers test-training test-seeds
 
 .PHONY: test-all
-test-all: $(ready) ## run test and every heavier target, then print a summary with every skip
-	@MAKE="$(MAKE)" sh .ci/test-all test $(heavy_parts)
+test-all: $(ready) ## run every test target, then print a summary with every skip: hours
+	@MAKE="$(MAKE)" PYTHONS="$(filter-out python$(version),$(PYTHONS))" sh .ci/test-all $(heavy_parts)
 
 .PHONY: $(heavy_parts)
 test-heavy: $(ready) ## run the tests marked heavy

@@ -1,6 +1,8 @@
 """A ReplyStore in memory, for tests."""
 
-from rlm.messages import Reply, ReplyKey, Request
+from collections.abc import Sequence
+
+from rlm.messages import Reply, ReplyKey, Request, Usage
 from rlm.results import Shown
 
 __all__ = ["MemoryStore"]
@@ -18,6 +20,9 @@ class MemoryStore:
 
     async def put(self, key: ReplyKey, reply: Reply) -> None:
         self.replies[str(key)] = reply
+
+    def take_unrecalled(self) -> Sequence[tuple[ReplyKey, Usage]]:
+        return ()
 
     async def recorded(self, path: str, step: int, what: str) -> Shown | None:
         return self.told.get((path, step, what))

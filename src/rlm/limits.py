@@ -178,6 +178,7 @@ class Budget:
         self.chain: tuple[Budget, ...] = (self, *parent.chain) if parent else (self,)
         self.used = NOTHING
         self.reserved = NOTHING
+        self.recalled = NOTHING  # the part of `used` that earlier executions had paid
         self.overshoot = NOTHING
         self.in_flight = 0
         self.was_refused_above = False  # a budget that this one draws on had no room
@@ -317,6 +318,7 @@ class Budget:
         """Count what an earlier execution has paid for."""
         for node in self.chain:
             node.used += used
+            node.recalled += used
             node._settled.set()
 
     def note_usage(self, model: str, depth: int, usage: Usage) -> None:
@@ -401,6 +403,11 @@ def _ceiling(limits: Limits) -> Amount:
     money = UNLIMITED if limits.max_cost_usd is None else picodollars(limits.max_cost_usd)
     tokens = UNLIMITED if limits.max_tokens is None else limits.max_tokens
     return Amount(limits.max_calls, tokens, money)
+
+
+def amount_of(usage: Usage) -> Amount:
+    """Return the tokens and money of a usage."""
+    return Amount(0, usage.total_tokens, picodollars(usage.cost_usd or 0))
 
 
 def picodollars(usd: float) -> int:

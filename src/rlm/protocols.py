@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from msgspec import Struct
 
 from rlm.events import Event
-from rlm.messages import ModelInfo, Reply, ReplyKey, Request
+from rlm.messages import ModelInfo, Reply, ReplyKey, Request, Usage
 from rlm.results import CellResult, Shown
 
 __all__ = [
@@ -326,6 +326,9 @@ class ReplyStore(Protocol):
     async def get(self, key: ReplyKey, request: Request | None) -> Reply | None: ...
 
     async def put(self, key: ReplyKey, reply: Reply) -> None: ...
+
+    def take_unrecalled(self) -> Sequence[tuple[ReplyKey, Usage]]:
+        """Return what earlier executions paid for and this one has not recalled; each once."""
 
     async def recorded(self, path: str, step: int, what: str) -> Shown | None: ...
 

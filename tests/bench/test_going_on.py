@@ -184,13 +184,14 @@ async def test_a_trial_that_the_end_of_the_money_cut_off_goes_on(tmp_path: Path)
     assert "--max-cost" in tally.stopped
     (line,) = lines_in(tmp_path)
     assert (line["status"], line["stop_reason"]) == ("failed", None)
-    assert line["cost_usd"] > 0  # its last words, which no journal holds
+    assert line["cost_usd"] == 0  # The journal holds all that was paid, its last words too.
     sent = len(client.requests)
     outcomes, _ = await benched(client, NEEDLE, tmp_path)
     assert [each.score for each in outcomes.values()] == [1.0]
     texts = Counter(str(request.messages) for request in client.requests)
     assert set(texts.values()) == {1}
     assert len(client.requests) > sent > 0
+    assert sum(each.requests for each in outcomes.values()) == len(client.requests)
 
 
 async def test_an_answer_that_has_no_line_yet_is_scored_without_a_request(tmp_path: Path) -> None:

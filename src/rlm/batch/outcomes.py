@@ -11,8 +11,7 @@ from msgspec import Struct
 
 from rlm.batch.rows import Row, RowPosition
 from rlm.errors import ConfigError
-from rlm.limits import Amount
-from rlm.records.journal.metering import amount_of
+from rlm.limits import Amount, amount_of
 from rlm.results import RunResult
 
 __all__ = ["Entry", "RowTable", "answered", "failed", "spent"]

@@ -237,7 +237,6 @@ class Batch:
             row.query,
             context,
             response_model=self._plan.response_model,
-            recorders=(meter,),
             run_id=run_id,
             budget=meter.ledger,
         )

@@ -24,7 +24,7 @@ from rlm.engine.operators import OperatorCall
 from rlm.engine.task import Task as RunTask
 from rlm.errors import ConfigError, RLMError, UnknownPriceError
 from rlm.events import CallEnded, Event
-from rlm.limits import Budget
+from rlm.limits import Amount, Budget
 from rlm.messages import PICODOLLARS
 from rlm.records.journal import ContextFolder, Places
 from rlm.records.journal.archive import paid_in
@@ -103,11 +103,11 @@ class _Meter(RunMeter):
         super().__init__(budget, journaled=True)
         self.has_begun = False
         self._budget = budget
+        self._deducted = Amount()
 
     def record(self, event: Event) -> None:
-        counted = self.recalled
-        super().record(event)
-        self._budget.charge(counted - self.recalled)
+        self._budget.charge(self._deducted - self.recalled)
+        self._deducted = self.recalled
         self.has_begun = True
 
     @property

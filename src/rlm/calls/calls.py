@@ -31,7 +31,7 @@ from rlm.events import (
     ModelReplied,
 )
 from rlm.images import display_text
-from rlm.limits import NOTHING, Amount, Limits, Reservation, picodollars
+from rlm.limits import NOTHING, Limits, Reservation, amount_of
 from rlm.messages import Message, ModelInfo, Reply, ReplyKey, Request, Usage
 from rlm.prompts.observation import cut
 
@@ -210,6 +210,7 @@ class Calls:
             return _recall_outcome(pending, known)
         if (saved := pending.scope.take_saved(pending.key)) is not None:
             return await _reuse_saved(pending, saved)
+        pending.scope.count_unrecalled()
         now = self.scheduler.clock
         started = now()
         failures, failure = 0, None
@@ -399,9 +400,9 @@ def _recall_outcome(pending: _Pending, known: Reply) -> _Outcome:
     pending.scope.note(pending.key, known)
     if pending.call_id is None:
         pending.scope.reported.note(pending.request, known.usage)
-    paid = Amount(tokens=usage.total_tokens, picodollars=picodollars(usage.cost_usd or 0))
-    pending.scope.budget.charge(paid)
-    pending.scope.budget.note_usage(pending.request.model, pending.scope.depth, usage)
+    if not pending.scope.tree.is_counted(pending.key):
+        pending.scope.budget.charge(amount_of(usage))
+        pending.scope.budget.note_usage(pending.request.model, pending.scope.depth, usage)
     return _Outcome(known, None, usage, stored=True)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rlm.calls.billing import ReportedPrefix
 from rlm.errors import CallRefused, ModelError
 from rlm.events import Event
-from rlm.limits import Budget, Limits
+from rlm.limits import Budget, Limits, amount_of
 from rlm.messages import Reply, ReplyKey, Request
 from rlm.protocols import Recorder, ReplyStore
 from rlm.results import Shown
@@ -38,9 +38,16 @@ class Tree:
     These are its events, slots for live child sessions, and the store of earlier executions.
     """
 
-    def __init__(self, max_child_sessions: int, store: ReplyStore | None = None) -> None:
+    def __init__(
+        self,
+        max_child_sessions: int,
+        store: ReplyStore | None = None,
+        models: tuple[str, str] = ("", ""),
+    ) -> None:
         self._max_child_sessions = max_child_sessions
         self.store = store
+        self._models = models  # of the root run, and of everything below it
+        self._counted: set[str] = set()
         self.events: list[Event] = []
         self._slots: dict[int, asyncio.Semaphore] = {}
         self.child_context_bytes = 0
@@ -54,6 +61,24 @@ class Tree:
                 limit="child_context_bytes",
             )
         self.child_context_bytes += size_bytes
+
+    def count_unrecalled(self, budget: Budget) -> None:
+        """Count what earlier executions paid for and this one has not recalled, in the root.
+
+        It is paid whether or not this execution comes to it, so no request is sent before.
+        """
+        for key, usage in () if self.store is None else self.store.take_unrecalled():
+            self._counted.add(str(key))
+            depth = key.path.count("/")
+            for parent in range(depth + 1):
+                self._counted.add(key.path.rsplit("/", parent)[0])
+            model = self._models[1 if depth or key.kind == "llm" else 0]
+            budget.charge(amount_of(usage))
+            budget.note_usage(model, depth, usage)
+
+    def is_counted(self, what: ReplyKey | str) -> bool:
+        """Whether a reply, or what the run with this path has used, is counted already."""
+        return str(what) in self._counted
 
     def child_slot(self, depth: int) -> asyncio.Semaphore:
         """Return the semaphore of a depth; one per depth, so that children can't deadlock."""
@@ -161,6 +186,10 @@ class Scope:
         """Return the stored reply of an earlier execution, if there is one."""
         store = self.tree.store
         return None if store is None else await store.get(key, request)
+
+    def count_unrecalled(self) -> None:
+        """Count what earlier executions paid for, before anything new is paid for."""
+        self.tree.count_unrecalled(self.budget.root)
 
     async def remember(self, key: ReplyKey, reply: Reply) -> None:
         """Store a reply before it is used."""

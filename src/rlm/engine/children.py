@@ -117,6 +117,10 @@ def spent_by(child: Scope) -> dict[str, Any]:
 
 def charge(child: Scope, spent: dict[str, Any]) -> None:
     """Count what `spent_by` stored in an earlier execution."""
-    child.budget.charge(Amount(*spent["used"]))
+    calls, tokens, money = spent["used"]
+    if child.tree.is_counted(child.path):
+        child.budget.charge(Amount(calls))
+        return
+    child.budget.charge(Amount(calls, tokens, money))
     for model, depth, usage in spent["usage"]:
         child.budget.note_usage(model, depth, msgspec.convert(usage, Usage))

@@ -169,6 +169,8 @@ class RunState:
         submission = ending.submission
         answer = submission.text if submission else None
         rejected_answer = ending.rejected.text if ending.rejected else None
+        if self.scope.depth == 0:
+            self.scope.count_unrecalled()
         usage = UsageSummary.of(self.scope.budget.usage)
         seconds = time.monotonic() - self.started
         cited = self.cited()

@@ -101,8 +101,11 @@ def _arranged(events: Iterable[Event]) -> dict[str, list[Facts]]:
         where = event.call_id if isinstance(event, BY_CALL) else event.run_id
         facts: Facts = msgspec.to_builtins(event)
         found[where].append(_lasting(facts))
-        if isinstance(event, RunEnded) and found[where][0].get("context_kind") == "text":
-            _forget_the_file(found[where][-1])
+        if isinstance(event, RunEnded):
+            # Compared request by request; a resumed run also counts requests of earlier executions.
+            del found[where][-1]["usage"]
+            if found[where][0].get("context_kind") == "text":
+                _forget_the_file(found[where][-1])
     return found
 
 

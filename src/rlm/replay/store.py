@@ -1,11 +1,11 @@
 """A ReplyStore that answers from a recording; what is not in it is a difference."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from rlm.errors import ModelError
 from rlm.events import ModelAsked
-from rlm.messages import Message, Reply, ReplyKey, Request
+from rlm.messages import Message, Reply, ReplyKey, Request, Usage
 from rlm.replay.comparing import Difference, diff
 from rlm.replay.recording import Recording
 from rlm.results import Shown
@@ -53,6 +53,10 @@ class ReplayStore:
 
     async def put(self, key: ReplyKey, reply: Reply) -> None:
         """Do nothing: a recording is not extended."""
+
+    def take_unrecalled(self) -> Sequence[tuple[ReplyKey, Usage]]:
+        """Return nothing: what a replay does not repeat is not a part of it."""
+        return ()
 
     async def recorded(self, path: str, step: int, what: str) -> Shown | None:
         """Return what an earlier execution showed, as the resumed run found it.

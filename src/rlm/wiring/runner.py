@@ -223,7 +223,7 @@ class Runner:
             run_id=run_id,
             budget=budget,
             recorders=(*((callbacks,) if callbacks else ()), *recorders),
-            tree=Tree(config.limits.max_child_sessions, store),
+            tree=Tree(config.limits.max_child_sessions, store, (config.model, config.sub_model)),
         )
         return scope, callbacks
 

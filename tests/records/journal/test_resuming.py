@@ -167,7 +167,54 @@ def test_a_limit_may_be_raised_and_the_run_goes_on(runs: Runs) -> None:
     result, asked = runs.ask([cell("FINAL(x)")], limits=Limits(max_steps=5))
     assert (result.answer, result.stop_reason, result.steps) == ("2", "answer", 3)
     assert len(asked) == 1
-    assert result.usage.total.requests == 3
+    assert result.usage.total.requests == 4  # The first execution asked for an answer, too.
+
+
+def test_final_calls_of_earlier_executions_count_towards_usage_and_limits(runs: Runs) -> None:
+    paid = spent = 0
+    limits = Limits(max_steps=1, max_tokens=150_000, call_output_tokens=2_000)
+    result = None
+    for steps in range(1, 40):
+        script = [cell(f"x = {steps}  # {'-' * 4_000}"), "No idea."]
+        result, asked = runs.ask(script, limits=replace(limits, max_steps=steps))
+        paid += len(asked)
+        assert result.usage.total.requests == paid
+        spent = result.usage.total.total_tokens
+        assert spent <= 150_000
+        if result.stop_reason == "limit":
+            break
+    assert result is not None
+    assert result.limit == "tokens"
+    assert spent > 75_000
+
+
+def test_a_lower_limit_does_not_lower_what_was_paid(runs: Runs) -> None:
+    script = [*(cell(f"x = {number}") for number in range(4)), "It is 3."]
+    first, _ = runs.ask(script, limits=Limits(max_steps=4))
+    again, asked = runs.ask([], limits=Limits(max_steps=2), rules=[("", "It is 1.")])
+    assert (again.steps, len(asked)) == (2, 1)
+    assert again.usage.total.requests == first.usage.total.requests + 1
+    listed = Archive(Places(runs.folder)).summary(next(Places(runs.folder).listed()))
+    assert listed.requests == again.usage.total.requests
+
+
+def test_limits_of_the_last_execution_are_recorded_for_the_next(runs: Runs) -> None:
+    runs.ask([cell("x = 1"), "It is 1."], limits=Limits(max_steps=1))
+    runs.ask([cell("x = 2"), "It is 2."], limits=Limits(max_steps=2))
+    archive = Archive(Places(runs.folder))
+    facts = archive.facts(next(archive.places.listed()))
+    assert facts.settings["config"]["limits"]["max_steps"] == 2
+
+
+def test_a_child_is_counted_once_if_something_new_is_asked_before_it(tmp_path: Path) -> None:
+    runs = Runs(tmp_path, limits=Limits(max_depth=2))
+    code = "import uuid\nllm_query(uuid.uuid4().hex)\nprint(rlm_query('How many?', context))"
+    first = runs.interrupt([cell(code), "noted", cell("FINAL(len(context))")])
+    assert len(first) == 4
+    result, asked = runs.ask(["noted", cell("FINAL(1)")])
+    assert len(asked) == 2  # Another number, and the step after it.
+    assert result.usage.total.requests == 3 + 2
+    assert {depth: each.requests for depth, each in result.usage.by_depth.items()} == {0: 4, 1: 1}
 
 
 def test_something_else_is_not_the_same_run(runs: Runs) -> None:

@@ -264,7 +264,18 @@ async def _describe(journal: Journal, facts: RunFacts, context: StoredContext) -
         journal.forget_shown()
         recorded = replace(recorded, context=facts.context)
         journal.describe(run=recorded)
-    return recorded
+    if (updated := _with_limits_of(recorded, facts)) != recorded:
+        journal.describe(run=updated)
+    return updated
+
+
+def _with_limits_of(recorded: RunFacts, now: RunFacts) -> RunFacts:
+    """Return the facts with today's limits, which the next execution starts from."""
+    old, new = recorded.settings.get("config"), now.settings.get("config")
+    if not isinstance(old, dict) or not isinstance(new, dict) or "limits" not in new:
+        return recorded
+    config = {**old, "limits": new["limits"]}
+    return replace(recorded, settings={**recorded.settings, "config": config})
 
 
 def _with_hash(facts: RunFacts, sha256: str) -> RunFacts:

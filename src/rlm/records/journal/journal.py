@@ -17,7 +17,7 @@ import msgspec
 from rlm.errors import ConfigError
 from rlm.events import MAX_RESULT_CHARS, Event, RunEnded
 from rlm.logger import encoded
-from rlm.messages import Reply, ReplyKey, Request
+from rlm.messages import Reply, ReplyKey, Request, Usage
 from rlm.records.journal import database
 from rlm.records.journal.records import Tail, packed, sealed, unpacked, unsealed
 from rlm.results import Shown
@@ -99,8 +99,25 @@ class Journal:
         if reply.finish_reason == "failed" and not self._is_over(key):
             return None
         self._steps_to_match.discard((key.path, key.step))
+        self._unrecalled.pop(str(key), None)
+        if key.kind == "child":  # Its answer is stored with what the child has used.
+            self._recalled_children.add(key.path)
         self.replayed += 1
         return reply
+
+    def take_unrecalled(self) -> list[tuple[ReplyKey, Usage]]:
+        """Return what earlier executions paid for and this one has not recalled; each once.
+
+        Such as their final calls, and steps beyond a limit that is lower now.
+        """
+        done = self._recalled_children
+        left = [
+            (key, usage)
+            for key, usage in self._unrecalled.values()
+            if not (done and done.intersection(_with_parents(key.path)))
+        ]
+        self._unrecalled.clear()
+        return left
 
     async def put(self, key: ReplyKey, reply: Reply) -> None:
         """Commit a reply; it may be used when this returns."""
@@ -277,13 +294,17 @@ class Journal:
         """Read what earlier executions stored."""
         self._known: dict[str, tuple[int, int, int]] = {}
         self._steps_to_match: set[tuple[str, int]] = set()
+        self._unrecalled: dict[str, tuple[ReplyKey, Usage]] = {}
+        self._recalled_children: set[str] = set()
         self._chunks: dict[int, bytes] = {}
         last = "select path, max(step) from told where what = 'observation' group by path"
         attempt = "select max(attempt) from events"
         execute = self._database.execute
         try:
-            for number, start, end, key, _ in database.replies_in(self._database):
+            for number, start, end, key, reply in database.replies_in(self._database):
                 self._known[str(key)] = number, start, end
+                if reply.usage is not None and key.kind != "child":
+                    self._unrecalled[str(key)] = key, reply.usage
                 if key.kind == "step":
                     self._steps_to_match.add((key.path, key.step))
             self._last_shown = {path: int(step) for path, step in execute(last)}
@@ -368,6 +389,13 @@ def _json(value: object) -> bytes:
         return msgspec.json.encode(value, enc_hook=repr)
     except UnicodeEncodeError:  # lone surrogates: JSON can escape them, msgspec does not
         return json.dumps(msgspec.to_builtins(value, enc_hook=repr)).encode("ascii")
+
+
+def _with_parents(path: str) -> Iterator[str]:
+    """Yield the path of a run, of its parent, and so on."""
+    while path:
+        yield path
+        path = path.rpartition("/")[0]
 
 
 def _name(path: object, step: object, what: object) -> str:
