@@ -77,7 +77,7 @@ class Crowd:
 
 
 @given(st.integers(0, 2**32), st.integers(1, 24), st.integers(1, 60))
-def test_no_place_is_lost_or_given_twice_whatever_is_cancelled(
+def test_no_slot_is_lost_or_given_twice_whatever_is_cancelled(
     seed: int, width: int, visitors: int
 ) -> None:
     async def main() -> Crowd:

@@ -115,24 +115,24 @@ async def check(plans: list[str], bytes_per_token: float) -> bool:
 
 @given(st.integers(0, 2**32), st.floats(1.0, 5.0))
 @settings(max_examples=max(60, settings().max_examples), phases=[Phase.generate])
-async def test_a_run_finishes_with_half_as_much_again_and_one_output(
+async def test_one_and_a_half_times_the_needed_budget_plus_one_output_is_enough(
     seed: int, bytes_per_token: float
 ) -> None:
     assume(await check(random_plans(random.Random(seed)), bytes_per_token))
 
 
-async def test_a_run_of_short_steps_does_not_starve() -> None:
+async def test_a_run_of_short_steps_does_not_run_out_of_budget() -> None:
     plans = [cell(["print", f"context {number}"]) for number in range(40)]
     assert await check([*plans[:11], cell(["final", "42"])], 4)
     assert await check([*plans[:25], cell(["final", "42"])], 4)
 
 
-async def test_one_long_output_does_not_end_a_short_run() -> None:
+async def test_one_long_output_does_not_end_an_otherwise_short_run() -> None:
     plans = [cell(["print", f"context {number}"]) for number in range(10)]
     assert await check([*plans, cell(["dots", 30_000]), cell(["final", "42"])], 4)
 
 
-async def test_a_batch_stays_wide_within_twice_what_it_needs() -> None:
+async def test_a_batch_keeps_its_width_with_twice_the_needed_budget() -> None:
     plans = [cell(["batch", 64, 4 * 3_900]), cell(["final", "42"])]
     needed = total_tokens(await ask(Provider(plans, 4, note_chars=320), Limits()))
     assert needed >= 64 * 4_000
