@@ -144,7 +144,7 @@ def test_a_killed_host_leaves_no_process(
 
 
 @settings
-def test_a_killed_host_that_had_forked_leaves_only_its_copy(
+def test_a_killed_host_that_had_forked_leaves_only_its_fork(
     without: tuple[str, ...], tmp_path: Path, hosts: list["subprocess.Popen[str]"]
 ) -> None:
     """The copy holds every socket open; the zygote must notice nevertheless."""
@@ -166,7 +166,7 @@ def test_a_killed_host_that_had_forked_leaves_only_its_copy(
 
 
 @settings
-def test_a_fork_of_the_host_can_go_on_alone(
+def test_a_fork_of_the_host_can_continue_alone(
     without: tuple[str, ...], tmp_path: Path, hosts: list["subprocess.Popen[str]"]
 ) -> None:
     host = start(GOES_ON_AS_A_COPY, without, tmp_path)
@@ -237,7 +237,7 @@ print(json.dumps([answers, before, imported, state()], default=repr))
 """
 
 
-def test_importing_and_using_rlm_changes_nothing_of_the_process(tmp_path: Path) -> None:
+def test_importing_and_using_rlm_leaves_the_process_unchanged(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", LOOKS_AT_ITSELF],
         capture_output=True,
@@ -269,7 +269,7 @@ asyncio.run(main())
 """
 
 
-def test_cells_can_be_interrupted_though_the_host_blocks_signals() -> None:
+def test_cells_can_be_interrupted_even_if_the_host_blocks_signals() -> None:
     """As threads of servers do; a process inherits that from the thread that starts it."""
     done = subprocess.run(
         [sys.executable, "-c", HOST + BLOCKS_SIGNALS], capture_output=True, text=True, check=True

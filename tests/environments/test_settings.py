@@ -209,13 +209,13 @@ def named(settings: Sequence[Setting]) -> pytest.MarkDecorator:
 
 
 @named(SETTINGS)
-def test_both_suites(setting: Setting) -> None:
+def test_local_passes_both_suites_in_each_setting(setting: Setting) -> None:
     skip_unless_possible(setting)
     assert_all_is_held(setting, run_check(setting))
 
 
 @named(UNSAFE)
-def test_without_seccomp_nothing_runs_and_the_message_says_what_to_do(setting: Setting) -> None:
+def test_without_seccomp_nothing_runs_and_the_error_says_what_to_do(setting: Setting) -> None:
     if setting.as_user:
         skip_unless_possible(setting._replace(without=("namespaces", "landlock")))
     done = run_check(setting)
@@ -230,7 +230,7 @@ def test_without_seccomp_nothing_runs_and_the_message_says_what_to_do(setting: S
 
 @named([DEFAULT, SEALED])
 @pytest.mark.parametrize("version", OTHER_PYTHONS)
-def test_on_another_python(version: str, setting: Setting) -> None:
+def test_local_passes_both_suites_on_other_pythons(version: str, setting: Setting) -> None:
     skip_unless_possible(setting)
     python = find_python(version)
     if python is None:

@@ -327,14 +327,16 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-async def test_a_storm_leaves_nothing(temporary: Path) -> None:
+async def test_a_storm_of_kills_and_interrupts_leaves_nothing(temporary: Path) -> None:
     seen = await storm(30, (), temporary, seed=1)
     assert sum(seen[name] for name in EVENTS) == 30
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("without", WITHOUT.values(), ids=WITHOUT)
-async def test_a_long_storm_leaves_nothing(without: tuple[str, ...], temporary: Path) -> None:
+async def test_a_long_storm_of_kills_and_interrupts_leaves_nothing(
+    without: tuple[str, ...], temporary: Path
+) -> None:
     seen = await storm(1_002, without, temporary, seed=2)
     assert sum(seen[name] for name in EVENTS) == 1_002
     assert {*EVENTS, "restored", "lost"} == set(seen)

@@ -43,7 +43,7 @@ async def successor_of(first: zygotes.Zygote, environment: LocalEnvironment) -> 
     return found
 
 
-async def test_a_worn_zygote_is_replaced_and_its_sessions_go_on(
+async def test_a_worn_zygote_is_replaced_and_its_sessions_continue(
     environment: LocalEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = await opened(environment, 3)
@@ -69,7 +69,7 @@ async def test_a_worn_zygote_is_replaced_and_its_sessions_go_on(
     assert await layout(after) == new
 
 
-async def test_one_that_was_replaced_still_serves_for_a_while(
+async def test_a_replaced_zygote_still_serves_for_a_while(
     environment: LocalEnvironment,
 ) -> None:
     sessions = await opened(environment, 3)

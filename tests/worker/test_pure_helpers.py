@@ -25,7 +25,7 @@ WORKER_FILES = sorted(Path(worker.__file__).parent.glob("*.py"))
         ("use [brackets] like [1]", [1]),
     ],
 )
-def test_json_is_found_in_what_models_write(text: str, value: object) -> None:
+def test_json_is_found_in_text_that_models_write(text: str, value: object) -> None:
     assert loose_json.parse(text) == value
 
 
@@ -55,7 +55,7 @@ def test_every_published_name_is_described_once() -> None:
 
 
 @pytest.mark.parametrize("path", WORKER_FILES, ids=lambda path: path.name)
-def test_worker_files_are_python_3_9_and_import_nothing_of_rlm(path: Path) -> None:
+def test_worker_files_are_valid_python_3_9_and_import_nothing_of_rlm(path: Path) -> None:
     tree = ast.parse(path.read_text(), feature_version=(3, 9))
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
