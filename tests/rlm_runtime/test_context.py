@@ -19,7 +19,7 @@ def test_a_slice_is_clamped_and_never_wraps_around(text: str, start: int, end: i
 
 
 @given(TEXTS, st.text(min_size=1, max_size=3), st.booleans(), st.integers(0, 5))
-def test_matches_lie_where_they_say(
+def test_matches_have_correct_positions(
     text: str, pattern: str, case_sensitive: bool, most: int
 ) -> None:
     found = Context.from_text(text).find(pattern, max_matches=most, case_sensitive=case_sensitive)
@@ -31,7 +31,7 @@ def test_matches_lie_where_they_say(
         assert len(found) == min(most, text.count(pattern))
 
 
-def test_a_regex_finds_what_it_matches() -> None:
+def test_find_accepts_a_regular_expression() -> None:
     context = Context.from_text("İstanbul 34, Ankara 06, Izmir 35")
     assert context.find(r"\d+", regex=True) == [(9, 11, "34"), (20, 22, "06"), (30, 32, "35")]
     assert context.find(r"\d+", regex=True, max_matches=1) == [(9, 11, "34")]
