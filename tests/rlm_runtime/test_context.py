@@ -50,13 +50,13 @@ def test_chunks_cover_the_text_in_order(text: str, size: int, data: st.DataObjec
 
 
 @pytest.mark.parametrize(("size", "overlap"), [(0, 0), (-1, 0), (4, 4), (4, -1)])
-def test_bad_sizes_are_value_errors(size: int, overlap: int) -> None:
+def test_invalid_chunk_sizes_are_value_errors(size: int, overlap: int) -> None:
     with pytest.raises(ValueError, match="chunk needs"):
         Context.from_text("some text").chunk(size, overlap)
 
 
 @given(st.lists(TEXTS, min_size=1, max_size=12), st.integers(1, 5))
-def test_documents_are_kept_whole_and_in_order(documents: list[str], size: int) -> None:
+def test_documents_stay_whole_and_in_order(documents: list[str], size: int) -> None:
     context = Context.from_documents(documents, separator="|")
     assert context.text == "|".join(documents)
     assert context.num_documents() == len(documents)
@@ -67,7 +67,7 @@ def test_documents_are_kept_whole_and_in_order(documents: list[str], size: int) 
     assert all(0 < len(group) <= size for _, _, group in groups)
 
 
-def test_the_description_of_a_context() -> None:
+def test_metadata_describes_a_context() -> None:
     context = Context.from_documents(["one", "three"])
     assert context.metadata() == {
         "context_type": "document_list",

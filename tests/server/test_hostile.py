@@ -38,7 +38,7 @@ async def _models(session: aiohttp.ClientSession, one: Served) -> int:
 
 
 @pytest.mark.heavy
-async def test_others_are_answered_while_a_schema_is_checked(tmp_path: Path) -> None:
+async def test_other_requests_are_answered_while_a_schema_is_checked(tmp_path: Path) -> None:
     with FakeServer(["unused"]) as model, served(tmp_path, model) as one:
         async with aiohttp.ClientSession() as session:
             body = _body(reference_bomb())
@@ -55,7 +55,7 @@ async def test_others_are_answered_while_a_schema_is_checked(tmp_path: Path) -> 
 
 
 @pytest.mark.heavy
-async def test_others_are_answered_while_an_answer_is_checked(tmp_path: Path) -> None:
+async def test_other_requests_are_answered_while_an_answer_is_checked(tmp_path: Path) -> None:
     """A slow pattern, and a model that hands in what it never matches."""
     schema = {"type": "string", "pattern": SLOW_PATTERN}
     with FakeServer([submits(NEVER_MATCHES)] * 9) as model, served(tmp_path, model) as one:
@@ -91,7 +91,7 @@ async def _uploaded(session: aiohttp.ClientSession, one: Served, name: str, data
         return str((await response.json())["id"])
 
 
-async def test_others_are_answered_while_documents_are_converted(tmp_path: Path) -> None:
+async def test_other_requests_are_answered_while_documents_are_converted(tmp_path: Path) -> None:
     """Documents whose conversion never ends, more than the server has threads."""
     packages = tmp_path / "installed"
     packages.mkdir()

@@ -22,12 +22,12 @@ from rlm.web.tokens import MAX_TOKEN_CHARS, LinkToken, bearer_token, digest_of, 
         (["Bearer " + "x" * (MAX_TOKEN_CHARS + 1)], None),
     ],
 )
-def test_one_bearer_header_holds_a_token(headers: list[str], token: str | None) -> None:
+def test_exactly_one_bearer_header_holds_a_token(headers: list[str], token: str | None) -> None:
     assert bearer_token(headers) == token
 
 
 @given(st.text(max_size=300))
-def test_only_the_link_token_matches(text: str) -> None:
+def test_only_the_exact_link_token_matches(text: str) -> None:
     token = LinkToken()
     assert not token.matches(text)
     assert not token.matches(None)
