@@ -110,7 +110,7 @@ def test_any_arguments_get_a_clean_answer(recipe: Recipe, caplog: pytest.LogCapt
 
 
 @pytest.mark.heavy
-def test_ten_thousand_arguments_get_clean_answers(
+def test_ten_thousand_random_arguments_get_clean_answers(
     recipe: Recipe, caplog: pytest.LogCaptureFixture
 ) -> None:
     _any_arguments(recipe, caplog, MANY_CASES)
@@ -194,12 +194,12 @@ def _cases(number: int) -> settings:
 
 
 @pytest.mark.heavy
-def test_no_path_leads_out(recipe: Recipe) -> None:
+def test_no_path_leads_outside_the_roots(recipe: Recipe) -> None:
     _any_paths(recipe, CASES)
 
 
 @pytest.mark.heavy
-def test_none_of_ten_thousand_paths_leads_out(recipe: Recipe) -> None:
+def test_none_of_ten_thousand_paths_leads_outside_the_roots(recipe: Recipe) -> None:
     _any_paths(recipe, MANY_CASES)
 
 
@@ -243,7 +243,7 @@ async def _open_all(recipe: Recipe, paths: list[str]) -> int:
 @pytest.mark.parametrize(
     "pattern", ["(a+)+$", "(a|a)*b", "(a|aa)+$", "([a-z]+)*1", "^(([a-z])+.)+[A-Z]([a-z])+$"]
 )
-async def test_patterns_that_never_end_do_not_stop_the_others(
+async def test_patterns_that_never_end_do_not_delay_others(
     recipe: Recipe, pattern: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     (recipe.root / "trap.txt").write_text("a" * 5_000 + "!\n")

@@ -182,7 +182,7 @@ def test_budget_held_by_a_killed_server_counts_as_used(tmp_path: Path) -> None:
     ledger.close()
 
 
-def test_all_budget_held_by_a_killed_server_counts_as_used(tmp_path: Path) -> None:
+def test_an_unlimited_request_of_a_killed_server_uses_up_the_budget(tmp_path: Path) -> None:
     token = _token("ada", ADA, max_tokens=100, per="total")
     ledger = Ledger(tmp_path / "ledger.sqlite")
     ledger.hold(token, "one", None)
