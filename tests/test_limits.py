@@ -76,14 +76,14 @@ async def test_it_is_refused_only_when_nothing_flies() -> None:
     assert refused.value.limit == "tokens"
 
 
-async def test_no_request_waits_for_what_is_only_held_back() -> None:
+async def test_no_request_waits_for_budget_that_is_only_held_back() -> None:
     budget = Budget(Limits(max_tokens=100))
     budget.hold(Amount(tokens=60))
     with pytest.raises(CallRefused):
         await budget.reserve(Amount(tokens=50))
 
 
-async def test_first_come_first_served() -> None:
+async def test_waiting_requests_are_served_in_order() -> None:
     budget = Budget(Limits(max_tokens=100))
     flying = await budget.reserve(Amount(tokens=90))
     order: list[str] = []
@@ -101,7 +101,7 @@ async def test_first_come_first_served() -> None:
     assert order == ["large", "small"]
 
 
-async def test_an_ambiguous_failure_keeps_its_reservation_a_clear_one_gives_it_back() -> None:
+async def test_an_ambiguous_failure_keeps_its_reservation_and_a_clear_one_releases_it() -> None:
     budget = Budget(Limits(max_tokens=100))
     (await budget.reserve(Amount(calls=1, tokens=60))).keep()
     assert budget.room().tokens == 40
@@ -110,7 +110,7 @@ async def test_an_ambiguous_failure_keeps_its_reservation_a_clear_one_gives_it_b
     assert budget.used.calls == 2  # a call made stays a call made
 
 
-async def test_a_reservation_ends_once() -> None:
+async def test_a_reservation_can_be_ended_once() -> None:
     budget = Budget(Limits(max_tokens=100))
     reservation = await budget.reserve(Amount(tokens=60))
     reservation.settle(Amount(tokens=10))
@@ -119,7 +119,7 @@ async def test_a_reservation_ends_once() -> None:
     assert (budget.used.tokens, budget.reserved.tokens, budget.in_flight) == (10, 0, 0)
 
 
-async def test_an_overshoot_is_reported_and_sending_stops() -> None:
+async def test_an_overshoot_is_reported_and_stops_sending() -> None:
     budget = Budget(Limits(max_tokens=1_000))
     over = (await budget.reserve(Amount(tokens=10))).settle(Amount(tokens=25))
     assert over.tokens == budget.overshoot.tokens == 15
@@ -133,7 +133,7 @@ async def test_without_a_limit_an_overshoot_stops_nothing() -> None:
     await budget.reserve(Amount(tokens=1))
 
 
-async def test_a_child_draws_on_its_parent() -> None:
+async def test_a_child_budget_draws_on_its_parent() -> None:
     parent = Budget(Limits(max_tokens=100, max_calls=3))
     child = parent.child(Limits(max_tokens=80, max_calls=3))
     (await child.reserve(Amount(calls=1, tokens=60))).settle(Amount(calls=1, tokens=50))
@@ -145,7 +145,7 @@ async def test_a_child_draws_on_its_parent() -> None:
         await child.reserve(Amount(tokens=20))  # the parent's
 
 
-async def test_calls_run_out_at_once_since_none_come_back() -> None:
+async def test_a_request_beyond_the_call_limit_is_refused_without_waiting() -> None:
     budget = Budget(Limits(max_calls=1))
     await budget.reserve(Amount(calls=1))
     with pytest.raises(CallRefused, match="max_calls"):
@@ -154,7 +154,7 @@ async def test_calls_run_out_at_once_since_none_come_back() -> None:
         budget.count_call()
 
 
-async def test_time_runs_out_but_the_final_call_has_some_left(
+async def test_after_the_time_limit_the_final_call_still_has_some_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = 1_000.0
@@ -173,7 +173,7 @@ async def test_time_runs_out_but_the_final_call_has_some_left(
         budget.exchange(held, Amount())
 
 
-async def test_the_model_sees_what_is_left() -> None:
+async def test_left_reports_the_remaining_budget() -> None:
     assert Budget(Limits()).left() == {
         "calls": 1_000,
         "tokens": None,
@@ -185,7 +185,7 @@ async def test_the_model_sees_what_is_left() -> None:
     assert budget.left() == {"calls": 999, "tokens": 40, "cost_usd": 0.4, "seconds": None}
 
 
-def test_usage_adds_up_and_an_unknown_cost_stays_unknown() -> None:
+def test_usage_adds_up_and_one_unknown_cost_makes_it_unknown() -> None:
     known = Usage(10, 5, cost_usd=0.1, requests=1)
     assert (Usage() + known).cost_usd == 0.1
     assert (known + known).cost_usd == 0.2

@@ -82,7 +82,7 @@ def test_requests_join_and_leave_between_steps() -> None:
     assert (batch.running, batch.waiting) == (0, 0)
 
 
-def test_a_long_prompt_is_read_in_parts_while_others_decode() -> None:
+def test_a_long_prompt_is_processed_in_parts_while_others_decode() -> None:
     model, batch = Echo(2), batcher(2, step_tokens=10)
     talking = asked([1] * 8)
     batch.add(talking)
@@ -104,7 +104,7 @@ def test_a_reply_ends_at_its_cap_and_at_the_window() -> None:
     assert (len(full.produced), full.finish_reason) == (WINDOW - 61, "length")
 
 
-def test_a_prompt_that_leaves_no_room_is_refused() -> None:
+def test_a_prompt_that_leaves_no_room_for_output_is_refused() -> None:
     with pytest.raises(ValueError, match="maximum context length is 100 tokens"):
         batcher(1).add(asked([1] * 99))
     with pytest.raises(ValueError, match="the prompt has 0"):
@@ -227,7 +227,7 @@ async def test_a_stream_holds_the_reply_and_its_usage(served: Served) -> None:
     assert text.endswith("data: [DONE]\n\n")
 
 
-async def test_what_cannot_be_answered_is_refused(served: Served) -> None:
+async def test_an_impossible_request_is_refused(served: Served) -> None:
     status, reply = await served.ask("1 " * 200)
     assert (status, reply["error"]["code"]) == (400, "context_length_exceeded")
     async with served.http.post(f"{served.url}/v1/chat/completions", data=b"{") as response:

@@ -46,7 +46,7 @@ async def drained(stream: Any) -> None:
         pass
 
 
-async def test_every_way_of_asking() -> None:
+async def test_every_async_method_accepts_sampling() -> None:
     given: dict[str, Any] = {"sampling": GIVEN, "sub_sampling": SUB_GIVEN}
     models = Models(6)
     async with models.rlm as one:
@@ -62,7 +62,7 @@ async def test_every_way_of_asking() -> None:
     assert models.rlm.config.sampling == CONFIGURED, "the next call starts from the same"
 
 
-def test_the_blocking_ways() -> None:
+def test_every_blocking_method_accepts_sampling() -> None:
     given: dict[str, Any] = {"sampling": GIVEN, "sub_sampling": SUB_GIVEN}
     models = Models(3)
     with models.rlm as one:

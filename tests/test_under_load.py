@@ -55,7 +55,7 @@ def test_rounds_are_counted_together(tmp_path: Path) -> None:
     ]
 
 
-def test_no_process_is_left_that_keeps_the_machine_busy() -> None:
+def test_no_load_process_is_left_running() -> None:
     with busy(0):
         pass
     with busy(1):

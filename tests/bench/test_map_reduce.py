@@ -59,7 +59,7 @@ def not_all_right(scores: Mapping[str, list[float]]) -> dict[str, list[float]]:
 
 
 @pytest.mark.heavy
-async def test_an_honest_reader_has_100_on_every_task(tmp_path: Path) -> None:
+async def test_a_perfect_reader_scores_100_on_every_task(tmp_path: Path) -> None:
     labelling, scores = await by_map_reduce(LINES, range(20), tmp_path / "lines")
     assert not_all_right(scores) == {}
     reading, scores = await by_map_reduce(FACTS, range(4), tmp_path / "facts")
@@ -88,7 +88,7 @@ class OfOthers(Task):
 
 @pytest.mark.heavy
 @pytest.mark.parametrize(("group", "count"), [(LINES, 10), (FACTS, 2)], ids=["lines", "facts"])
-async def test_who_reads_the_text_of_others_has_what_chance_gives(
+async def test_a_reader_of_other_texts_scores_at_chance_level(
     group: Group, count: int, tmp_path: Path
 ) -> None:
     others = {spec: OfOthers(spec, task) for spec, task in group.tasks.items()}

@@ -46,12 +46,12 @@ def agreement(task: Task, spec: str, count: int) -> tuple[float, int]:
 
 
 @pytest.mark.parametrize("spec", ALL)
-def test_answers_of_others_are_right_by_chance_only(spec: str) -> None:
+def test_answers_to_other_samples_score_at_chance_level(spec: str) -> None:
     mean, pairs = agreement(ALL[spec], spec, 40 if spec.startswith("oolong") else 12)
     assert mean <= bound(spec, pairs)
 
 
-async def test_who_knows_the_answers_has_100_on_every_task(tmp_path: Path) -> None:
+async def test_a_model_that_knows_the_answers_scores_100_on_every_task(tmp_path: Path) -> None:
     client = knowing(answers_to(ALL, (0,)))
     outcomes, tally = await benched(client, ALL, tmp_path, methods=("rlm", "plain"), concurrency=4)
     assert len(outcomes) == 2 * len(ALL)
@@ -60,7 +60,7 @@ async def test_who_knows_the_answers_has_100_on_every_task(tmp_path: Path) -> No
     assert (tally.failed, tally.stopped) == (0, "")
 
 
-async def test_who_has_the_answers_of_others_has_what_chance_gives(tmp_path: Path) -> None:
+async def test_a_model_with_answers_to_other_samples_scores_at_chance_level(tmp_path: Path) -> None:
     """Exactly what the scorers say of those answers, and nothing where nothing is to be had."""
     seeds = range(2)
     client = knowing(answers_to(ALL, seeds, from_next=1))

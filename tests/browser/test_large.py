@@ -94,7 +94,9 @@ def reads_well(page: Page, large: Large, timed: Callable[[str], None]) -> None:
     assert node_count(page) < MAX_NODES
 
 
-def test_the_server_opens_it(visit: Visits, large: Large, timed: Callable[[str], None]) -> None:
+def test_the_viewer_opens_a_large_log(
+    visit: Visits, large: Large, timed: Callable[[str], None]
+) -> None:
     assert large.path.stat().st_size >= BYTES
     timed(f"a log of {large.path.stat().st_size / 1e6:.0f} MB, {large.steps} steps is written")
     with rlm_view(str(large.path)) as viewer:
@@ -111,7 +113,7 @@ def test_the_server_opens_it(visit: Visits, large: Large, timed: Callable[[str],
         reads_well(page, large, timed)
 
 
-def test_a_dropped_one_is_opened_by_the_server(
+def test_a_dropped_large_log_is_opened_by_the_server(
     visit: Visits, large: Large, timed: Callable[[str], None]
 ) -> None:
     with rlm_view(str(large.path.parent / ".."), RLM_STATE_DIR=str(large.path.parent)) as viewer:
@@ -131,7 +133,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Log:
     return write_log(folder, "events", words(1_000_000), 200, lambda events, _: events >= 100_000)
 
 
-def test_a_run_of_100_000_events_is_read_on_every_page(
+def test_every_page_of_a_run_of_100000_events_loads(
     visit: Visits, many: Log, timed: Callable[[str], None]
 ) -> None:
     pages = {

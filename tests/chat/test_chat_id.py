@@ -15,7 +15,7 @@ from rlm.logger import RLMLogger
 from tests.chat.test_saving import asked, code, saved
 
 
-async def test_turns_before_and_after_saving_are_one_group(tmp_path: Path) -> None:
+async def test_turns_before_and_after_saving_are_in_one_group(tmp_path: Path) -> None:
     path, logs = tmp_path / "chat.rlm", tmp_path / "logs"
     await saved(path, code("FINAL(0)"), logger=RLMLogger(log_dir=str(logs)))
     await asked(path, code("FINAL(1)"), logger=RLMLogger(log_dir=str(logs)))
@@ -31,7 +31,7 @@ async def test_turns_before_and_after_saving_are_one_group(tmp_path: Path) -> No
 
 
 @given(st.text(max_size=30))
-def test_a_strange_chat_id_in_a_file_is_not_taken_over(chat_id: str) -> None:
+def test_an_invalid_chat_id_in_a_file_is_replaced(chat_id: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "chat.rlm")
         write_saved(path, About(chat_id=chat_id), [], {}, None)

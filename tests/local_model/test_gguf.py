@@ -38,7 +38,7 @@ def listening_ports() -> list[str]:
     return [row[9] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in own]
 
 
-async def test_it_answers_from_its_template_and_tells_what_it_used(client: GGUFClient) -> None:
+async def test_the_chat_template_is_applied_and_usage_reported(client: GGUFClient) -> None:
     before = [handler_of(number) for number in (signal.SIGINT, signal.SIGTERM)]
     ports = listening_ports()
     request = asked("Say hello.", sampling={"temperature": 0, "seed": 1})
@@ -56,7 +56,7 @@ async def test_it_answers_from_its_template_and_tells_what_it_used(client: GGUFC
     assert listening_ports() == ports
 
 
-async def test_the_same_seed_has_the_same_reply_and_the_cap_holds(client: GGUFClient) -> None:
+async def test_the_same_seed_gives_the_same_reply_and_the_cap_holds(client: GGUFClient) -> None:
     texts = []
     for seed in (5, 6, 5):
         request = asked(
@@ -72,7 +72,9 @@ async def test_the_same_seed_has_the_same_reply_and_the_cap_holds(client: GGUFCl
 
 
 @pytest.mark.parametrize("while_reading", [False, True])
-async def test_a_cancelled_request_really_stops(client: GGUFClient, while_reading: bool) -> None:
+async def test_cancelling_a_request_stops_generation(
+    client: GGUFClient, while_reading: bool
+) -> None:
     prompt = "word " * 3_000 if while_reading else "Write a very long story."
     written: list[Any] = []
 

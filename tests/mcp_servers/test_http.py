@@ -204,7 +204,7 @@ def test_the_older_kind_of_http_is_spoken_on_request() -> None:
         assert run([server], "FINAL(add(40))").answer == "42"
 
 
-async def test_it_works_from_any_event_loop_and_in_several_at_once(site: Site) -> None:
+async def test_a_server_works_from_any_event_loop_and_several_at_once(site: Site) -> None:
     server = mcp(site.url, headers=HEADERS)
     await server.open()
     rlm = RLM(ScriptedClient([cell("FINAL(add(1))")] * 6), tools=[server])

@@ -74,7 +74,7 @@ def assert_whole(answers: Path, count: int) -> None:
     ]
 
 
-async def test_a_batch_goes_on_when_one_of_two_nodes_is_lost(
+async def test_a_batch_continues_when_one_of_two_nodes_is_lost(
     cluster: Any, made: Maker, tmp_path: Path
 ) -> None:
     second = add_node(cluster)
@@ -129,7 +129,7 @@ def batch_command(cluster: Any, tasks: Path, server: FakeServer) -> "subprocess.
     )
 
 
-async def test_a_killed_driver_leaves_nothing_and_the_same_command_goes_on(
+async def test_a_killed_driver_leaves_nothing_and_the_same_command_continues(
     cluster: Any, tmp_path: Path
 ) -> None:
     rows, tasks = 8, write_rows(tmp_path, 8)

@@ -101,7 +101,7 @@ def test_python_blocks_run(path: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=_name)
-def test_notebooks_print_what_they_show(path: Path, tmp_path: Path) -> None:
+def test_notebooks_contain_the_output_of_their_code(path: Path, tmp_path: Path) -> None:
     """`make test-notebook` runs them in a real kernel."""
     cells = [each for each in json.loads(path.read_text())["cells"] if each["cell_type"] == "code"]
     shown = ["".join("".join(each.get("text", "")) for each in cell["outputs"]) for cell in cells]
@@ -125,7 +125,7 @@ def run_with_replies(job: list[dict[str, Any]], path: Path, tmp_path: Path) -> N
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_every_script_belongs_to_a_page() -> None:
+def test_every_replies_script_belongs_to_a_page() -> None:
     pages = {path.stem for path in (*DOCUMENTS, *NOTEBOOKS)}
     assert {path.stem for path in REPLIES.glob("*.toml")} <= pages
 
@@ -142,7 +142,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("left_out", found or [pytest.param("", id="none")])
 
 
-def test_block_is_not_run(left_out: str) -> None:
+def test_skipped_blocks_are_counted(left_out: str) -> None:
     if left_out:
         pytest.skip(left_out)
 
@@ -199,5 +199,5 @@ def test_example_runs(path: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", MARKDOWN, ids=_name)
-def test_links_lead_somewhere(path: Path) -> None:
+def test_links_are_not_broken(path: Path) -> None:
     assert broken_links(path, ROOT) == []
