@@ -76,7 +76,7 @@ def comparable(events: tuple[Event, ...]) -> list[dict[str, Any]]:
     return rows
 
 
-async def test_the_trajectory_is_golden() -> None:
+async def test_the_trajectory_matches_the_golden_file() -> None:
     rows = comparable((await scripted_run()).events)
     lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     if os.environ.get("UPDATE_GOLDEN"):
@@ -84,7 +84,7 @@ async def test_the_trajectory_is_golden() -> None:
     assert [json.loads(line) for line in GOLDEN.read_text("utf-8").splitlines()] == rows
 
 
-async def test_events_survive_json_and_name_their_schema() -> None:
+async def test_events_survive_json_and_name_their_schema_version() -> None:
     decoder = msgspec.json.Decoder(Event)
     for event in (await scripted_run()).events:
         assert decoder.decode(msgspec.json.encode(event)) == event

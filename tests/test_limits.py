@@ -11,7 +11,7 @@ from rlm.limits import Amount, Budget, Limits, picodollars
 from rlm.messages import Price, Usage
 
 
-def test_the_defaults_are_the_contract() -> None:
+def test_the_default_limits_have_their_documented_values() -> None:
     limits = Limits()
     assert (limits.max_steps, limits.max_depth, limits.max_calls) == (30, 1, 1_000)
     assert limits.max_concurrent_calls == 64
@@ -38,16 +38,16 @@ def test_the_defaults_are_the_contract() -> None:
         {"max_calls": -1},
     ],
 )
-def test_a_limit_that_is_none_says_which(wrong: dict[str, Any]) -> None:
+def test_an_invalid_limit_is_named(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=next(iter(wrong))):
         Limits(**wrong)
 
 
-def test_no_calls_at_all_is_a_limit_too() -> None:
+def test_a_limit_of_zero_calls_is_allowed() -> None:
     assert Limits(max_calls=0).max_calls == 0
 
 
-def test_money_is_exact() -> None:
+def test_money_is_computed_exactly() -> None:
     price = Price(0.1, 0.3)
     assert price.bound(3, 0) == 300_000
     assert price.bound(1, 1) == 400_000
@@ -55,7 +55,7 @@ def test_money_is_exact() -> None:
     assert picodollars(0.1) == 10**11
 
 
-async def test_what_does_not_fit_waits_for_what_flies() -> None:
+async def test_a_request_that_does_not_fit_waits_for_requests_in_flight() -> None:
     budget = Budget(Limits(max_tokens=100))
     first = await budget.reserve(Amount(tokens=80))
     second = asyncio.create_task(budget.reserve(Amount(tokens=50)))
@@ -65,7 +65,7 @@ async def test_what_does_not_fit_waits_for_what_flies() -> None:
     assert (await second).amount.tokens == 50
 
 
-async def test_it_is_refused_only_when_nothing_flies() -> None:
+async def test_a_request_is_refused_only_when_nothing_is_in_flight() -> None:
     budget = Budget(Limits(max_tokens=100))
     first = await budget.reserve(Amount(tokens=80))
     second = asyncio.create_task(budget.reserve(Amount(tokens=50)))

@@ -140,7 +140,7 @@ WITHOUT_TURNS = {
 }
 
 
-def test_every_face_has_a_second_turn_or_a_reason_for_none() -> None:
+def test_every_interface_has_a_second_turn_test_or_a_reason_for_none() -> None:
     """A new package above the engine, a new distribution or a new plugin is noticed here."""
     reference_paths = set(LAYERS[0])
     packages = {unit for unit in HEIGHT if HEIGHT[unit] >= HEIGHT["chat"]} - reference_paths
@@ -161,5 +161,5 @@ def test_the_tests_of_other_programs_exist(path: str, name: str) -> None:
     dict.fromkeys(each for faces in FACES.values() for each in faces),
     ids=lambda f: f.__name__,
 )
-async def test_the_second_turn_answers_for_itself(face: Face, tmp_path: Path) -> None:
+async def test_a_second_turn_does_not_repeat_the_first_answer(face: Face, tmp_path: Path) -> None:
     assert await face(tmp_path) == ("first", "second")

@@ -96,7 +96,7 @@ async def test_cancelling_a_request_stops_generation(
     assert (await client.complete(short, timeout_seconds=SECONDS)).text
 
 
-async def test_what_does_not_fit_is_refused(client: GGUFClient) -> None:
+async def test_a_prompt_that_does_not_fit_the_window_is_refused(client: GGUFClient) -> None:
     with pytest.raises(ModelError, match="raise window_tokens") as caught:
         await client.complete(asked("x " * 9_000), timeout_seconds=SECONDS)
     assert (caught.value.status, caught.value.retryable) == (400, False)
@@ -105,7 +105,7 @@ async def test_what_does_not_fit_is_refused(client: GGUFClient) -> None:
             await client.complete(asked(sampling=wrong), timeout_seconds=SECONDS)
 
 
-async def test_closing_gives_the_memory_back(model_path: Path) -> None:
+async def test_closing_frees_the_memory(model_path: Path) -> None:
     client = GGUFClient(model_path, window_tokens=16_384)
     await client.complete(asked("Hi", max_output_tokens=2), timeout_seconds=SECONDS)
     loaded = anonymous_kib()

@@ -36,7 +36,7 @@ def serve(monkeypatch: pytest.MonkeyPatch, parts: dict[int, bytes]) -> list[list
 
 
 @pytest.mark.parametrize("first", [0, 1])
-def test_the_parts_are_joined_in_order_and_only_once(
+def test_downloaded_parts_are_joined_in_order_and_only_once(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, first: int
 ) -> None:
     parts = dict(reversed(list(enumerate(PARTS, first))))
@@ -58,7 +58,7 @@ def test_the_parts_are_joined_in_order_and_only_once(
         ({}, "none"),
     ],
 )
-def test_what_does_not_add_up_is_not_kept(
+def test_a_download_with_a_wrong_hash_or_size_is_not_kept(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, parts: Any, words: str
 ) -> None:
     serve(monkeypatch, parts)
