@@ -196,7 +196,7 @@ def test_parts_already_measured_are_not_repeated(tmp_path: Path) -> None:
 
 @linux_only
 @pytest.mark.heavy
-def test_every_published_row_has_samples_and_every_curve_its_points(tmp_path: Path) -> None:
+def test_every_row_of_ours_has_samples_and_every_curve_its_points(tmp_path: Path) -> None:
     folder = tmp_path / "published"
     output = run(
         "benchmarks/engine.py",

@@ -70,7 +70,7 @@ async def test_tools_may_be_values_and_children_may_have_fewer_tools() -> None:
     await one.aclose()
 
 
-async def test_tools_may_run_models_with_awaited_and_blocking_calls() -> None:
+async def test_tools_may_run_models_by_awaited_and_by_blocking_calls() -> None:
     inner = RLM(ScriptedClient(rules=[("", "FINAL(inner)")]))
 
     async def good(question: str) -> str:

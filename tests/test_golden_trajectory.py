@@ -84,7 +84,7 @@ async def test_the_trajectory_matches_the_golden_file() -> None:
     assert [json.loads(line) for line in GOLDEN.read_text("utf-8").splitlines()] == rows
 
 
-async def test_events_survive_json_and_name_their_schema_version() -> None:
+async def test_events_survive_json_and_name_their_schema() -> None:
     decoder = msgspec.json.Decoder(Event)
     for event in (await scripted_run()).events:
         assert decoder.decode(msgspec.json.encode(event)) == event

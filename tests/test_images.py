@@ -121,7 +121,7 @@ def test_the_bound_equals_the_bill_of_the_most_expensive_provider() -> None:
 
 
 @given(st.integers(1, 2**31), st.integers(1, 2**31))
-def test_any_size_a_header_can_state_has_a_bound(width: int, height: int) -> None:
+def test_any_size_that_a_header_can_state_has_a_bound(width: int, height: int) -> None:
     assert image_tokens(width, height) >= 2_833 + 5_667
 
 
@@ -129,7 +129,7 @@ def test_any_size_a_header_can_state_has_a_bound(width: int, height: int) -> Non
 
 
 @pytest.mark.parametrize("data", SAMPLES.values(), ids=SAMPLES)
-def test_a_picture_counts_by_its_pixels_and_not_by_its_base64(data: bytes) -> None:
+def test_a_picture_counts_by_its_pixels_not_by_its_base64(data: bytes) -> None:
     parts = content_of("Qué?", [("image/x", data + bytes(1 << 20))])
     assert bound_of_parts(parts) == len("Qué?".encode()) + image_tokens(640, 480)
     message = Message("user", parts)

@@ -119,7 +119,7 @@ async def test_a_reservation_can_be_ended_once() -> None:
     assert (budget.used.tokens, budget.reserved.tokens, budget.in_flight) == (10, 0, 0)
 
 
-async def test_an_overshoot_is_reported_and_stops_sending() -> None:
+async def test_an_overshoot_is_reported_and_sending_stops() -> None:
     budget = Budget(Limits(max_tokens=1_000))
     over = (await budget.reserve(Amount(tokens=10))).settle(Amount(tokens=25))
     assert over.tokens == budget.overshoot.tokens == 15
@@ -133,7 +133,7 @@ async def test_without_a_limit_an_overshoot_stops_nothing() -> None:
     await budget.reserve(Amount(tokens=1))
 
 
-async def test_a_child_budget_draws_on_its_parent() -> None:
+async def test_a_child_draws_on_its_parent() -> None:
     parent = Budget(Limits(max_tokens=100, max_calls=3))
     child = parent.child(Limits(max_tokens=80, max_calls=3))
     (await child.reserve(Amount(calls=1, tokens=60))).settle(Amount(calls=1, tokens=50))

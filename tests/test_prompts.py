@@ -87,7 +87,7 @@ def test_values_may_contain_braces() -> None:
     assert "{{text}}" in prompts.map_prompt("q", "some {{text}}", 1, 1)
 
 
-def test_the_first_request_about_a_gigabyte_is_small() -> None:
+def test_the_first_request_on_a_gigabyte_is_small() -> None:
     description = "a str of 1,073,741,824 characters in 20,000,000 lines, 53 on average."
     system = prompts.system_prompt(DEEP, ModelInfo(), SUB, 0)
     first = prompts.first_message(

@@ -104,7 +104,7 @@ def test_a_reply_ends_at_its_cap_and_at_the_window() -> None:
     assert (len(full.produced), full.finish_reason) == (WINDOW - 61, "length")
 
 
-def test_a_prompt_that_leaves_no_room_for_output_is_refused() -> None:
+def test_a_prompt_that_leaves_no_room_is_refused() -> None:
     with pytest.raises(ValueError, match="maximum context length is 100 tokens"):
         batcher(1).add(asked([1] * 99))
     with pytest.raises(ValueError, match="the prompt has 0"):

@@ -111,15 +111,15 @@ ELSEWHERE = {
     "cli": ("tests/cli/test_chat.py", "test_each_line_of_stdin_is_a_turn"),
     "llm-rlm": (
         "plugins/llm-rlm/tests/test_document.py",
-        "test_a_second_turn_has_a_sandbox_of_its_own",
+        "test_a_second_turn_has_a_new_sandbox",
     ),
     "recursivelm-acp": (
         "plugins/recursivelm-acp/tests/test_prompts.py",
-        "test_a_second_prompt_has_the_variables_and_the_history",
+        "test_a_second_prompt_can_use_variables_and_history",
     ),
     "recursivelm-dspy": (
         "plugins/recursivelm-dspy/tests/test_interpreter.py",
-        "test_state_stays_between_cells",
+        "test_variables_persist_between_cells",
     ),
 }
 """Faces that run as other programs, and their tests of a second turn."""

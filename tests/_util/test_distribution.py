@@ -32,7 +32,7 @@ def test_the_old_distribution_name_is_not_used_elsewhere() -> None:
     assert naming <= MAY_NAME_THE_OLD_ONE
 
 
-def test_install_commands_name_the_installed_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_name_the_installed_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
     assert distribution.install_command("mcp") == "pip install 'recursivelm[mcp]'"
     monkeypatch.setattr(distribution, "own_name", lambda: "a-fork")
     assert distribution.install_command("mcp") == "pip install 'a-fork[mcp]'"
@@ -100,7 +100,7 @@ def test_importing_does_not_load_metadata() -> None:
 
 
 @pytest.mark.heavy
-def test_a_wheel_installed_beside_the_reference_is_noticed(tmp_path: Path) -> None:
+def test_a_wheel_beside_the_reference_is_noticed(tmp_path: Path) -> None:
     """The real thing: our wheel and a package of the reference's name in one environment."""
     wheels = tmp_path / "wheels"
     options = ("--no-deps", "--no-build-isolation", "--quiet", "--wheel-dir", str(wheels))

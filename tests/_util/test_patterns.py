@@ -213,7 +213,7 @@ def test_a_prefilter_ignores_boundaries_and_is_refused_for_unsupported_syntax() 
 
 @needs_re2
 @pytest.mark.parametrize("sign", [r"\w", r"\W", r"\d", r"\D", r"\s", r"\S"])
-def test_character_categories_are_those_of_this_python(sign: str) -> None:
+def test_categories_are_those_of_this_python(sign: str) -> None:
     one = patterns.compile_for_lines(f"^{sign}$")
     assert not isinstance(one, re.Pattern)
     every = [chr(code) for code in range(sys.maxunicode + 1) if not 0xD800 <= code < 0xE000]

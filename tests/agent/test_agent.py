@@ -36,7 +36,7 @@ def system(request: Request) -> str:
     return str(request.messages[0].content)
 
 
-async def test_joined_chunks_are_the_answer() -> None:
+async def test_chunks_joined_are_the_answer() -> None:
     cell = code("stream_output('One, ')\nstream_output('two, ')\nFINAL('One, two, three.')")
     agent, _ = agent_of(cell)
     async with agent:
@@ -80,7 +80,7 @@ async def test_chunks_of_several_steps_and_odd_texts_arrive_exactly() -> None:
     assert agent.get_conversation_history()[-1]["content"] == strange + "42!"
 
 
-async def test_without_streaming_the_answer_is_one_chunk() -> None:
+async def test_without_streaming_the_answer_is_one_piece() -> None:
     cell = code("stream_output('a')\nFINAL('ab')")
     agent, _ = agent_of(cell, cell)
     async with agent:

@@ -84,7 +84,7 @@ def test_invalid_files_are_refused(tmp_path: Path, text: str) -> None:
         AgentContext.load(tmp_path / "missing.json")
 
 
-def test_a_failed_save_keeps_the_old_file_and_leaves_nothing_else(tmp_path: Path) -> None:
+def test_a_failed_save_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
     one = AgentContext()
     with pytest.raises(ConfigError, match="can't be saved"):
         one.save(tmp_path / "no" / "folder.json")

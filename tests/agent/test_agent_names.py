@@ -154,7 +154,7 @@ async def test_search_covers_contexts_notes_and_history() -> None:
     assert asked == []
 
 
-async def test_a_missing_note_is_reported_with_the_known_ones() -> None:
+async def test_a_missing_name_is_reported_with_the_known_ones() -> None:
     client = ScriptedClient(
         [
             code("get_agent_context('boat')"),

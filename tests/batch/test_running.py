@@ -31,7 +31,7 @@ def answering(**options: Any) -> ScriptedClient:
     return ScriptedClient(rules=[("row ", answer)], **options)
 
 
-async def test_answers_are_written_in_the_order_of_the_rows(tmp_path: Path) -> None:
+async def test_answers_are_in_the_order_of_the_rows(tmp_path: Path) -> None:
     released: set[int] = set()
     model = Held(answer, released.__contains__)
     desk = Desk(tmp_path, model)

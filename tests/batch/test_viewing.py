@@ -33,7 +33,7 @@ async def answered(folder: Path, reply: str = "FINAL(yes)") -> Path:
     return desk.out
 
 
-async def test_answers_are_shown_beside_gold_answers(tmp_path: Path) -> None:
+async def test_answers_are_shown_beside_gold(tmp_path: Path) -> None:
     out = await answered(tmp_path)
     shelf, page = shelf_of(str(out))
     assert isinstance(shelf, BatchRuns)

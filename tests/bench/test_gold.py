@@ -76,7 +76,7 @@ def test_gold_answers_of_oolong_questions_are_correct(variant: str, size: int) -
     assert len(kinds) == (5 if variant == "timeline" else 4)
 
 
-def test_a_fifth_of_the_users_write_four_fifths_of_the_lines() -> None:
+def test_a_fifth_of_the_users_have_four_fifths_of_the_lines() -> None:
     sample = one("oolong/counting").generate(2, 60_000)
     lines = lines_of(sample)
     counts = sorted(Counter(user for _, user, _ in lines).values(), reverse=True)

@@ -96,7 +96,7 @@ def test_one_unknown_cost_makes_the_total_unknown() -> None:
     assert figures([outcome(score=None, status="failed")]).score is None
 
 
-def test_variants_are_pooled_but_options_are_not() -> None:
+def test_variants_are_pooled_and_options_are_not() -> None:
     assert pooled_task("s-niah/single") == "s-niah"
     assert pooled_task("s-niah/single,depth=50") == "s-niah,depth=50"
     places = summarise(

@@ -86,7 +86,7 @@ async def test_after_consecutive_failures_no_further_samples_are_tried(tmp_path:
     assert tally.stopped == "10 failed in a row, the last with: ModelError: gone"
 
 
-async def test_a_context_beyond_the_window_is_impossible_for_a_plain_call(tmp_path: Path) -> None:
+async def test_a_context_beyond_the_window_is_not_possible_for_a_plain_call(tmp_path: Path) -> None:
     client = knowing(answers_to(NEEDLE, (0,)), window_tokens=1_000)
     outcomes, tally = await benched(client, NEEDLE, tmp_path, methods=("plain", "rlm"))
     plain, run = outcomes[key(0)], outcomes[key(0, "rlm")]
@@ -226,7 +226,7 @@ async def test_the_money_limit_covers_all_trials_and_the_rest_can_continue(tmp_p
     assert tally.stopped == ""
 
 
-async def test_an_answer_after_a_refused_call_is_not_scored(tmp_path: Path) -> None:
+async def test_an_answer_after_a_call_that_was_refused_is_not_scored(tmp_path: Path) -> None:
     (gold,) = NEEDLE["s-niah/single"].generate(0, SIZE).gold
     cell = (
         "```repl\ntry:\n    llm_query('x' * 200_000)\nexcept Exception:\n    pass\n"

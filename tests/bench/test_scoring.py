@@ -311,7 +311,7 @@ def test_a_wrong_answer_does_not_score_1_in_any_wording(wrapping: str, spec: str
 
 
 @given(st.permutations(["1111111", "2222222", "3333333"]), st.sampled_from([", ", "\n", " and "]))
-def test_the_order_of_numbers_does_not_matter(numbers: list[str], joint: str) -> None:
+def test_the_order_of_numbers_does_not_count(numbers: list[str], joint: str) -> None:
     assert scoring.numbers_found(joint.join(numbers), sorted(numbers)) == 1.0
 
 

@@ -50,7 +50,7 @@ def digest_of(sample: Sample) -> str:
 
 
 @pytest.mark.parametrize("spec", TASKS)
-def test_a_seed_gives_the_same_bytes_on_every_python(spec: str) -> None:
+def test_a_seed_gives_the_same_bytes_with_every_python(spec: str) -> None:
     assert digest_of(one(spec).generate(7, SIZE)) == GOLDEN[spec]
 
 
@@ -145,7 +145,7 @@ print(chars, re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text(
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("spec", [next(iter(find_tasks(name))) for name in known_tasks()])
-def test_ten_million_tokens_are_generated_piece_by_piece(spec: str) -> None:
+def test_ten_million_tokens_are_made_piece_by_piece(spec: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", MEASURED, spec], capture_output=True, text=True, check=True
     )

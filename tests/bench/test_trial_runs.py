@@ -111,7 +111,7 @@ async def test_a_resumed_trial_is_one_run(tmp_path: Path) -> None:
     assert again["note"].startswith("score 100: ")
 
 
-async def test_a_damaged_results_file_is_reported_and_runs_are_still_shown(tmp_path: Path) -> None:
+async def test_a_damaged_file_of_results_is_reported_and_runs_are_shown(tmp_path: Path) -> None:
     await benched(knowing(answers_to(NEEDLE, (0,))), NEEDLE, tmp_path)
     (tmp_path / "results.jsonl").write_text('{"score": "many"}\n', "utf-8")
     listed = answers_in(tmp_path).runs()
@@ -119,7 +119,7 @@ async def test_a_damaged_results_file_is_reported_and_runs_are_still_shown(tmp_p
     assert "is no result" in listed["skipped"]["reasons"][0]
 
 
-def test_other_folders_are_shown_as_logs(tmp_path: Path) -> None:
+def test_other_folders_are_shown_as_before(tmp_path: Path) -> None:
     shelf, _ = shelf_of(str(tmp_path))
     assert isinstance(shelf, Folder)
 

@@ -82,7 +82,7 @@ def shows_the_reference_run(page: Page) -> None:
     expect(page.get_by_role("region", name="Reply").first).to_be_visible()
 
 
-def test_the_viewer_opens_a_log_of_the_reference_engine(visit: Visits) -> None:
+def test_the_server_opens_a_log_of_the_reference_engine(visit: Visits) -> None:
     with viewing(REFERENCE_LOG) as url:
         page = visit(url)
         expect(page.locator(".run-row .query a")).to_have_count(2)
@@ -162,7 +162,7 @@ def test_an_oversized_file_is_not_uploaded(
     assert [method for method, _ in visit.asked if method == "POST"] == []
 
 
-def test_a_dropped_log_shows_what_the_server_would_show(
+def test_a_dropped_log_shows_what_the_server_shows(
     visit: Visits, story: Story, story_url: str, tmp_path: Path
 ) -> None:
     from rlm.records.journal import Archive, Places, events_of

@@ -248,7 +248,7 @@ def test_the_overview_shows_the_answer_as_markdown(
     expect(page.locator(".facts").first).to_contain_text(story.main.run_id)
 
 
-def test_search_finds_and_opens_a_call(visit: Visits, story: Story, story_url: str) -> None:
+def test_search_finds_and_opens_the_call(visit: Visits, story: Story, story_url: str) -> None:
     page = visit(f"{story_url}#/run/{story.main.run_id}/search?q=Part%2017.")
     hit = page.locator(".hit", has_text=re.compile("prompt"))
     expect(hit.locator("mark")).to_have_text("Part 17.")

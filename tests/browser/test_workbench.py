@@ -412,7 +412,7 @@ def test_results_grow_while_the_page_is_open(
         expect(page.locator(".bar [role=status]")).to_have_text("4 samples")
 
 
-def test_a_batch_shows_answers_beside_gold_answers(visit: Visits, made: Workbench) -> None:
+def test_a_batch_shows_answers_beside_gold(visit: Visits, made: Workbench) -> None:
     with viewing(made.batch, shelf=BatchRuns(made.batch)) as url:
         page = visit(f"{url}#/results")
         expect(page.locator(".figures tbody")).to_contain_text("91.7 %")

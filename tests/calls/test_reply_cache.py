@@ -201,7 +201,7 @@ async def test_replies_of_a_client_without_an_identity_are_not_cached(cache: Rep
 # -- what it is found by --------------------------------------------------------------------------
 
 
-def test_everything_that_affects_a_reply_is_in_the_cache_key(cache: ReplyCache) -> None:
+def test_everything_that_decides_a_reply_is_in_the_key(cache: ReplyCache) -> None:
     plain = request()
     tool = ToolSpec("t", "does", {})
     others = [
@@ -220,7 +220,7 @@ def test_everything_that_affects_a_reply_is_in_the_cache_key(cache: ReplyCache) 
     assert len(keys) == len(others) + 3
 
 
-def test_the_order_of_options_is_not_in_the_cache_key(cache: ReplyCache) -> None:
+def test_the_order_of_options_is_not_in_the_key(cache: ReplyCache) -> None:
     keys = {
         cache.key("s", request(sampling=sampling), 0)
         for sampling in ({"temperature": 0, "top_p": 1}, {"top_p": 1, "temperature": 0})
@@ -371,7 +371,7 @@ file.close()
 """
 
 
-def test_several_processes_may_write_at_once(tmp_path: Path) -> None:
+def test_many_processes_may_write_at_once(tmp_path: Path) -> None:
     writers = [subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)]) for _ in range(4)]
     assert [writer.wait(120) for writer in writers] == [0, 0, 0, 0]
     file = CacheFile.open(tmp_path, 1_000_000)

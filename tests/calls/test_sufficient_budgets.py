@@ -127,7 +127,7 @@ async def test_a_run_of_short_steps_does_not_run_out_of_budget() -> None:
     assert await check([*plans[:25], cell(["final", "42"])], 4)
 
 
-async def test_one_long_output_does_not_end_an_otherwise_short_run() -> None:
+async def test_one_long_output_does_not_end_a_short_run() -> None:
     plans = [cell(["print", f"context {number}"]) for number in range(10)]
     assert await check([*plans, cell(["dots", 30_000]), cell(["final", "42"])], 4)
 

@@ -124,7 +124,7 @@ async def test_a_cell_that_cannot_be_interrupted_loses_the_variables_and_says_so
     assert "These variables are lost: x." in first_message(client.requests[2])
 
 
-async def test_a_stopped_turn_keeps_its_variables_and_best_answer() -> None:
+async def test_a_stopped_turn_keeps_the_variables_and_its_best_answer() -> None:
     script = (code("answer = 'half'\nx = 1\nwhile True: pass"), code("FINAL(x)"))
     one, _ = engine(*script)
     chat = one.chat("a")

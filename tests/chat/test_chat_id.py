@@ -15,7 +15,7 @@ from rlm.logger import RLMLogger
 from tests.chat.test_saving import asked, code, saved
 
 
-async def test_turns_before_and_after_saving_are_in_one_group(tmp_path: Path) -> None:
+async def test_turns_before_and_after_saving_are_one_group(tmp_path: Path) -> None:
     path, logs = tmp_path / "chat.rlm", tmp_path / "logs"
     await saved(path, code("FINAL(0)"), logger=RLMLogger(log_dir=str(logs)))
     await asked(path, code("FINAL(1)"), logger=RLMLogger(log_dir=str(logs)))

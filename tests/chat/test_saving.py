@@ -265,7 +265,7 @@ async def test_a_chat_can_be_saved_to_the_file_it_was_loaded_from(tmp_path: Path
     await one.aclose()
 
 
-def test_a_program_killed_after_saving_loses_nothing(tmp_path: Path) -> None:
+def test_a_program_that_is_killed_after_saving_loses_nothing(tmp_path: Path) -> None:
     path = tmp_path / "chat.rlm"
     program = (
         "import os, signal\n"
@@ -281,7 +281,7 @@ def test_a_program_killed_after_saving_loses_nothing(tmp_path: Path) -> None:
         assert chat.ask("And now?").answer == "[[1, 2], 'abc']"
 
 
-async def test_missing_tools_are_named(tmp_path: Path) -> None:
+async def test_tools_that_are_missing_are_named(tmp_path: Path) -> None:
     def look_up(word: str) -> str:
         """Look a word up."""
         return word
@@ -312,7 +312,7 @@ async def test_a_file_can_be_loaded_only_into_a_new_chat(tmp_path: Path) -> None
     await one.aclose()
 
 
-def test_modules_considered_preloaded_are_those_of_the_worker() -> None:
+def test_preloaded_modules_are_those_of_the_worker() -> None:
     modules = [name for name, value in PRELOADED.items() if isinstance(value, ModuleType)]
     assert modules == list(PRELOADED_MODULES)
 

@@ -39,7 +39,7 @@ def ended(result: RunResult) -> RunEnded:
     return next(e for e in result.events if isinstance(e, RunEnded) and e.parent_id is None)
 
 
-async def test_cells_can_cite_by_offsets_and_by_quotes() -> None:
+async def test_cells_cite_by_offsets_and_by_quotes() -> None:
     code = (
         f"print(cite({AT}, {AT + 24}) == cite('The  launch code\\nis 4711.'))\n"
         f"cite({AT + 4}, {AT + 10}); FINAL('4711')"
@@ -208,7 +208,7 @@ async def test_a_large_context_is_searched_off_the_event_loop() -> None:
     assert ticks.count > 1
 
 
-async def test_a_changed_file_is_reported(tmp_path: Path) -> None:
+async def test_a_file_that_changed_is_reported(tmp_path: Path) -> None:
     def changed() -> Any:
         raise ConfigError("it has changed")
 

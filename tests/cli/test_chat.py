@@ -118,7 +118,7 @@ def test_a_missing_or_invalid_chat_is_reported(run: Run) -> None:
     assert "no chat yet" in run("chat", "--list")[2]
 
 
-def test_an_answer_is_exact_in_a_pipe_and_escaped_in_json(notes: Path, state: Path) -> None:
+def test_an_answer_is_exact_in_a_pipe_and_harmless_in_json(notes: Path, state: Path) -> None:
     with endpoint(submits(f"FINAL({AS_CODE})")) as server:
         known: dict[str, Any] = {"LLM_BASE_URL": server.url, "RLM_STATE_DIR": str(state)}
         exact = rlm("chat", str(notes), *MODEL, "--quiet", stdin="q\n", **known)

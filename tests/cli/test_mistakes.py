@@ -139,7 +139,7 @@ def test_groups_without_a_default_command() -> None:
 
 
 @pytest.mark.parametrize("group", groups())
-def test_a_group_without_a_command_shows_its_help(
+def test_a_group_without_its_command_shows_its_help(
     group: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert _errors.run(commands, [group]) == 0

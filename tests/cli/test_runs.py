@@ -74,7 +74,7 @@ def test_the_status_limit_includes_runs_that_used_up_their_steps(state: Path, ru
     assert [row["status"] for row in listed(run, "--status", "steps")] == ["steps"]
 
 
-def test_statuses_are_those_of_journals_and_the_viewer() -> None:
+def test_the_statuses_are_those_of_journals_and_of_the_viewer() -> None:
     assert set(STATUSES) == set(get_args(RunStatus))
     page = (ROOT / "visualizer" / "src" / "pages" / "filter.ts").read_text("utf-8")
     (listed,) = re.findall(r"STANDINGS = \[(.*)\]", page)

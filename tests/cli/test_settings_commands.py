@@ -56,7 +56,7 @@ def test_a_wrong_setting_is_refused(run: Run, name: str, value: str, told: str) 
     assert run("config", "list")[1] == ""
 
 
-def test_settings_are_the_defaults_of_options(run: Run, tmp_path: Path) -> None:
+def test_settings_are_defaults_of_options(run: Run, tmp_path: Path) -> None:
     path = program(tmp_path, "model", "read(); print('FINAL(4)')")
     run("config", "set", "alias.mine", f"command/{path}")
     run("config", "set", "limits.max_tokens", "1")

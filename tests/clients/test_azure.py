@@ -44,7 +44,7 @@ def test_addresses(endpoint: str, version: str | None, base: str, template: str)
     assert azure_address(endpoint, version) == (base, template)
 
 
-def test_a_deployment_needs_a_dated_api_version() -> None:
+def test_a_deployment_needs_a_dated_version() -> None:
     with pytest.raises(ConfigError, match="AZURE_OPENAI_API_VERSION"):
         azure_address(f"{HOST}/openai/deployments/d1")
 

@@ -309,7 +309,7 @@ async def test_cancelling_a_call_cancels_its_async_function() -> None:
     assert cancelled.is_set()
 
 
-async def test_many_calls_share_a_few_threads() -> None:
+async def test_many_calls_share_few_threads() -> None:
     lock, running, most = threading.Lock(), 0, 0
     gate = threading.Barrier(3)
 

@@ -78,7 +78,7 @@ async def test_a_plain_request(server: Server, client: GeminiClient) -> None:
 
 
 @pytest.mark.parametrize("end", ["", "/"])
-async def test_a_base_url_may_name_the_api_version(
+async def test_a_base_url_may_name_the_version(
     server: Server, client: GeminiClient, end: str
 ) -> None:
     made = GeminiClient(server.url + end, KEY)

@@ -186,7 +186,7 @@ async def test_a_schema_is_passed_to_the_model(models: Any) -> None:
 
 
 @real
-async def test_a_model_without_a_cap_option_is_cut_off(models: Any) -> None:
+async def test_a_model_without_a_cap_is_cut_off(models: Any) -> None:
     reply = await replied(to("endless", max_output_tokens=4))
     assert (reply.finish_reason, reply.usage) == ("length", None)
     assert 16 < len(reply.text) < 40

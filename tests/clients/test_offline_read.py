@@ -36,7 +36,7 @@ PROMPTS = {
 
 
 @pytest.mark.parametrize("prompt", PROMPTS.values(), ids=PROMPTS.keys())
-async def test_calls_are_answered_with_the_matching_sentence(prompt: str) -> None:
+async def test_calls_are_answered_with_the_sentence(prompt: str) -> None:
     for system in ("You are a sub-LLM.", "", "Be brief."):
         answer = (await ask(sub(prompt, system))).text
         assert "4821" in answer

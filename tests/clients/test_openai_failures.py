@@ -86,7 +86,7 @@ async def test_the_error_says_what_to_do(
     assert advice in str(await failure(server.url, key_variable=variable))
 
 
-def test_known_hosts_name_their_own_key_variable() -> None:
+def test_known_hosts_name_their_own_variable() -> None:
     client = OpenAICompatClient("https://openrouter.ai/api/v1")
     assert client._endpoint.key_variable == "OPENROUTER_API_KEY"
 

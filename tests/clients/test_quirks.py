@@ -170,7 +170,7 @@ def test_sampling_options_pass_except_those_set_by_rlm() -> None:
 
 
 @pytest.mark.parametrize("name", ["num_ctx", "options"])
-def test_a_window_option_that_ollama_would_ignore_is_an_error(name: str) -> None:
+def test_a_window_that_ollama_would_ignore_is_an_error(name: str) -> None:
     with pytest.raises(ConfigError, match="OLLAMA_CONTEXT_LENGTH"):
         body("ollama", sampling={name: 32_000})
     assert body("vllm", sampling={name: 1})[name] == 1
@@ -232,7 +232,7 @@ def test_requests_for_claude_through_gateways_have_cache_marks(provider: str) ->
     assert (result["content"], empty["content"], last["content"]) == ("0\n", None, "1\n")
 
 
-def test_a_cache_mark_is_on_text_even_if_an_image_is_last() -> None:
+def test_a_mark_is_on_text_even_if_an_image_is_last() -> None:
     parts = [{"type": "text", "text": "Look."}, {"type": "image", "url": "https://x.example/a"}]
     request: dict[str, Any] = {"model": "anthropic/claude-sonnet-4.5", "grows": True}
     sent = body("openrouter", messages=(Message("user", parts),), **request)

@@ -47,7 +47,7 @@ def asked(server: FakeServer) -> tuple[Received, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_headers_query_values_and_extra_body_are_sent(backend: str) -> None:
+def test_headers_query_and_extra_body_are_sent(backend: str) -> None:
     extra = {"body": {"extra_body": {"vendor_option": {"deep": 1}}}, "query": {"tenant": "a b"}}
     with FakeServer([DONE]) as server:
         one = made(
@@ -214,7 +214,7 @@ def test_other_models_of_unknown_price_are_warned_about_once(
     assert one.max_tokens == 50  # still held
 
 
-def test_our_own_money_limit_stays_strict() -> None:
+def test_our_own_limit_stays_strict() -> None:
     with endpoint(lambda _: DONE) as server:
         strict = on(server.url, "vllm", limits=Limits(max_cost_usd=1.0))
         with pytest.raises(UnknownPriceError):

@@ -299,7 +299,7 @@ async def test_a_failing_callback_is_reported_and_does_not_end_the_run(
     assert "callback is broken" in caplog.text
 
 
-async def test_a_logger_in_memory_fills_the_metadata() -> None:
+async def test_a_logger_in_memory_fills_metadata() -> None:
     one = scripted(LOOK, cell(["final", "42"]), logger=RLMLogger())
     done = await one.acompletion("the context itself")
     assert done.metadata is not None

@@ -362,7 +362,7 @@ def test_a_disabled_printer_prints_nothing(capsys: pytest.CaptureFixture[str]) -
     assert capsys.readouterr() == ("", "")
 
 
-def test_every_method_of_the_printer_prints_something(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_method_of_the_printer_shows_something(capsys: pytest.CaptureFixture[str]) -> None:
     printer = VerbosePrinter()
     printer.print_header("openai", "gpt-4o", "local", 30, 2, ["vllm"])
     printer.print_subcall("m", "p" * 300, "r", 0.5, {"iterations": [1, 2]})

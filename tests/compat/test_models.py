@@ -94,7 +94,7 @@ def test_earlier_usage_of_a_base_lm_is_not_billed_again() -> None:
         assert done.usage_summary.total_input_tokens == 10
 
 
-def test_get_client_answers_texts_and_messages_and_counts_usage() -> None:
+def test_get_client_answers_texts_and_messages_and_counts() -> None:
     counted = {"reply": "one", "usage": {"input_tokens": 7, "output_tokens": 3}}
     with FakeServer([counted, "two"]) as server:
         kwargs = {"model_name": "gpt-4o", "base_url": server.openai_url, "api_key": "k"}

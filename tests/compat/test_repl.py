@@ -105,7 +105,7 @@ def completion(text: str) -> RLMChatCompletion:
     return RLMChatCompletion("m", "p", text, UsageSummary({}), 0.1)
 
 
-def test_child_calls_go_to_the_callers_function() -> None:
+def test_child_calls_go_to_the_programs_function() -> None:
     running, most = 0, 0
     lock = threading.Lock()
 

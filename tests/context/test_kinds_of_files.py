@@ -164,7 +164,7 @@ def test_lines_are_counted_the_same_however_the_text_is_split(tokens: list[str],
 
 
 @given(st.lists(st.sampled_from(['"', "\n", "a", ",", ";", "\t", '""', '"\n"', "name", "age"])))
-def test_a_described_table_is_one_to_the_csv_module(folder: Path, tokens: list[str]) -> None:
+def test_a_table_is_one_to_the_csv_module(folder: Path, tokens: list[str]) -> None:
     path = folder / "tokens.csv"
     text = "".join(tokens)
     path.write_text(text, "utf-8", newline="")

@@ -37,7 +37,7 @@ def orders(tmp_path: Path) -> Path:
     return path
 
 
-async def test_a_parquet_file_is_a_table(orders: Path) -> None:
+async def test_parquet_is_a_table(orders: Path) -> None:
     source = open_tables(table(orders))
     assert source.manifest["tables"][0]["columns"] == ["id", "text", "price"]
     assert source.manifest["tables"][0]["rows"] == 3
@@ -307,7 +307,7 @@ async def test_title_lines_and_quoted_delimiters(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["own.parquet", "own.csv"])
-async def test_a_folder_name_does_not_change_a_column(tmp_path: Path, name: str) -> None:
+async def test_a_folder_does_not_change_a_column(tmp_path: Path, name: str) -> None:
     folder = tmp_path / "month=04"
     folder.mkdir()
     if name.endswith("csv"):

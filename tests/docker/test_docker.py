@@ -195,7 +195,7 @@ def test_a_whole_run_in_docker() -> None:
     assert "42" in str(result.answer)
 
 
-def test_a_program_for_the_reference_runs_in_docker() -> None:
+def test_a_program_for_the_reference_runs_in_containers() -> None:
     """Setup code, tools, calls, a second turn with its variables, and metadata."""
     script = [
         "```repl\nkept = llm_query('Which? ' + context[:5])\nprint(kept, START, add(2, 3))\n```",

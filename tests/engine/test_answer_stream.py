@@ -92,7 +92,7 @@ def test_a_direct_reply_is_streamed_unless_it_is_code(size: int) -> None:
     assert pieces_of(code, size, after_marker=False) == []
 
 
-def test_a_reply_that_is_requested_again_is_read_from_its_start() -> None:
+def test_a_reply_that_is_requested_again_is_read_from_its_beginning() -> None:
     told: list[str] = []
     stream = ProseStream(told.append, after_marker=True)
     stream.send("Final Ans")
@@ -197,7 +197,7 @@ async def test_code_cut_off_by_a_lost_connection_is_requested_again() -> None:
     assert "".join(told) == events[-1].answer == PROSE
 
 
-async def test_an_agent_streams_prose_and_its_pieces_make_up_the_answer() -> None:
+async def test_an_agent_streams_prose_and_its_pieces_are_the_answer() -> None:
     with FakeServer([PROSE_REPLIES[1], cell(["final", "short"])]) as server:
         kwargs = {"model_name": "gpt-4o", "base_url": server.openai_url, "api_key": "none"}
         agent = AgentRLM("openai", kwargs, environment=PlanEnvironment())

@@ -137,11 +137,11 @@ def test_fenced_code_becomes_cells(text: str, expected: list[str]) -> None:
     assert codes(text) == expected
 
 
-def test_code_that_never_parses_ends_at_its_first_closing_fence() -> None:
+def test_code_that_never_parses_ends_at_the_first_closing_fence() -> None:
     assert codes("```python\nx = (\n```\nhm\n```python\ny = 1\n```") == ["x = (", "y = 1"]
 
 
-def test_dedenting_leaves_lines_without_the_margin_alone() -> None:
+def test_dedent_leaves_lines_without_the_margin_alone() -> None:
     text = "  ```python\n  s = '''\n a\n\n   b\n  '''\n  ```"
     assert codes(text) == ["s = '''\n a\n\n b\n'''"]
 

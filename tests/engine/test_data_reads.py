@@ -45,7 +45,7 @@ def total(told: Told, name: str) -> int:
     return sum(getattr(event, name) for event in told.events)
 
 
-def test_a_hundred_thousand_reads_of_one_document_make_one_event() -> None:
+def test_a_hundred_thousand_reads_of_one_document_are_one_event() -> None:
     found, told = reads()
     for at in range(100_000):
         found.add(CORPUS, "read", "", read(7, at * 10, at * 10 + 10))
@@ -91,7 +91,7 @@ def test_a_grep_that_touches_many_documents_is_spread_over_several_events() -> N
     assert sum(each.matched for event in told.events for each in event.documents) == 2_000
 
 
-def test_equal_statements_are_counted_and_long_ones_truncated() -> None:
+def test_equal_statements_are_counted_and_long_ones_are_cut() -> None:
     found, told = reads()
     tables = {"source": "tables", "id": "t"}
     for _ in range(3):

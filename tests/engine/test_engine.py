@@ -112,7 +112,7 @@ async def test_at_a_limit_an_answer_variable_is_used_without_another_call() -> N
     assert (result.answer, result.answer_source, len(client.requests)) == ("9", "variable", 1)
 
 
-async def test_auto_finalize_var_names_the_answer_variable() -> None:
+async def test_auto_finalize_var_names_the_variable() -> None:
     orders = cell(["set", "final_answer", "9"], ["set", "mine", "11"])
     guards = Guards(auto_finalize_var="mine")
     result, _ = await ask(orders, limits=Limits(max_steps=1), guards=guards)
@@ -186,7 +186,7 @@ async def test_a_stuck_run_switches_to_mapreduce() -> None:
     assert len([r for r in client.requests if "REPL" in str(r.messages[0].content)]) == 6
 
 
-async def test_a_dead_worker_is_replaced_and_the_model_told() -> None:
+async def test_a_dead_worker_is_replaced_and_the_model_informed() -> None:
     first = cell(["set", "rows", "1"], ["set", "labels", "2"])
     result, client = await ask(first, cell(["die"]), cell(["final", "ok"]))
     assert result.answer == "ok"
@@ -256,7 +256,7 @@ async def test_every_native_tool_call_gets_a_reply() -> None:
     assert answered == ["c0", "c1", "c2"]
 
 
-async def test_a_child_run_draws_on_the_same_budget_and_returns_only_its_answer() -> None:
+async def test_a_child_run_draws_on_the_same_budget_and_returns_its_answer_only() -> None:
     rules = [("The task is in the variable", cell(["final", "child answer"]))]
     script = [cell(["rlm", 2]), cell(["final", "done"])]
     result, client = await ask(*script, rules=rules, limits=Limits(max_depth=2))
@@ -280,7 +280,7 @@ async def test_at_the_depth_limit_a_child_run_becomes_a_plain_call() -> None:
     assert [e.kind for e in kinds(result, CallEnded)] == ["llm"]
 
 
-async def test_a_child_run_without_an_answer_is_a_failed_item() -> None:
+async def test_a_child_without_an_answer_is_a_failed_item() -> None:
     rules = [("The task is in the variable", ModelError("child model down"))]
     script = [cell(["rlm", 1]), cell(["final", "done"])]
     result, client = await ask(*script, rules=rules, limits=Limits(max_depth=2))
@@ -335,7 +335,7 @@ async def test_compaction_can_be_disabled() -> None:
     assert kinds(result, Compacted) == []
 
 
-async def test_a_stopped_run_ends_with_its_best_answer_and_sends_nothing_more() -> None:
+async def test_a_stopped_run_ends_with_its_best_answer_and_asks_nothing_more() -> None:
     engine, client, _ = scripted(cell(["set", "result", "so far 5"]), cell(["sleep"]))
     result = await stopped_in_its_second_step(engine, client)
     assert (result.stop_reason, result.answer_source) == ("cancelled", "variable")

@@ -107,7 +107,7 @@ async def test_a_failed_piece_does_not_lose_the_others() -> None:
     assert result.answer == FACT
 
 
-async def test_the_run_raises_if_every_piece_fails() -> None:
+async def test_when_every_piece_fails_the_run_raises() -> None:
     client = ScriptedClient(rules=[("", ModelError("no key"))], window_tokens=4_000)
     with pytest.raises(ModelError, match="no key"):
         await engine(client).aask("How?", "Nothing. " * 3_000)
@@ -154,9 +154,7 @@ async def test_a_stopped_run_ends_without_an_answer() -> None:
     ("profile", "size", "strategy"),
     [("standard", 100, "direct"), ("standard", 100_000, "rlm"), ("tiny", 100_000, "mapreduce")],
 )
-async def test_auto_chooses_by_context_size_and_model_profile(
-    profile: Any, size: int, strategy: str
-) -> None:
+async def test_auto_chooses_by_size_and_model(profile: Any, size: int, strategy: str) -> None:
     rules = [("", "FINAL(done)")]
     client = ScriptedClient(rules=rules, window_tokens=4_000, profile=profile)
     auto = RLM(client, environment=PlanEnvironment(), strategy="auto")

@@ -114,7 +114,7 @@ def test_a_note_is_completed_to_its_line_only_if_nothing_was_added(note: str, li
 
 
 @given(st.text(max_size=20), st.text(max_size=80), st.text(max_size=20))
-def test_completing_a_note_never_fails_and_never_invents(note: str, piece: str, query: str) -> None:
+def test_completing_never_fails_and_never_invents(note: str, piece: str, query: str) -> None:
     found = whole_line(note, piece, query)
     assert found == note or found in piece
 

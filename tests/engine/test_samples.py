@@ -228,7 +228,7 @@ async def test_samples_differ_in_seed_but_not_in_temperature() -> None:
     assert {each.sampling["temperature"] for each in client.requests} == {0.5}
 
 
-async def test_samples_get_the_same_prompt_as_a_plain_run() -> None:
+async def test_samples_see_the_same_prompt_as_a_plain_run() -> None:
     _, several = await asked(final("a"), final("a"), samples=2)
     _, plain = await asked(final("a"), samples=1)
     assert {each.messages for each in several.requests} == {plain.requests[0].messages}

@@ -50,7 +50,7 @@ async def test_an_explicit_strategy_wins(profile: Profile) -> None:
 
 
 @pytest.mark.parametrize("profile", ["standard", "small", "tiny"])
-async def test_completion_always_runs_the_loop(profile: Profile) -> None:
+async def test_completion_runs_the_loop(profile: Profile) -> None:
     async with RLM(ScriptedClient([DONE], profile=profile)) as one:
         assert strategy_of((await one.acompletion(TEXT, QUERY)).result) == "rlm"
 

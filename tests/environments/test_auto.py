@@ -313,7 +313,7 @@ def test_the_command_line_says_which_environment_was_chosen_and_why(
     assert capsys.readouterr().err == f"E{text[1:]}\n"
 
 
-async def test_the_reason_for_the_choice_is_recorded_with_the_run(
+async def test_the_reason_is_recorded_with_the_run(
     known: Callable[..., None],
 ) -> None:
     known()

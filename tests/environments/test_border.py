@@ -312,7 +312,7 @@ def test_json_within_bounds_is_read_as_python_reads_it(value: Any) -> None:
         assert read_json(text.encode("utf-8", "surrogatepass"), SOME) == value
 
 
-def test_lone_surrogates_are_counted_across_all_texts() -> None:
+def test_lone_surrogates_are_counted_over_all_texts() -> None:
     lone = "\ud800".encode("utf-8", "surrogatepass")
     assert read_texts([lone * 3, "퟿é".encode()]) == ["\ud800" * 3, "퟿é"]
     with pytest.raises(TooLarge):

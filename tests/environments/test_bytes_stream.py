@@ -143,7 +143,7 @@ async def test_closing_a_stream_reports_no_end(talk: Talk) -> None:
     assert talk.ends == 0
 
 
-async def test_a_descriptor_closed_too_early_ends_the_stream(sending: Talk) -> None:
+async def test_a_descriptor_that_is_closed_too_early_ends_the_stream(sending: Talk) -> None:
     null = os.open(os.devnull, os.O_RDONLY)
     sending.stream.write(b"x" * 5_000_000)
     sending.stream.write(b"y", [null])

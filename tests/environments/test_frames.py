@@ -66,7 +66,7 @@ def test_the_fast_reader_accepts_nothing_that_the_strict_one_refuses(value: Any)
 
 
 @given(st.lists(st.binary(max_size=40), max_size=9))
-def test_garbage_is_a_violation_or_a_valid_call(parts: list[bytes]) -> None:
+def test_garbage_is_a_violation_or_a_call(parts: list[bytes]) -> None:
     for kind in (b"llm", b"rlm", b"tool", b"data", b"cite", b"budget"):
         with contextlib.suppress(ProtocolViolation):
             assert call(kind, *parts).kind == kind.decode()
@@ -234,7 +234,7 @@ def test_the_layout_of_the_counts_matches_the_wire() -> None:
     assert read.result.submission.text == "answer \ud800"
 
 
-def test_a_long_frame_is_split_only_when_its_parts_are_used(
+def test_a_long_frame_is_split_when_its_parts_are_used(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     splits: list[int] = []

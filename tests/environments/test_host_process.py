@@ -144,7 +144,7 @@ def test_a_killed_host_leaves_no_process(
 
 
 @settings
-def test_a_killed_host_that_had_forked_leaves_only_its_fork(
+def test_a_killed_host_that_had_forked_leaves_only_its_copy(
     without: tuple[str, ...], tmp_path: Path, hosts: list["subprocess.Popen[str]"]
 ) -> None:
     """The copy holds every socket open; the zygote must notice nevertheless."""
@@ -269,7 +269,7 @@ asyncio.run(main())
 """
 
 
-def test_cells_can_be_interrupted_even_if_the_host_blocks_signals() -> None:
+def test_cells_can_be_interrupted_though_the_host_blocks_signals() -> None:
     """As threads of servers do; a process inherits that from the thread that starts it."""
     done = subprocess.run(
         [sys.executable, "-c", HOST + BLOCKS_SIGNALS], capture_output=True, text=True, check=True

@@ -39,7 +39,7 @@ async def test_every_spelling_of_the_images_argument(repl: Repl) -> None:
     assert repl.host.asked[-1] == ("llm", asked, ["a"])
 
 
-async def test_a_batch_has_a_list_of_pictures_for_each_prompt(repl: Repl) -> None:
+async def test_a_batch_has_a_list_for_each_prompt(repl: Repl) -> None:
     await repl.run(SET_UP)
     code = "llm_batch(['a', 'b', 'c', 'd'], images=[[png, gif], None, png, 'é\\ud800.png'])"
     assert await repl.show(code) == "['re:a', 're:b', 're:c', 're:d']"

@@ -182,7 +182,7 @@ async def test_output_of_cells_run_by_magics_is_cut(open_repl: Opener) -> None:
 # -- the environment ------------------------------------------------------------------------------
 
 
-def test_options_are_those_of_the_local_sandbox() -> None:
+def test_its_options_are_those_of_the_local_sandbox() -> None:
     assert inspect.signature(IPythonEnvironment) == inspect.signature(LocalEnvironment)
 
 

@@ -144,7 +144,7 @@ MARKERS = {
 }
 
 
-def test_a_pre_release_sorts_before_its_release(
+def test_a_pre_release_is_before_its_release(
     install: Install, site: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     described = packages._describe_interpreter()

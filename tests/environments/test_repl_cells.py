@@ -131,7 +131,7 @@ async def test_stdout_and_stderr_are_apart(repl: Repl) -> None:
     assert (result.stdout_chars, result.stderr_chars) == (4, 4)
 
 
-async def test_huge_output_keeps_its_head_and_tail(open_repl: Opener) -> None:
+async def test_huge_output_keeps_head_and_tail(open_repl: Opener) -> None:
     repl = await open_repl(kept_output_chars=1_000)
     result = await repl.run("print('start')\nfor _ in range(300): print('y' * 10**5)\nprint('end')")
     assert result.stdout.startswith("start\n")

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 NUMBERS = "['re:' + str(i) for i in range(20)]"
 
 
-async def test_twenty_threads_can_have_twenty_calls_in_flight(repl: Repl) -> None:
+async def test_twenty_threads_have_twenty_calls_in_flight(repl: Repl) -> None:
     repl.host.hold_until = 20
     code = (
         "from concurrent.futures import ThreadPoolExecutor\n"
@@ -67,7 +67,7 @@ async def test_a_thread_is_woken_if_the_event_loop_read_its_answer(repl: Repl) -
     assert await repl.show(code) == "299"
 
 
-async def test_gathered_calls_are_all_in_flight_at_once(repl: Repl) -> None:
+async def test_gathered_calls_are_all_in_flight(repl: Repl) -> None:
     gathers = [
         "await asyncio.gather(*[llm_query(str(i)) for i in range(20)])",
         "await asyncio.gather(*(llm_query(str(i)) for i in range(20)))",

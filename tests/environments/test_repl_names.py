@@ -244,7 +244,7 @@ async def test_assignments_that_do_not_submit_an_answer(repl: Repl) -> None:
     assert (await repl.run("pass")).submission is None
 
 
-async def test_draft_answer_content_is_reported(repl: Repl) -> None:
+async def test_answer_content_is_reported(repl: Repl) -> None:
     assert (await repl.run("pass")).answer_content is None
     assert (await repl.run("answer['content'] = 'draft \\ud800'")).answer_content == "draft \ud800"
 

@@ -241,7 +241,7 @@ async def test_the_error_says_how_a_worker_died(repl: Repl, code: str, how: str)
             await request
 
 
-async def test_a_death_between_cells_is_noticed(repl: Repl) -> None:
+async def test_death_between_cells_is_noticed(repl: Repl) -> None:
     await repl.run("import threading, os\nthreading.Timer(0.05, os._exit, [9]).start()")
     await asyncio.sleep(0.3)
     with pytest.raises(SessionDied, match="status 9"):
@@ -395,7 +395,7 @@ def test_the_worker_dies_with_its_host(tmp_path: Path) -> None:
     assert not any(map(is_running, pids))
 
 
-async def test_a_python_that_does_not_start_is_reported() -> None:
+async def test_a_python_that_does_not_start() -> None:
     nobody: Any = None
     with pytest.raises(SessionDied, match="exited with status 1"):
         await LocalEnvironment(python="/bin/false").open(nobody, {})

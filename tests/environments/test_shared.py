@@ -168,7 +168,7 @@ def test_every_kind_of_stored_context_can_be_shared(tmp_path: Path) -> None:
         assert list(made) == list(expected)
 
 
-def test_a_changed_file_is_refused_and_leaves_nothing_open(tmp_path: Path) -> None:
+def test_a_file_that_changed_is_refused_and_leaves_nothing_open(tmp_path: Path) -> None:
     for name in ("a.txt", "b.txt"):
         (tmp_path / name).write_text("text", "utf-8")
     source = store_context(tmp_path)

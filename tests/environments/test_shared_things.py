@@ -67,7 +67,7 @@ def reachable(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("lock", LOCKS.values(), ids=LOCKS)
-async def test_a_granted_database_can_be_read_but_not_locked(reachable: Path, lock: str) -> None:
+async def test_a_granted_database_can_be_read_and_is_not_locked(reachable: Path, lock: str) -> None:
     path = reachable / "host.db"
     environment = LocalEnvironment(read_only_paths=[reachable])
     with contextlib.closing(sqlite3.connect(path, timeout=0)) as host:

@@ -205,7 +205,7 @@ def parent_of(pid: int) -> int:
 
 
 @needs_proc
-async def test_interrupts_the_zygote_has_not_yet_sent_kill_nothing(opened: Any) -> None:
+async def test_interrupts_that_the_zygote_has_not_sent_kill_nothing(opened: Any) -> None:
     repl, zygote, _ = await opened()
     await repl.run("kept = [1]")
     cell = asyncio.create_task(repl.run("while True: pass", timeout_seconds=0.01))

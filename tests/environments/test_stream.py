@@ -133,7 +133,7 @@ async def test_a_full_socket_is_waited_for(ends: Ends, null: int) -> None:
     assert len(ends.fds) == 2
 
 
-async def test_a_request_waiting_to_be_sent_ends_with_the_session(ends: Ends) -> None:
+async def test_a_request_that_waits_to_be_sent_ends_with_the_session(ends: Ends) -> None:
     ends.session._stream.write(wire.encode(wire.LOAD, 0, [b"a" * 3_000_000]))
     asking = asyncio.create_task(ends.session.checkpoint(0))
     await asyncio.sleep(0)
@@ -142,7 +142,7 @@ async def test_a_request_waiting_to_be_sent_ends_with_the_session(ends: Ends) ->
         await asking
 
 
-async def test_a_request_with_descriptors_is_answered_like_any_other(ends: Ends, null: int) -> None:
+async def test_a_request_with_fds_is_answered_like_any_other(ends: Ends, null: int) -> None:
     request = asyncio.create_task(
         ends.session._exchange(wire.CHECKPOINT, [b"x"], wire.VALUE, fds=[null])
     )
@@ -164,7 +164,7 @@ async def test_a_cell_and_a_call_each_take_one_frame_in_each_direction(ends: End
     assert ends.decoder.pop() is None
 
 
-async def test_an_answer_waiting_to_be_read_does_not_stop_the_clock(ends: Ends) -> None:
+async def test_an_answer_that_waits_to_be_read_does_not_stop_the_clock(ends: Ends) -> None:
     """Its call is over: who does not read must not have all the time there is."""
     cell = asyncio.create_task(ends.session.execute("x", timeout_seconds=60))
     assert (await ends.receive()).type == wire.EXEC
@@ -187,7 +187,7 @@ async def test_an_answer_waiting_to_be_read_does_not_stop_the_clock(ends: Ends) 
     assert (await cell).calls == 2
 
 
-async def test_many_cells_and_calls_share_one_timer(
+async def test_many_cells_and_calls_set_one_timer(
     ends: Ends, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loop = asyncio.get_running_loop()
@@ -393,7 +393,7 @@ def test_requests_other_than_cells_do_not_wait_for_calls() -> None:
     assert work.log == ["time is up"]
 
 
-def test_the_timer_of_one_cell_does_not_fire_for_the_next() -> None:
+def test_the_timer_of_one_cell_does_not_ring_for_the_next() -> None:
     work = Clockwork()
     work.clock.start(10)
     work.pass_time(9)

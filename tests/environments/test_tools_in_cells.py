@@ -93,7 +93,7 @@ async def test_many_tool_calls_run_at_once(repl: Repl) -> None:
     assert await repl.show(code + "r == [[f'{i} 0'] for i in range(100)]") == "True"
 
 
-async def test_values_pass_in_both_directions(repl: Repl) -> None:
+async def test_values_in_both_directions(repl: Repl) -> None:
     assert await repl.show("shelve({'title': 'T', 'year': '1984'})['year']") == "1984"
     assert await repl.show("shelve(book={'title': 'T'})") == "{'title': 'T', 'year': 0}"
     assert await repl.show("odd('nan') != odd('nan'), odd('lone') == '\\ud800', odd('set')") == (

@@ -66,7 +66,7 @@ def test_a_quote_that_does_not_occur_is_dropped(claim: Claim) -> None:
     assert library(TEXT, TEXT).checked([claim], MAX_BYTES) == ([], 1)
 
 
-def test_a_file_may_be_named_by_handle_or_by_the_end_of_its_path() -> None:
+def test_a_file_may_be_named_by_handle_or_by_the_end_of_its_name() -> None:
     books = library(TEXT, "x = 5\n")
     for name in ("lib/b.py", "b.py", "./b.py", "h_1"):
         found, _ = books.checked([Claim(name, "x = 5", 1, 1)], MAX_BYTES)

@@ -110,7 +110,7 @@ def test_any_arguments_get_a_clean_answer(recipe: Recipe, caplog: pytest.LogCapt
 
 
 @pytest.mark.heavy
-def test_ten_thousand_random_arguments_get_clean_answers(
+def test_ten_thousand_arguments_get_clean_answers(
     recipe: Recipe, caplog: pytest.LogCaptureFixture
 ) -> None:
     _any_arguments(recipe, caplog, MANY_CASES)

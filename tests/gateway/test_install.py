@@ -167,7 +167,7 @@ def test_inside_a_project_install_can_write_globally(
     assert [path.name for path in project.iterdir()] == [".git"]
 
 
-def test_file_names_can_be_hidden(run: Run, away: Path, project: Path) -> None:
+def test_names_can_be_hidden(run: Run, away: Path, project: Path) -> None:
     given = ("mcp", "install", "--client", "cursor", "--root", "web=.")
     _, _, err = run(*given, "--hide-names")
     path = project / ".cursor" / "mcp.json"

@@ -94,7 +94,7 @@ def test_only_one_gateway_can_write_to_a_record(tmp_path: Path) -> None:
     Provenance(tmp_path / "p").close()
 
 
-def test_a_symbolic_link_is_not_followed(tmp_path: Path) -> None:
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "real").touch()
     (tmp_path / "link").symlink_to(tmp_path / "real")
     with pytest.raises(ConfigError):

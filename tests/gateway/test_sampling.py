@@ -210,7 +210,7 @@ async def test_unrequested_replies_are_ignored(recipe: Recipe) -> None:
         assert "no reply of a model" in ended.content[0].text
 
 
-async def test_state_of_another_request_is_refused(recipe: Recipe) -> None:
+async def test_a_state_of_another_request_is_refused(recipe: Recipe) -> None:
     person = Person(scripted(DONE, DONE))
     async with opened("memory", recipe) as house, house.client(sampling_callback=person) as client:
         session, other = await session_of(client), await session_of(client)

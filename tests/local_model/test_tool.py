@@ -36,7 +36,7 @@ def serve(monkeypatch: pytest.MonkeyPatch, parts: dict[int, bytes]) -> list[list
 
 
 @pytest.mark.parametrize("first", [0, 1])
-def test_downloaded_parts_are_joined_in_order_and_only_once(
+def test_the_parts_are_joined_in_order_and_only_once(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, first: int
 ) -> None:
     parts = dict(reversed(list(enumerate(PARTS, first))))

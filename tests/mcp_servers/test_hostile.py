@@ -181,7 +181,7 @@ def test_wrong_options_are_refused_before_a_server_is_started(
         mcp(arguments, **options)
 
 
-def test_secrets_in_an_address_are_not_shown() -> None:
+def test_secrets_in_an_address_are_not_in_messages() -> None:
     text = refusal(mcp("http://me:secret@127.0.0.1:9/mcp?key=secret"))
     assert "127.0.0.1:9/mcp" in text
     assert "secret" not in text

@@ -29,7 +29,7 @@ def model() -> ScriptedClient:
     return ScriptedClient([cell("FINAL(here())")] * 5)
 
 
-def test_one_process_serves_all_engines_and_ends_with_the_last() -> None:
+def test_one_process_serves_all_and_ends_with_the_last() -> None:
     server = hostile("pid")
     first, second = RLM(model(), tools=[server]), RLM(model(), tools=[server], sub_tools=[server])
     process = asked(first)

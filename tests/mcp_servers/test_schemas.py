@@ -52,7 +52,7 @@ SCHEMAS = st.recursive(
 
 @pytest.mark.hypothesis
 @given(schema=SCHEMAS, value=JSON)
-def test_any_schema_is_shown_on_one_line_and_can_check_any_value(schema: Any, value: Any) -> None:
+def test_any_schema_is_shown_on_one_line_and_checks_any_value(schema: Any, value: Any) -> None:
     document = schema if isinstance(schema, dict) else {"properties": {"a": schema}}
     schemas = Schemas(document)
     shown = schemas.shown(document)

@@ -41,7 +41,7 @@ def test_a_run_is_shown_in_one_output_that_becomes_its_card(cells: Kernel) -> No
     assert not cell.printed
 
 
-def test_a_result_that_is_the_cells_value_is_shown_once(cells: Kernel) -> None:
+def test_a_result_that_is_the_value_of_the_cell_is_shown_once(cells: Kernel) -> None:
     cells.run(SETUP)
     cell = cells.run("engine().ask('How many lines?', 'a\\n' * 42)")
     live, value = cell.shown()
@@ -139,7 +139,7 @@ def test_interrupting_the_kernel_stops_an_awaited_run(cells: Kernel) -> None:
     assert cells.run("print(len(one.runner.running))").printed == "0\n"
 
 
-def test_many_runs_in_one_cell_share_an_output(cells: Kernel) -> None:
+def test_many_runs_of_one_cell_share_an_output(cells: Kernel) -> None:
     cells.run(SETUP)
     cell = cells.run(
         "import asyncio\n"
@@ -183,7 +183,7 @@ def test_hostile_text_is_escaped(cells: Kernel) -> None:
         assert "<img" not in each.html
 
 
-def test_an_operator_shows_its_progress_and_first_results(cells: Kernel) -> None:
+def test_an_operator_shows_its_progress_and_its_first_results(cells: Kernel) -> None:
     cells.run(
         "from rlm.operators import classify\n"
         "from rlm.testing import NoisyOracle\n"

@@ -86,7 +86,7 @@ def test_tests_and_examples_of_a_checkout_are_counted_by_cause(tmp_path: Path) -
     ]
 
 
-def test_the_summary_table_adds_up() -> None:
+def test_the_table_adds_up() -> None:
     results = [Result("a", "x", "passed"), Result("a", "y", "other"), Result("b", "z", "passed")]
     assert table(results).splitlines() == [
         "    passed other",

@@ -94,7 +94,7 @@ def test_another_context_is_the_first_reported_difference(tmp_path: Path) -> Non
     assert "+one two three four five six seven night" in shown.diff
 
 
-def test_a_call_with_another_part_of_the_context_is_reported(tmp_path: Path) -> None:
+def test_a_call_with_another_piece_of_the_context_is_reported(tmp_path: Path) -> None:
     _, log = record(tmp_path, SCRIPT, preview_chars=0)
     report = replay(log, CONTEXT.replace("eight", "night"))
     assert "call of step 1" in report.differences[0].where

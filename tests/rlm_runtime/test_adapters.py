@@ -142,7 +142,7 @@ def test_key_and_address_come_from_the_environment(
     assert len(server.keys) == 6
 
 
-def test_base_url_and_path_form_the_endpoint() -> None:
+def test_base_url_and_path_make_the_endpoint() -> None:
     said = {"choices": [{"message": {"content": "FINAL: 4"}}]}
     with json_server(lambda _: (200, said)) as server:
         adapter = GenericChatAdapter(base_url=f"{server.url}/api/", path="say")

@@ -122,7 +122,7 @@ def test_the_sub_call_limit_is_enforced_and_a_policy_can_be_reused(
         assert "max_calls" in (cell.error or "")
 
 
-def test_cells_can_catch_the_sub_call_limit_by_name_or_as_a_failed_call() -> None:
+def test_cells_can_catch_the_limit_by_its_name_or_as_a_failed_call() -> None:
     code = """
 caught = []
 for error in (MaxSubcallsExceeded, CallFailed, RuntimeError):

@@ -104,7 +104,7 @@ async def test_bodies_that_do_not_fit_in_memory_together_are_read_in_turn(
     assert 0 < seen <= most
 
 
-async def test_a_body_that_waits_too_long_gets_retry_after(tmp_path: Path) -> None:
+async def test_a_body_that_waits_too_long_gets_a_retry_after(tmp_path: Path) -> None:
     model = Held(rules=[("", submits("done"))])
     most = weight_of(_body()).total + len(_body())
     options: dict[str, Any] = {"max_memory_bytes": most, "queue_seconds": 0.05}

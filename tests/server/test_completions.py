@@ -11,7 +11,7 @@ from rlm.testing.scripted import ScriptedClient
 from tests.server.serving import LARGE, MODEL, server, submits
 
 
-async def test_a_small_request_goes_directly_to_the_model(tmp_path: Path) -> None:
+async def test_a_small_request_goes_straight_to_the_model(tmp_path: Path) -> None:
     model = ScriptedClient(["hello there"])
     async with server(tmp_path, model) as client:
         messages = [

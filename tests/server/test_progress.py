@@ -57,7 +57,7 @@ def test_lines_are_short_and_harmless() -> None:
     ]
 
 
-async def test_unread_progress_is_bounded_but_unread_answers_are_not() -> None:
+async def test_unread_progress_is_bounded_and_answers_are_not() -> None:
     outbox = Outbox()
     for number in range(10 * MAX_PROGRESS_LINES):
         outbox.progress(f"line {number}")

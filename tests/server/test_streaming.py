@@ -161,7 +161,7 @@ async def _leave_early(client: Client, model: ScriptedClient, **more: Any) -> No
     await _until_nothing_runs(client)
 
 
-async def test_a_client_that_disconnects_ends_its_request(tmp_path: Path) -> None:
+async def test_a_client_that_leaves_ends_its_request(tmp_path: Path) -> None:
     for more in ({}, {"stream": True}, {"rlm": {"route": "rlm"}}):
         model = ScriptedClient(rules=[("", "never")], delay_seconds=60)
         async with server(tmp_path, model) as client:

@@ -117,7 +117,7 @@ async def test_a_token_budget_holds_for_concurrent_requests(tmp_path: Path) -> N
     assert again == used, "a restart forgets nothing"
 
 
-async def test_a_client_that_leaves_early_pays_for_the_requests_sent(tmp_path: Path) -> None:
+async def test_a_client_that_leaves_early_pays_for_the_requests_made(tmp_path: Path) -> None:
     model = ScriptedClient(rules=[("", "never")], delay_seconds=60)
     tokens = [_token("ada", ADA, max_tokens=100_000, per="total")]
     async with server(tmp_path, model, tokens=tokens) as client:

@@ -49,9 +49,7 @@ def test_settings_are_written_and_read(variables: dict[str, str]) -> None:
     assert "model" not in Defaults.read(variables, None).values()
 
 
-def test_a_settings_file_that_is_a_link_stays_one(
-    variables: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_file_that_is_a_link_stays_one(variables: dict[str, str], tmp_path: Path) -> None:
     """Some keep their settings in a repository of their own, and link to them."""
     (tmp_path / "config").mkdir()
     (tmp_path / "dotfiles.toml").write_text("# mine\n")

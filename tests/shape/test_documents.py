@@ -125,7 +125,7 @@ def run_with_replies(job: list[dict[str, Any]], path: Path, tmp_path: Path) -> N
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_every_replies_script_belongs_to_a_page() -> None:
+def test_every_script_belongs_to_a_page() -> None:
     pages = {path.stem for path in (*DOCUMENTS, *NOTEBOOKS)}
     assert {path.stem for path in REPLIES.glob("*.toml")} <= pages
 

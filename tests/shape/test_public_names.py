@@ -97,7 +97,7 @@ PUBLIC = {name: module for name, module in SHIPPED.items() if is_public(name)}
 
 
 @pytest.mark.parametrize("name", PUBLIC)
-def test_public_names_are_listed_sorted_and_exist(name: str) -> None:
+def test_names_are_listed_sorted_and_exist(name: str) -> None:
     assert complaints(PUBLIC[name]) == []
     loaded = importlib.import_module(name)
     assert [each for each in loaded.__all__ if not hasattr(loaded, each)] == []

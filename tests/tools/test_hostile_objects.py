@@ -151,7 +151,7 @@ class Struct(msgspec.Struct, tag="struct", rename="camel"):
 
 
 @pytest.mark.parametrize("tool", [Database(), Attrs(), Struct()])
-async def test_an_object_that_returns_itself_does_not_reveal_its_fields(tool: Any) -> None:
+async def test_an_object_that_returns_itself_does_not_show_its_fields(tool: Any) -> None:
     shown = f"<{__name__}.{type(tool).__name__} object>"
     assert await called(tool, "where") == shown
     if isinstance(tool, Database):

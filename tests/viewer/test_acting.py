@@ -176,7 +176,7 @@ async def test_requests_of_other_websites_change_nothing(
 
 
 @pytest.mark.parametrize("what", CHANGES)
-async def test_only_a_post_without_a_body_changes_a_run(tmp_path: Path, what: str) -> None:
+async def test_only_a_post_without_a_body_changes_something(tmp_path: Path, what: str) -> None:
     state = tmp_path / "state"
     result = await asyncio.to_thread(offline, state)
     kept = archive(state)

@@ -37,7 +37,7 @@ def all_rows(lines: ContextLines) -> list[dict[str, Any]]:
     return rows
 
 
-def test_rows_are_lines_and_long_lines_take_several_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_lines_and_long_lines_have_several(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(context_lines, "ROW_CHARS", 5)
     lines = lines_of("one\n\nabcdefghijkl\nend\n")
     rows = [(row["line"], row["column"], row["text"]) for row in all_rows(lines)]

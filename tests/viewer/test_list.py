@@ -72,7 +72,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 # -- rows -----------------------------------------------------------------------------------------
 
 
-async def test_a_row_shows_the_answer_models_and_judgment(tmp_path: Path) -> None:
+async def test_a_row_shows_answer_models_and_judgment(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     written(tmp_path / "logs" / "a.jsonl", tree())
     Judgments(tmp_path / "state").change(

@@ -43,7 +43,7 @@ async def until_end(messages: AsyncIterator[dict[str, str]]) -> list[dict[str, s
     raise AssertionError("the stream ended without saying so")
 
 
-async def test_new_events_are_streamed_as_they_are_written(tmp_path: Path) -> None:
+async def test_new_events_come_as_they_are_written(tmp_path: Path) -> None:
     path = written(tmp_path / "a.jsonl", [started("r"), replied("r", 1, "one")])
     async with serving(log_shelf(path), tmp_path) as client:
         async with client.stream("/api/runs/r/live") as messages:

@@ -144,7 +144,7 @@ def test_a_record_cannot_make_its_reader_run_a_program(name: str, program: str) 
     assert "name a model of your own" in str(found["why_not_copy"])
 
 
-def test_a_record_can_name_only_environments_that_isolate() -> None:
+def test_a_record_can_only_name_environments_that_isolate() -> None:
     isolating = recipes_of(recorded(environment="docker"))
     assert "--environment docker" in str(isolating["command"])
     assert "environment='docker'" in str(isolating["python"])

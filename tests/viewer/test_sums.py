@@ -110,7 +110,7 @@ async def test_text_printed_by_a_cell_is_marked_as_printed(tmp_path: Path) -> No
     assert await unread_percent(tmp_path, CellStarted(**about, code="c"), out) == (0.0, ["printed"])
 
 
-async def test_a_run_whose_calls_fail_has_read_nothing(tmp_path: Path) -> None:
+async def test_a_real_run_whose_calls_fail_has_read_nothing(tmp_path: Path) -> None:
     client = ScriptedClient(
         [cell(["batch", 2]), cell(["final", "done"])],
         rules=[("piece 0", ModelError("it is down")), ("piece 1", "a reply")],

@@ -99,7 +99,7 @@ async def test_the_printed_address_sets_a_cookie(
     assert token not in caplog.text
 
 
-async def test_without_a_token_the_page_is_open_on_this_machine(tmp_path: Path) -> None:
+async def test_without_a_token_the_page_is_open_to_this_machine(tmp_path: Path) -> None:
     path = written(tmp_path / "a.jsonl", one_run("r"))
     async with (
         serving(log_shelf(path), tmp_path, needs_token=False) as client,

@@ -76,7 +76,7 @@ def test_loopback_addresses() -> None:
     assert not any(map(is_loopback, ("0.0.0.0", "::", "10.0.0.1", "example.com", "")))
 
 
-def test_ipv6_addresses_in_urls_have_brackets() -> None:
+def test_addresses_in_urls_have_brackets() -> None:
     assert [bracketed(host) for host in ("::1", "[::1]", "a.example")] == [
         "[::1]",
         "[::1]",

@@ -117,7 +117,7 @@ def test_a_plugin_cannot_replace_a_built_in_name() -> None:
     assert type(client).__module__ == "rlm.clients.compatible"
 
 
-def test_a_plugins_task_is_known_to_bench() -> None:
+def test_a_task_is_known_to_bench() -> None:
     assert "count" in known_tasks()
     assert "torn" not in known_tasks()
     with pytest.raises(ConfigError, match="bench task 'torn' of rlm-borrowed can't be loaded"):

@@ -11,7 +11,7 @@ from rlm.worker.capture import BoundedStream, cut
 
 
 @given(st.lists(st.text(max_size=30), max_size=40), st.integers(2, 60))
-def test_head_and_tail_are_kept_however_text_is_written(pieces: list[str], kept: int) -> None:
+def test_head_and_tail_are_kept_however_the_text_was_written(pieces: list[str], kept: int) -> None:
     stream = BoundedStream(kept)
     for piece in pieces:
         assert stream.write(piece) == len(piece)

@@ -79,7 +79,7 @@ def test_a_descriptor_arrives_with_the_first_byte_of_its_frame(pair: Pair) -> No
 
 
 @pytest.mark.parametrize("on_main", [True, False])
-def test_a_descriptor_is_kept_while_a_thread_waits_for_an_answer(pair: Pair, on_main: bool) -> None:
+def test_an_fd_is_kept_while_a_thread_waits_for_an_answer(pair: Pair, on_main: bool) -> None:
     pair.send(wire.encode(wire.ANSWER, 1, [b"", b"reply"]), "a")
     answers: list[wire.Frame] = []
     if on_main:

@@ -148,7 +148,7 @@ def test_source_lines_are_available_for_tracebacks() -> None:
 
 
 @pytest.mark.parametrize("source", ["x = 1\nx is 1", "d = {}\nd['k'] = 1 is 1", "x = 1 is 1"])
-def test_a_syntax_warning_is_given_once(source: str) -> None:
+def test_a_warning_is_given_once(source: str) -> None:
     with warnings.catch_warnings(record=True) as given:
         warnings.simplefilter("always")
         compiling.compile_cell(source, "<cell>")

@@ -162,7 +162,7 @@ def test_lists_and_dicts_have_a_text_form_and_documents() -> None:
     assert ContextView("t").documents() == ["t"]
 
 
-def test_a_description_shows_structure_and_never_values() -> None:
+def test_description_shows_structure_never_values() -> None:
     assert ContextView("secret\nline").describe() == "str of 11 characters, 2 lines"
     assert ContextView(["secret", 1]).describe() == "list of 2 items (int, str)"
     assert ContextView({"key": "secret"}).describe() == "dict with 1 key (key)"

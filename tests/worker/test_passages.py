@@ -24,7 +24,7 @@ any_text = st.text(
 
 
 @given(st.lists(any_text), any_text, st.integers(-1, 5))
-def test_passages_are_spans_of_their_source(texts: list[str], query: str, k: int) -> None:
+def test_passages_are_parts_of_their_source(texts: list[str], query: str, k: int) -> None:
     try:
         found = best_passages(enumerate(texts), query, k)
     except ValueError:

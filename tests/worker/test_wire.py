@@ -95,7 +95,7 @@ def test_malformed_frames_are_refused(data: bytes) -> None:
         drain(source)
 
 
-def test_announcing_a_huge_length_allocates_nothing() -> None:
+def test_a_huge_announced_length_allocates_nothing() -> None:
     source = decoder(wire.MAX_TO_HOST_BYTES)
     tracemalloc.start()
     source.feed(struct.pack("<IBII", wire.MAX_TO_HOST_BYTES, wire.DONE, 0, 1000))

@@ -152,9 +152,7 @@ def test_a_context_that_was_not_logged_is_requested_again(cli: Cli, serve: Serve
 
 
 @pytest.mark.parametrize("given", ['{"context_file": "no.txt"}', '{"sandbox": "moon"}'])
-def test_a_toolbox_that_cannot_be_made_is_reported_in_one_line(
-    cli: Cli, serve: Serve, given: str
-) -> None:
+def test_a_toolbox_that_cannot_be_made_is_one_line(cli: Cli, serve: Serve, given: str) -> None:
     server = serve("never")
     done = cli("-m", "mine", "-T", f"RLMToolbox({given})", "?")
     assert done.code == 1

@@ -85,7 +85,7 @@ def test_a_question_longer_than_the_limit_becomes_a_context(word: str) -> None:
     assert asked.contexts(is_first=False) == [{"task": text}]
 
 
-def test_files_may_have_the_names_we_use_ourselves() -> None:
+def test_files_may_have_the_names_that_we_use() -> None:
     fragments: list[Any] = [llm.Fragment("a", "task"), llm.Fragment("b", "x/instructions")]
     long = "long " * MAX_QUERY_CHARS
     asked = read_prompt(llm.Prompt(long, _Model(), fragments=fragments, system=long.upper()))
@@ -138,7 +138,7 @@ def test_files_matching_a_pattern_are_sorted(tmp_path: Path) -> None:
 
 
 @given(st.text(max_size=300), st.integers(2, 200))
-def test_a_cut_text_keeps_both_ends(text: str, most: int) -> None:
+def test_a_cut_text_keeps_its_ends(text: str, most: int) -> None:
     shown = cut(text, most)
     assert len(shown) <= most + 50
     assert shown == text or (text.startswith(shown[: most // 2]) and "left out" in shown)

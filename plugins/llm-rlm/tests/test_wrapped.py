@@ -342,7 +342,7 @@ def test_an_answer_of_the_wrong_shape_is_an_error(said: Said, wrapped: llm.Model
         wrapped.prompt("?", schema=llm.schema_dsl("count int"), max_steps=2).text()
 
 
-def test_facts_about_the_run_are_on_the_response(said: Said, wrapped: llm.Model) -> None:
+def test_facts_of_the_run_are_on_the_response(said: Said, wrapped: llm.Model) -> None:
     said.steps = [cell("print(1)")]
     response = wrapped.prompt("?", max_steps=2)
     response.text()

@@ -107,7 +107,7 @@ async def test_concurrent_overrides_do_not_affect_each_other_or_later_requests(
     assert "temperature" not in last.body
 
 
-async def test_a_small_test_double_of_the_runtime_is_enough(server: FakeServer) -> None:
+async def test_a_small_double_of_the_runtime_is_enough(server: FakeServer) -> None:
     double: Any = RuntimeDouble(OPENAI_API_KEY="k", ELIZA_RLM_ROOT_MODEL="of-double")
     assert await handle_text_generation(double, {"prompt": "p"}) == "p"
     assert asked_models(server) == ["of-double"]

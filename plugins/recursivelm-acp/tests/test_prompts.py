@@ -84,7 +84,7 @@ def test_a_second_prompt_can_use_variables_and_history(tmp_path: Path, project: 
     assert asyncio.run(converse()).said == "first42 first"
 
 
-async def test_changed_files_are_read_again(tmp_path: Path, project: Path) -> None:
+async def test_files_that_changed_are_read_again(tmp_path: Path, project: Path) -> None:
     replies = [
         cell("FINAL(len(context))"),
         cell("FINAL(repr(context_1))"),

@@ -256,7 +256,7 @@ async def test_a_command_that_takes_too_long_is_ended(environment: FolderEnviron
         await tools.shell("true", timeout_seconds=0)
 
 
-async def test_a_large_file_becomes_a_variable_and_not_a_prompt(
+async def test_a_large_file_is_a_variable_and_not_a_prompt(
     tmp_path: Path, environment: FolderEnvironment
 ) -> None:
     (environment.folder / "big.log").write_text("filler\n" * 200_000 + "needle\n")

@@ -35,7 +35,7 @@ async def test_a_model_name_of_inspect_can_be_used(monkeypatch: pytest.MonkeyPat
     assert result.usage.total.input_tokens > 0
 
 
-async def test_settings_and_the_lowest_cap_reach_the_model() -> None:
+async def test_settings_and_the_smallest_cap_reach_the_model() -> None:
     seen: list[GenerateConfig] = []
 
     def answer(_: object, __: object, ___: object, config: GenerateConfig) -> ModelOutput:

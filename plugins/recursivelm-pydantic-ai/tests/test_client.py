@@ -152,7 +152,7 @@ def test_model_names_are_found_by_the_entry_point_and_wrong_ones_explained() -> 
         PydanticAIClient(3)  # type: ignore[arg-type]  # ty: ignore[invalid-argument-type]
 
 
-async def test_many_runs_can_share_a_client() -> None:
+async def test_many_runs_share_a_client() -> None:
     client = PydanticAIClient(TestModel(custom_output_text="FINAL(ok)"))
     async with RLM(client) as rlm:
         results = await asyncio.gather(*(rlm.aask("What?") for _ in range(8)))

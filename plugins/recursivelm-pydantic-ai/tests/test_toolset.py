@@ -65,7 +65,7 @@ class Deps:
     log: str
 
 
-async def test_the_context_may_come_from_the_agents_run() -> None:
+async def test_the_context_may_come_from_the_run() -> None:
     async def log_of(ctx: RunContext[Deps]) -> str:
         return ctx.deps.log
 

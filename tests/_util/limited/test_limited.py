@@ -331,7 +331,7 @@ def test_a_forked_host_starts_its_own_processes(forked: Jobs) -> None:
     assert forked._server is ours
 
 
-def test_a_delayed_preparation_starts_nothing_after_close(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_late_preparation_starts_nothing_after_close(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine may run the thread of `prepare` only after `close`."""
     late: list[Any] = []
 

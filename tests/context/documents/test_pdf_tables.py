@@ -81,7 +81,7 @@ def test_columns_of_prose_are_not_a_table() -> None:
     assert find_tables(columns, []) == []
 
 
-def test_a_drawing_has_no_table_rules() -> None:
+def test_a_drawing_has_no_rules() -> None:
     lines = [Rule(7 * each, 5 * each, 7 * each + 1, 5 * each + 4) for each in range(600)]
     assert join_rules(lines) == []
 

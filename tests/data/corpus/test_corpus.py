@@ -125,7 +125,7 @@ def test_a_colon_is_punctuation_unless_it_names_a_field(texts: Path, opened: Ope
         corpus.search("a", k=0)
 
 
-def test_a_long_document_is_found_once_with_the_right_line(
+def test_a_long_document_is_found_once_at_the_right_line(
     tmp_path: Path, opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pieces, "PIECE_BYTES", 1000)

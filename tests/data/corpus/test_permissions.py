@@ -53,7 +53,7 @@ def shared(texts: Path) -> Iterator[Path]:
         shutil.rmtree(home)
 
 
-def test_a_reader_needs_no_write_permission(shared: Path) -> None:
+def test_a_reader_needs_no_permission_to_write(shared: Path) -> None:
     for each in (shared / "index").iterdir():
         each.chmod(0o444)
     with another_user(), Corpus(shared) as opened:

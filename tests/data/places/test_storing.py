@@ -18,7 +18,7 @@ def added(files: FetchedFiles, data: bytes) -> str:
         return files.add(unfinished)
 
 
-def test_fetched_contents_are_private_and_shared(cache: Path) -> None:
+def test_contents_are_private_and_shared(cache: Path) -> None:
     files = FetchedFiles()
     one, same, other = added(files, b"1"), added(files, b"1"), added(files, b"2")
     assert (one == same, one == other) == (True, False)

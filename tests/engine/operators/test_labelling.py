@@ -24,7 +24,7 @@ def by_word(item: str, prompt: str) -> str:
     return codes_in(prompt)["spam" if item.startswith("buy") else "ham"]
 
 
-def test_labels_come_back_in_the_order_of_the_items() -> None:
+def test_labels_come_in_the_order_of_the_items() -> None:
     reader = Reader(by_word)
     found = operators.classify(LINES, LABELS, model=reader)
     assert found == RIGHT

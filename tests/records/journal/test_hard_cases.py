@@ -220,7 +220,7 @@ def test_the_state_folder_itself_may_be_a_link(tmp_path: Path) -> None:
     assert ask(tmp_path / "state", []) == "1"
 
 
-def test_a_database_of_another_program_is_not_modified(tmp_path: Path) -> None:
+def test_a_database_of_another_program_is_not_touched(tmp_path: Path) -> None:
     places = Places(tmp_path)
     places.prepare()
     other = sqlite3.connect(places.journal_of(RUN_ID))

@@ -51,7 +51,7 @@ def test_only_the_owner_can_read_the_judgments(tmp_path: Path) -> None:
     assert stat.S_IMODE(judgments.path.parent.stat().st_mode) == 0o700
 
 
-def test_a_symbolic_link_is_not_followed(tmp_path: Path) -> None:
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     (tmp_path / "state" / module.FILE).symlink_to(tmp_path / "elsewhere")
     with pytest.raises(ConfigError, match="can't be used"):

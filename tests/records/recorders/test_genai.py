@@ -74,7 +74,7 @@ def test_pictures_are_mentioned_but_not_sent() -> None:
     ]
 
 
-def test_a_reply_has_its_reasoning_text_and_tool_calls() -> None:
+def test_a_reply_has_its_reasoning_its_text_and_its_tool_calls() -> None:
     event = ModelReplied(
         run_id="r",
         purpose="step",

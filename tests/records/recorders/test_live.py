@@ -95,7 +95,7 @@ def test_a_narrow_terminal_shows_the_same_more_briefly() -> None:
     assert lines[-1] == "   └─ and 10 more child runs"
 
 
-def test_the_slowest_open_call_is_shown_with_the_start_of_its_prompt() -> None:
+def test_the_slowest_open_call_is_shown_with_the_beginning_of_its_prompt() -> None:
     events = busy()[:3]
     for number, prompt in enumerate(["first", "Read\nchapter  2", "third"]):
         about: dict[str, Any] = {"call_id": str(number), "kind": "llm", "model": "a/b"}
@@ -113,7 +113,7 @@ def test_a_child_run_is_not_shown_as_a_slow_call() -> None:
     assert " · 4 calls open · " in lines[0]
 
 
-def test_retries_are_counted_for_the_run_and_the_tree() -> None:
+def test_retries_are_counted_for_the_run_and_for_the_tree() -> None:
     def again(call_id: str | None) -> CallRetried:
         about: dict[str, Any] = {"attempt": 2, "wait_seconds": 1.0, "error": "busy"}
         return CallRetried(run_id="root", model="a/b", call_id=call_id, **about)
@@ -389,7 +389,7 @@ def everything(text: str) -> Iterator[Event]:
 
 
 @given(texts)
-def test_no_text_can_corrupt_the_terminal(text: str) -> None:
+def test_no_text_can_break_the_terminal(text: str) -> None:
     terminal = Terminal()
     live = LiveRecorder(terminal, verbose=True)
     live.note(text)

@@ -99,7 +99,7 @@ def test_our_attribute_names_are_those_of_the_conventions_package() -> None:
 FULL = Usage(9, 9, 1, 1, 0.1, 1, 1)
 
 
-def test_span_times_are_those_of_the_events() -> None:
+def test_times_are_those_of_the_events() -> None:
     spies = Spies()
     spies.feed(
         started("root"),

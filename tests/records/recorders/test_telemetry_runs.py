@@ -56,7 +56,7 @@ async def test_every_request_span_is_inside_the_cell_that_made_it() -> None:
     assert not spies.recorder._runs
 
 
-async def test_child_run_spans_are_inside_the_calls_that_started_them() -> None:
+async def test_child_runs_are_inside_the_calls_that_started_them() -> None:
     def model(messages: list[Any]) -> str:
         said = "\n".join(str(message["content"]) for message in messages)
         return (
@@ -174,7 +174,7 @@ def test_close_ends_all_open_spans() -> None:
     assert not spies.recorder._runs
 
 
-def test_runs_and_calls_that_never_end_do_not_accumulate(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_and_calls_that_never_end_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(telemetry, "MAX_OPEN_RUNS", 10)
     monkeypatch.setattr("rlm.records.recorders._spans.MAX_OPEN_CALLS", 10)
     spies = Spies()

@@ -243,7 +243,7 @@ def test_searches_work_during_writing(path: Path) -> None:
 # -- limits ---------------------------------------------------------------------------------------
 
 
-def test_indexed_texts_are_bounded(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_texts_are_bounded(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index, "MAX_ROW_CHARS", 10)
     monkeypatch.setattr(index, "MAX_FILE_CHARS", 25)
     monkeypatch.setattr(index, "MAX_FILE_ROWS", 3)

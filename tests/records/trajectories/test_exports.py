@@ -66,7 +66,7 @@ def complaints(row: dict[str, Any]) -> list[str]:
     return found + ([] if row["messages"][-1]["role"] == "assistant" else ["no reply at the end"])
 
 
-async def test_a_training_row_holds_what_the_model_saw_and_wrote(tmp_path: Path) -> None:
+async def test_a_training_row_is_what_the_model_saw_and_wrote(tmp_path: Path) -> None:
     client = ScriptedClient([cell(["print", "one"]), cell(["print", "two"]), cell(["final", "3"])])
     found = rows(await logged(tmp_path, client), "sft")
     assert [row["step"] for row in found] == [1, 2, 3]
@@ -121,7 +121,7 @@ def test_failed_and_empty_replies_are_not_exported_for_training(tmp_path: Path) 
     ]
 
 
-async def test_native_tool_calls_are_exported_in_openais_form(tmp_path: Path) -> None:
+async def test_native_tool_calls_are_in_openais_form(tmp_path: Path) -> None:
     def call(number: int, *orders: Any) -> Reply:
         arguments = {"code": json.dumps(orders)}
         made = ToolCall(
@@ -226,7 +226,7 @@ def test_calls_without_a_cell_are_in_a_block_without_code(tmp_path: Path) -> Non
     assert (block["code"], len(block["result"]["rlm_calls"])) == ("", 1)
 
 
-def test_runs_that_claim_to_have_started_each_other_are_exported_once(tmp_path: Path) -> None:
+def test_runs_that_claim_to_have_started_each_other_are_written_once(tmp_path: Path) -> None:
     """Each of many runs says twice that it started the next, and the last the first."""
     events: list[Event] = []
     for number in range(40):

@@ -79,7 +79,7 @@ async def test_hostile_text_is_escaped_in_html(tmp_path: Path) -> None:
     assert "unsafe" not in POLICY
 
 
-async def test_hostile_text_stays_inside_its_markdown_fence(tmp_path: Path) -> None:
+async def test_hostile_text_stays_in_its_fence_in_markdown(tmp_path: Path) -> None:
     path = await scripted_log(tmp_path, query=HOSTILE, text=HOSTILE)
     text = "".join(export(open_trajectory(path), "markdown"))
     tokens = MarkdownIt("gfm-like", {"linkify": False, "html": True}).parse(text)

@@ -70,7 +70,7 @@ def test_a_call_has_a_row_of_its_own(tmp_path: Path) -> None:
     ]
 
 
-def test_failed_empty_truncated_and_child_calls_have_no_row(tmp_path: Path) -> None:
+def test_failed_empty_cut_and_child_calls_have_no_row(tmp_path: Path) -> None:
     failed = written(tmp_path / "a.jsonl", calls("a", ("p", "r"), error="unreachable"))
     assert [row["kind"] for row in rows(failed, "sft")] == ["step"]
     cut = "x" * (MAX_PROMPT_CHARS + 1)
@@ -81,7 +81,7 @@ def test_failed_empty_truncated_and_child_calls_have_no_row(tmp_path: Path) -> N
     assert kinds.count(("r", "call")) == 1, "calls that started a child run are its rows"
 
 
-def test_every_row_has_the_score_of_its_root_run(tmp_path: Path) -> None:
+def test_every_row_has_the_score_of_its_root(tmp_path: Path) -> None:
     path = written(tmp_path / "a.jsonl", tree())
     for format_ in ("sft", "trl"):
         by_bench = rows(path, format_, scores={"r": 0.25, "r-c": 1.0})
@@ -159,7 +159,7 @@ def test_code_and_prose_are_unchanged_by_hiding_secrets(text: str) -> None:
         lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     )
 )
-def test_no_key_remains_and_the_structure_is_kept(value: Any) -> None:
+def test_no_key_is_left_and_the_structure_is_kept(value: Any) -> None:
     hidden = without_secrets()(value)
     assert KEY not in json.dumps(hidden)
     if KEY not in json.dumps(value):

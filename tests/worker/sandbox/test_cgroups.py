@@ -36,7 +36,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_a_session_gets_a_cgroup_with_limits(tmp_path: Path, written: Written) -> None:
+def test_a_session_gets_a_group_with_limits(tmp_path: Path, written: Written) -> None:
     found = cgroups.find(str(tmp_path))
     ours = f"rlm-{os.getpid()}"
     group = found.make(7, 1 << 30, 64 << 20, 128)

@@ -135,7 +135,7 @@ class TestGrants:
 
 
 @needs_landlock
-def test_network_ports_are_refused(folder: Path) -> None:
+def test_ports_are_refused(folder: Path) -> None:
     if landlock.abi() < 4:
         pytest.skip("from ABI 4")
 

@@ -275,7 +275,7 @@ def _cannot_ask(report: dict[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize("user", USERS)
-def test_scratch_space_is_limited(user: str) -> None:
+def test_scratch_is_limited(user: str) -> None:
     fill = """
 result = 0
 try:

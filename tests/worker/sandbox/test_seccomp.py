@@ -145,7 +145,7 @@ def test_forbidden_calls_fail_with_every_option(
 
 
 @given(machine=machines, chosen=options, number=st.integers(seccomp.NEWEST_KNOWN + 1, 2**32 - 1))
-def test_newer_calls_and_x32_calls_do_not_exist(
+def test_newer_calls_and_x32_do_not_exist(
     machine: str, chosen: dict[str, bool], number: int
 ) -> None:
     assert bpf.run(program(machine, **chosen), machine, number) == ENOSYS

@@ -157,7 +157,7 @@ def test_descriptors_of_another_kind_do_no_harm(host: Host) -> None:
     assert host.is_fine()
 
 
-def test_hosts_that_disappear_at_once_do_no_harm(host: Host) -> None:
+def test_hosts_that_vanish_at_once_do_no_harm(host: Host) -> None:
     for kind in (NOW, WARM) * 10:
         host.request(kind).close()
     assert host.is_fine()
