@@ -295,7 +295,7 @@ async def test_a_large_context_is_hashed_off_the_event_loop(
 
 @pytest.mark.parametrize("error", [None, SessionError("no memory is left")])
 async def test_an_environment_may_prepare_a_large_context(error: Exception | None) -> None:
-    """If it can't, its session will say so."""
+    """If it can't, opening the session will fail and say so."""
     place = Prepared(error)
     client = ScriptedClient(rules=[("", cell(["final", "42"]))])
     async with RLM(client, environment=place) as one:

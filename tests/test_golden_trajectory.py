@@ -1,4 +1,4 @@
-"""One whole run, fact by fact. `UPDATE_GOLDEN=1` writes the file anew; read its diff."""
+"""One complete run, event by event. `UPDATE_GOLDEN=1` rewrites the file; read its diff."""
 
 import json
 import os

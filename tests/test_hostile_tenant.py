@@ -27,7 +27,7 @@ def _bomb() -> bytes:
 
 
 async def _hostile(client: Client, slow: list[asyncio.StreamWriter]) -> list["asyncio.Task[Any]"]:
-    """Everything at once, and none of it is waited for."""
+    """Send everything at once, and wait for none of it."""
     json_body = {"Content-Type": "application/json", **_as(EVE)}
     rlm = {"context": "x", "run_id": "the-same-name"}
     work: list[Any] = []

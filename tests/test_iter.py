@@ -23,7 +23,7 @@ def engine(*script: Any, **options: Any) -> RLM:
 
 
 def wait_for_no_run(one: RLM) -> None:
-    """A run that nobody waits for ends soon."""
+    """Wait until an abandoned run has ended."""
     for _ in range(200):
         if not one.runner.running:
             return

@@ -1,4 +1,4 @@
-"""Limits are a contract; the ledger beneath them never lets more out than there is."""
+"""Limits are a contract; the ledger beneath them never grants more than is left."""
 
 import asyncio
 import time

@@ -162,7 +162,7 @@ def test_threads_of_one_run_share_its_file(tmp_path: Path, monkeypatch: pytest.M
 
     def slowly(path: Path) -> bool:
         opened.append(path)
-        time.sleep(0.02)  # Others come here meanwhile, unless they have to wait.
+        time.sleep(0.02)  # Other threads get here meanwhile, unless they must wait.
         return is_torn(path)
 
     monkeypatch.setattr(logger_module, "_is_torn", slowly)

@@ -1,4 +1,4 @@
-"""The offline model through the whole engine: it finds what is there, and says what is not.
+"""The offline model in the whole engine: it finds needles, and says when there is none.
 
 A key that looks like one is required in a passage; one of ordinary words, such as "red maple", is
 not, and then similar passages are listed. Nothing is ever presented as an answer.

@@ -1,4 +1,4 @@
-"""The whole house with a real worker process: engine, bridge, wire and REPL together."""
+"""The whole system with a real worker process: engine, bridge, wire and REPL together."""
 
 import asyncio
 import os
@@ -177,7 +177,7 @@ async def test_a_dead_worker_is_replaced(how: str) -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")
 async def test_cancelling_leaves_no_process_behind() -> None:
-    # A size nobody else asks for: the process that forks is nobody else's, and keeps none ready.
+    # A size that no other test uses, so that no other test shares the zygote or its warm workers.
     place = LocalEnvironment(scratch_bytes=33 << 20, warm_sessions=0)
     await RLM(ScriptedClient([code("FINAL(1)")]), environment=place).aask("q", "c")
     before = len(descendants(os.getpid()))

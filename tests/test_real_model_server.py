@@ -41,7 +41,7 @@ class Echo:
         return {slot: self._next(slot) for slot in last}
 
     def _next(self, slot: int) -> int:
-        """The prompt is a length and so many tokens; what follows is what was said so far."""
+        """The prompt is a length and that many tokens, followed by the tokens generated so far."""
         held = self.cache[slot]
         said = len(held) - held[0] - 1
         return held[held[0] - said] if 0 <= said < held[0] else END
@@ -76,7 +76,7 @@ def test_requests_join_and_leave_between_steps() -> None:
     ended: list[Generation] = []
     while step := batch.plan():
         ended += run_step(model, batch)[1]
-    assert ended == [short, late, long]  # the long one held nobody back
+    assert ended == [short, late, long]  # the long one delayed no other
     assert [each.produced for each in ended] == [[5], [4, 3], [7] * 9]
     assert max(model.batches) == 2
     assert (batch.running, batch.waiting) == (0, 0)

@@ -106,7 +106,7 @@ def test_reaching_a_limit_ends_one_trial_and_not_the_others(tmp_path: Path) -> N
     assert all(each["score"] is not None for each in read_lines(tmp_path))
 
 
-# -- going on --------------------------------------------------------------------------------------
+# -- continuing ------------------------------------------------------------------------------------
 
 
 def test_repeating_a_command_runs_only_missing_trials(tmp_path: Path) -> None:

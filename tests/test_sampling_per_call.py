@@ -1,4 +1,4 @@
-"""Sampling options of one call: they add to those of the object, in every way of asking."""
+"""Sampling options of one call are added to those of the object, in every method."""
 
 import asyncio
 from typing import Any

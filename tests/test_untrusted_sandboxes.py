@@ -1,4 +1,4 @@
-"""A run whose sandbox lies: prompts, events and the journal keep the caller's limits themselves."""
+"""A run whose sandbox lies: prompts, events and the journal still keep the caller's limits."""
 
 import json
 from pathlib import Path

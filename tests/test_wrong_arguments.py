@@ -174,7 +174,7 @@ def test_a_closed_object_can_be_used_and_closed_again() -> None:
     assert client.closings == 1
     assert not one.runner.resources._finalizer.alive
     assert one.ask("q", "x").answer == "1"
-    assert one.runner.resources._finalizer.alive  # else nothing would close it at the end
+    assert one.runner.resources._finalizer.alive  # otherwise nothing would close it at the end
     assert one.ask("q", "x").answer == "2"
     one.close()
     assert client.closings == 2

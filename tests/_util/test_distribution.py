@@ -101,7 +101,7 @@ def test_importing_does_not_load_metadata() -> None:
 
 @pytest.mark.heavy
 def test_a_wheel_beside_the_reference_is_noticed(tmp_path: Path) -> None:
-    """The real thing: our wheel and a package of the reference's name in one environment."""
+    """Install our wheel and a package with the reference's name into one environment."""
     wheels = tmp_path / "wheels"
     options = ("--no-deps", "--no-build-isolation", "--quiet", "--wheel-dir", str(wheels))
     subprocess.run([sys.executable, "-m", "pip", "wheel", *options, str(ROOT)], check=True)

@@ -1,4 +1,4 @@
-"""Descriptors: reads and writes at offsets, and locks that one open file has at a time."""
+"""Descriptors: reads and writes at offsets, and locks held by one open file at a time."""
 
 import os
 import stat

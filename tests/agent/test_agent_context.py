@@ -1,4 +1,4 @@
-"""What an agent remembers, kept in a file and read again."""
+"""An agent's memory, saved to a file and loaded again."""
 
 import json
 import stat

@@ -16,7 +16,7 @@ def code(text: str) -> str:
 
 
 def sub_prompts(client: ScriptedClient) -> list[str]:
-    """What sub-calls were asked, without the steps of the run itself."""
+    """Return the prompts of sub-calls, without the steps of the run itself."""
     return [
         str(request.messages[1].content)
         for request in client.requests
@@ -25,7 +25,7 @@ def sub_prompts(client: ScriptedClient) -> list[str]:
 
 
 async def run(cell: str, answer: Any = "ok", context: Any = None) -> tuple[Any, list[str]]:
-    """The value that a cell hands in, and what its calls asked; `answer` answers them."""
+    """Return the value that a cell submits, and the prompts of its calls; `answer` answers them."""
     client = ScriptedClient([code(cell)])
 
     def reply(request: Request) -> str:

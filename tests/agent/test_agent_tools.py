@@ -1,4 +1,4 @@
-"""Tools of an agent that are given when it is made: functions, objects, and those of children."""
+"""Tools given to an agent's constructor: functions, objects, and sub-tools for child runs."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The rule by which streamed pieces and the handed-in answer become one text."""
+"""The rule that combines streamed chunks and the submitted answer into one text."""
 
 import pytest
 from hypothesis import given

@@ -14,7 +14,7 @@ def cell(code: str) -> str:
 
 
 async def test_a_conversation_with_tools_that_is_saved_and_continued(tmp_path: Path) -> None:
-    """The shape of its first example: tools, context, several turns, a second agent."""
+    """Modelled on its first example: tools, context, several turns, a second agent."""
     model = ScriptedClient([cell("FINAL(calculate('6 * 7'))"), cell("FINAL(len(context_data))")])
     agent = create_enforced_agent(backend=model)
     agent.register_tool("search_web", lambda query: f"results for {query}")
@@ -43,7 +43,7 @@ async def test_a_conversation_with_tools_that_is_saved_and_continued(tmp_path: P
 
 
 async def test_a_program_can_manage_the_context_itself() -> None:
-    """The shape of its second example: methods of an object as tools, on a context of its own."""
+    """Modelled on its second example: methods of an object as tools, with a separate context."""
 
     class Repository:
         def search_code(self, query: str, file_pattern: str = "*.py") -> str:
@@ -103,7 +103,7 @@ async def test_files_saved_by_rlm_kit_can_be_loaded(tmp_path: Path) -> None:
 
 
 def test_timestamps_and_metadata_survive_loading_and_saving(tmp_path: Path) -> None:
-    """What a file of rlm-kit says about its messages is in ours, and in what ours become."""
+    """Facts about messages in rlm-kit's files survive loading and saving."""
     when = {"timestamp": 1.5, "metadata": {"rating": [5, "of 5"]}}
     as_text = {"timestamp": "2026-01-02T03:04:05", "metadata": {}}
     said = [

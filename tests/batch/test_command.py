@@ -1,4 +1,4 @@
-"""`rlm batch` as a user runs it, and when it is killed."""
+"""`rlm batch` as a user runs it, and what remains when it is killed."""
 
 import json
 import random
@@ -33,7 +33,7 @@ def write_rows(folder: Path, count: int = ROWS) -> Path:
 
 
 def reply(asked: Asked) -> str:
-    """Two steps and a call a row: look, ask about a part, end."""
+    """Answer each row with two steps and a call: look, ask about a part, submit."""
     if "LOOKED" in asked.text:
         return "```repl\nFINAL(context)\n```"
     return "```repl\nprint('LOOK' + 'ED', llm_query('a part: ' + context))\n```"
@@ -169,7 +169,7 @@ def test_a_budget_stops_a_batch_and_a_larger_one_continues_it(tmp_path: Path) ->
         assert done.returncode == 0, done.stderr
         asked = asked_of(one)
     assert set(asked.values()) == {1}
-    assert 30 < len(asked) <= 40  # rows that were stopped had asked for a last answer
+    assert 30 < len(asked) <= 40  # stopped rows had requested a final answer
 
 
 def test_progress_is_drawn_in_a_terminal(tmp_path: Path) -> None:
@@ -231,7 +231,7 @@ def kill_often(folder: Path, seed: int, kills: int, count: int) -> None:
                 time.sleep(0.005)
             process.kill()
             process.communicate()
-            lost += 8  # at most so many requests were on their way
+            lost += 8  # at most this many requests were in flight
         assert rlm("batch", str(tasks), **variables(one)).returncode == 0
         asked = asked_of(one)
     assert_whole(tasks, count)

@@ -14,7 +14,7 @@ from rlm.limits import Amount, Budget
 
 
 class Shell:
-    """Keeps what a kernel would send."""
+    """Keeps the messages that a kernel would send."""
 
     execution_count = 1
 

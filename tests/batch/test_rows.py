@@ -1,4 +1,4 @@
-"""Rows are read one by one, whatever is in them."""
+"""Rows are read one by one, whatever they contain."""
 
 import contextlib
 import json
@@ -157,7 +157,7 @@ def test_a_byte_order_mark_is_not_part_of_the_first_row(tmp_path: Path) -> None:
 
 TEXTS = st.text(st.characters(codec="utf-8"))
 ANY_TEXTS = st.text(st.characters(exclude_categories=()))
-"""With halves of surrogate pairs."""
+"""Values that may contain lone surrogates."""
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | ANY_TEXTS,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(ANY_TEXTS, inner, max_size=3),

@@ -1,4 +1,4 @@
-"""Rows side by side on one budget: each answered once, in order, and every failure reported."""
+"""Concurrent rows on one budget: each answered once, in order, and every failure reported."""
 
 import asyncio
 import json
@@ -53,7 +53,7 @@ async def test_answers_are_in_the_order_of_the_rows(tmp_path: Path) -> None:
     await opening
     assert (tally.total, tally.answered, tally.failed) == (6, 6, 0)
     assert [each["answer"] for each in desk.answers] == [f"{2 * n}" for n in range(6)]
-    assert written == [0] * 6  # nothing of the later ones was written before the first
+    assert written == [0] * 6  # no later answer was written before the first
     assert desk.journals == []
 
 
@@ -62,7 +62,7 @@ async def test_the_number_of_concurrent_rows_is_limited(tmp_path: Path) -> None:
     desk.write(rows(20))
     await desk.run(concurrency=3)
     assert desk.model.max_in_flight <= 3
-    assert max(tally.running for tally in desk.tallies) == 2  # told when one has ended
+    assert max(tally.running for tally in desk.tallies) == 2  # reported when one has ended
 
 
 async def test_ids_and_metadata_are_copied_to_the_answers(tmp_path: Path) -> None:
@@ -200,13 +200,13 @@ async def test_the_budget_holds_for_all_rows_and_a_larger_one_continues(tmp_path
     assert tally.failed == 0
     tally = await desk.run({"max_tokens": 100_000}, concurrency=16)
     assert (tally.answered, tally.stopped) == (30, "")
-    assert desk.budget.used.tokens == 30_000  # what was used the first time counts
+    assert desk.budget.used.tokens == 30_000  # usage of the first attempt counts
     assert len(desk.model.requests) == 30
     assert [each["row"] for each in desk.answers] == list(range(30))
 
 
 async def test_usage_of_a_retried_row_is_counted_once(tmp_path: Path) -> None:
-    """The second of two steps fails at first: the row is tried again, and recalls the first."""
+    """The second of two steps fails at first; the retried row recalls the first step."""
     asked: Counter[int] = Counter()
 
     def reply(request: Request) -> str | ModelError:
@@ -287,7 +287,7 @@ async def test_a_cancelled_batch_continues_and_pays_nothing_twice(tmp_path: Path
     assert len(desk.journals) == 4
     hangs = False
     assert (await desk.run(concurrency=4)).answered == 8
-    assert steps == Counter(dict.fromkeys(range(8), 2))  # no reply was asked for twice
+    assert steps == Counter(dict.fromkeys(range(8), 2))  # no reply was requested twice
     assert desk.journals == []
 
 

@@ -1,4 +1,4 @@
-"""Numbers that must never change: every sample is made of them."""
+"""Random numbers that must never change, because every sample is made from them."""
 
 import subprocess
 import sys

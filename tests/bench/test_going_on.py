@@ -1,4 +1,4 @@
-"""Trials that are cut off go on from their journals, pay for nothing twice, and leave nothing."""
+"""Interrupted trials resume from their journals, pay nothing twice, and leave nothing behind."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ PRICE = Price(1.0, 1.0)
 
 
 class Held(ScriptedClient):
-    """Answers `most` requests; later ones wait until it is raised."""
+    """A model that answers `most` requests; later ones wait until `most` is raised."""
 
     def __init__(self, most: int, **options: Any) -> None:
         super().__init__(rules=[("", answer)], price=PRICE, **options)
@@ -82,7 +82,7 @@ async def cut_off(client: Held, folder: Path, method: str, **options: Any) -> No
 
 
 async def uninterrupted(folder: Path, method: str) -> float:
-    """What the trial costs if it is not disturbed."""
+    """Return what the trial costs without an interruption."""
     client = Held(1_000, window_tokens=WINDOWS.get(method))
     outcomes, _ = await benched(client, NEEDLE, folder, methods=(method,))
     (outcome,) = outcomes.values()
@@ -108,7 +108,7 @@ async def test_an_interrupted_trial_pays_only_for_the_rest(method: str, tmp_path
     assert outcome.score == 1.0
     assert (outcome.run_id, outcome.requests) == (line["run_id"], NEEDED[method])
     assert outcome.cost_usd == pytest.approx(await uninterrupted(tmp_path / "other", method))
-    assert client.answered == NEEDED[method]  # no reply was asked for twice
+    assert client.answered == NEEDED[method]  # no reply was requested twice
     assert not journals_in(tmp_path).root.exists()
 
 
@@ -173,7 +173,7 @@ async def test_money_in_journals_is_counted_as_spent_once(
 
 
 async def test_a_trial_stopped_by_the_money_limit_resumes(tmp_path: Path) -> None:
-    """The second step is refused: it is longer by what the first one said, and that is costly."""
+    """The second step is refused: it includes the long reply of the first, which is too costly."""
 
     def wordy(request: Request) -> str:
         said = answer(request)
@@ -214,7 +214,7 @@ async def test_journals_are_kept_on_request_and_otherwise_removed(
     (outcome,) = outcomes.values()
     assert journals(tmp_path) == [outcome.run_id]
     assert len(list(journals_in(tmp_path).contexts.iterdir())) == 1
-    await benched(client, NEEDLE, tmp_path)  # as after a kill: its trial is done, its journal there
+    await benched(client, NEEDLE, tmp_path)  # as after a kill: trial ended, journal left
     assert not journals_in(tmp_path).root.exists()
     assert client.answered == NEEDED["rlm"]
 

@@ -1,4 +1,4 @@
-"""Gold, found again by a second reader who knows nothing but the query and the text."""
+"""Gold answers are found again by a second solver that knows only the query and the text."""
 
 import ast
 import re
@@ -90,7 +90,7 @@ def test_the_most_common_labels_differ_between_samples() -> None:
 
 
 DATED = (6, 7, 16, 17, 18, 19)
-"""Shapes with a date: with many users, some have lines on that very day."""
+"""Shapes with a date: with many users, some have lines on that day."""
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_gold_answers_of_all_twenty_shapes_of_pairs_are_correct(
 
 @pytest.mark.parametrize("variant", ["2-hops", "3-hops", "4-hops"])
 def test_gold_answers_of_multihop_questions_are_correct(variant: str) -> None:
-    """Follows the question from its inside out, by nothing but the sentences of the documents."""
+    """Resolve the question from the inside out, using only sentences of the documents."""
     for seed in range(6):
         sample = one(f"multihop/{variant}").generate(seed, SIZE)
         found = named(described_in(sample.query), sample.context)

@@ -82,7 +82,7 @@ async def test_wrong_labels_lower_the_score(tmp_path: Path) -> None:
 
 
 class Held(NoisyOracle):
-    """Answers two requests; later ones wait until it is let go."""
+    """A model that answers two requests; later ones wait until it is released."""
 
     def __init__(self) -> None:
         super().__init__(GOLD, price=Price(1.0, 1.0))

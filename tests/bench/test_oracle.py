@@ -1,4 +1,4 @@
-"""The harness itself, proven: who knows the answers has 100, who has them of others has chance.
+"""The harness verified: a model with the right answers scores 100, with others' answers chance.
 
 Every task and variant goes through the real engine and real sandboxed sessions, and by plain calls.
 
@@ -23,11 +23,11 @@ from tests.bench.benches import ALL, answers_to, benched, knowing, size_of
 
 CHANCE = {"s-niah": 0.01, "multihop": 0.01, "graphwalks": 0.01, "oolong-pairs": 0.01, "oolong": 0.3}
 KINDS = {"oolong/counting": 4, "oolong/user": 4, "oolong/timeline": 5}
-"""So many seeds further is the next question of the same kind; elsewhere all are of one."""
+"""The number of seeds until the next question of the same kind; 1 for other tasks."""
 
 
 def bound(spec: str, pairs: int) -> float:
-    """What the mean score of others' answers over a number of pairs of samples stays below."""
+    """An upper bound on the mean score of answers to other samples, by the number of pairs."""
     if spec.startswith("codeqa"):
         return 0.25 + 4 * math.sqrt(3 / 16 / pairs)
     return CHANCE[spec.partition("/")[0]]
@@ -61,7 +61,7 @@ async def test_a_model_that_knows_the_answers_scores_100_on_every_task(tmp_path:
 
 
 async def test_a_model_with_answers_to_other_samples_scores_at_chance_level(tmp_path: Path) -> None:
-    """Exactly what the scorers say of those answers, and nothing where nothing is to be had."""
+    """The scores are exactly those that the scorers give such answers."""
     seeds = range(2)
     client = knowing(answers_to(ALL, seeds, from_next=1))
     outcomes, _ = await benched(client, ALL, tmp_path, seeds=seeds, concurrency=4)

@@ -1,4 +1,4 @@
-"""The report: right figures, and pictures that are whole whatever the names are."""
+"""The report: correct figures, and complete charts whatever the names are."""
 
 import re
 import xml.etree.ElementTree as ET
@@ -128,7 +128,7 @@ def test_a_chart_has_marks_error_bars_and_a_legend_in_both_themes() -> None:
 
 
 def heights(picture: ET.Element) -> list[float]:
-    """Of the circles that are not in the legend."""
+    """Return the heights of the circles outside the legend."""
     return [float(each.attrib["cy"]) for each in picture.iter(f"{SVG}circle")][1:]
 
 

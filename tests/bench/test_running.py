@@ -1,4 +1,4 @@
-"""Benchmarks that are interrupted, fail, run out of money, or are asked for twice."""
+"""Benchmarks that are interrupted, fail, run out of money, or are run twice."""
 
 import asyncio
 import json
@@ -47,7 +47,7 @@ async def test_a_second_pass_runs_only_missing_trials(tmp_path: Path) -> None:
     assert len(client.requests) == 4
     assert len(lines_in(tmp_path)) == 4
     await benched(client, NEEDLE, tmp_path, seeds=(0,), methods=("plain", "rlm"))
-    assert len(client.requests) == 6  # the plain call is there already; a run has two steps
+    assert len(client.requests) == 6  # the plain call has been made already; a run has two steps
 
 
 async def test_a_result_records_everything_about_a_trial(tmp_path: Path) -> None:
@@ -284,7 +284,7 @@ def test_tasks_and_sizes_are_interleaved() -> None:
     assert made[1].methods == ("rlm", "plain")
 
 
-# -- tasks of others -------------------------------------------------------------------------------
+# -- custom tasks -------------------------------------------------------------------------------
 
 
 class Echo(Task):

@@ -76,7 +76,7 @@ def test_scoring_several_needles(answer: str, score: float) -> None:
         ("-42", 0.75**84),
         ("1,042", 0.75**1000),
         ("42 or 43", 0.0),
-        ("Of 317 lines, 42 are spam", 0.0),  # which of the two it means, nobody can tell
+        ("Of 317 lines, 42 are spam", 0.0),  # it is unclear which of the two it means
         ("v42", 0.0),
         ("forty-two", 0.0),
         ("", 0.0),
@@ -243,7 +243,7 @@ def test_scoring_nodes(answer: str, score: float) -> None:
 
 @pytest.mark.parametrize("char", ["a", "1", " ", "(", "-", "\n", "`", "answer", "not "])
 def test_endless_answers_are_scored_in_linear_time(char: str) -> None:
-    """A pattern that goes back and forth would take hours for these."""
+    """A backtracking pattern would take hours for these."""
     endless = char * 50_000
     for spec, gold in GOLDS.items():
         assert task(spec).score(endless, gold) < 1e-9

@@ -1,4 +1,4 @@
-"""Samples: the same bytes everywhere, as large as was asked for, under the names they go by."""
+"""Samples: the same bytes everywhere, of the requested size, under their documented names."""
 
 import hashlib
 import json
@@ -140,7 +140,7 @@ sample = task.generate(1, 10_000_000)
 chars = sum(map(len, sample.pieces()))
 print(chars, re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
 """
-"""The peak as Linux has it for this program: `ru_maxrss` begins with what its parent had."""
+"""Peak memory of this program as Linux reports it: `ru_maxrss` starts with its parent's value."""
 
 
 @pytest.mark.heavy

@@ -1,4 +1,4 @@
-"""The map of a context of which it is known, to the character, what was read and by whom."""
+"""The coverage map of a context for which it is known exactly what was read, and by which calls."""
 
 import random
 import re
@@ -20,7 +20,7 @@ SIDE, ROWS = 13, 18
 CHARS = 20_000
 LETTERS = "abcdefghijklmnopqrstuvwxyz .\u00e4\u6587\U0001f642"
 TEXT = "".join(random.Random(3).choices(LETTERS, k=CHARS))
-"""Random, so that no part of it stands there twice; with characters of one and of two units."""
+"""A random text without repetitions, with characters of one and two UTF-16 units."""
 
 QUERY, CHILD = "What is in it?", "Look closer."
 CODES = [
@@ -114,7 +114,7 @@ def test_every_square_is_coloured_by_how_often_it_was_read(page: Page) -> None:
     )
     inks = [
         ",".join([*re.findall(r"\d+", ink)[:3], "255"]) for ink in found["inks"]
-    ]  # as a canvas tells them
+    ]  # as a canvas reports them
     assert len(set(inks)) == 5
     wrong = []
     for (start, end), (top, bottom) in zip(squares, found["seen"], strict=True):
@@ -166,7 +166,7 @@ def test_clicking_a_square_lists_its_readers(
 
 
 def test_the_text_of_a_square_is_shaded_exactly_where_it_was_read(page: Page) -> None:
-    """A square at an edge: the shaded part of its text ends where reading did."""
+    """In a square at an edge, the shaded part of the text ends where reading ended."""
     _, squares = pieces(page)
     number = next(at for at, (start, end) in enumerate(squares) if start < 4_000 < end)
     start, end = squares[number]

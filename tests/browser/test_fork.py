@@ -1,4 +1,4 @@
-"""Fork from here, on the server that users have; and that nobody else can have it fork."""
+"""Forking from the page, on the server that users run, which forks for nobody else."""
 
 import threading
 from collections.abc import Iterator
@@ -64,7 +64,7 @@ def at_step(visit: Visits, setting: Setting, step: int) -> Page:
 
 
 def answered(page: Page, setting: Setting, answer: str) -> None:
-    """A new run is on the page, and ends with that."""
+    """Wait until a new run is on the page and has ended with this answer."""
     wait_until(page, "id => !location.hash.includes(id)", setting.run.run_id)
     expect(page.locator(".run-facts .status")).to_contain_text("answer")
     page.keyboard.press("Escape")
@@ -167,7 +167,7 @@ def test_a_request_without_the_token_is_refused(visit: Visits, setting: Setting)
 
 
 class Stranger(BaseHTTPRequestHandler):
-    """A page of somebody else."""
+    """A page of another website."""
 
     def do_GET(self) -> None:
         body = b"<!doctype html><title>elsewhere</title><link rel=icon href='data:,'>"

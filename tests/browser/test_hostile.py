@@ -1,4 +1,4 @@
-"""Whatever a log says, it is text: it runs nothing, loads nothing, and moves nothing."""
+"""Everything in a log is shown as text: it runs nothing, loads nothing, and breaks no layout."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,7 +35,7 @@ def url(log: Path) -> Iterator[str]:
 
 
 def is_harmless(page: Page) -> None:
-    """No element came out of a text, no link leads elsewhere, and the page is not too wide."""
+    """Check that no text became an element, no link leads away, and the page is not too wide."""
     assert page.locator(MADE).count() == 0
     assert page.locator("[onerror], [onload], [onmouseover], [srcdoc]").count() == 0
     links = page.eval_on_selector_all("a", "all => all.map((each) => each.getAttribute('href'))")

@@ -1,4 +1,4 @@
-"""A log of 200 MB opens, scrolls and is searched; the page stays small. Times are only told."""
+"""A log of 200 MB can be opened, scrolled and searched; the page stays small. Times are printed."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -30,7 +30,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Large]:
 
 @pytest.fixture
 def timed(capsys: pytest.CaptureFixture[str]) -> Callable[[str], None]:
-    """Tells how long something took since the one before it."""
+    """Print how long something took since the previous call."""
     last = time.perf_counter()
 
     def tell(what: str) -> None:
@@ -44,7 +44,7 @@ def timed(capsys: pytest.CaptureFixture[str]) -> Callable[[str], None]:
 
 
 def scrolled(page: Page, selector: str, places: int) -> int:
-    """Scroll a list to its end in so many leaps; the most nodes the page had meanwhile."""
+    """Scroll a list to its end in this many leaps; return the most nodes the page ever had."""
     most: int = page.evaluate(
         """async ([selector, places]) => {
           const list = document.querySelector(selector)

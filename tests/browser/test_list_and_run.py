@@ -1,4 +1,4 @@
-"""The list of runs, and a run with its tree and its steps, as somebody reads them."""
+"""The list of runs, and a run with its tree and its steps, as a user reads them."""
 
 import re
 from typing import Any
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.heavy
 
 
 def queries(page: Page) -> list[str]:
-    """Of the list, from above."""
+    """Return the queries in the list, from top to bottom."""
     found: list[str] = page.locator(".run-row .query a").all_inner_texts()
     return found
 
@@ -103,7 +103,7 @@ def test_a_run_is_opened_and_read_without_a_mouse(
     page.keyboard.press("k")
     page.keyboard.press("o")
     expect(page.get_by_role("heading", name=QUERY)).to_be_visible()
-    page.keyboard.press("o")  # the first there is: what was before the first step
+    page.keyboard.press("o")  # the first entry: events before the first step
     expect(page.get_by_role("heading", name="Before the first step")).to_be_visible()
     for step in (1, 2):
         page.keyboard.press("j")

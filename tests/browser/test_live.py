@@ -56,7 +56,7 @@ def test_a_run_is_followed_live_from_start_to_end(visit: Visits, tmp_path: Path)
             going.release()
             at(page, 3)
 
-            # Who goes back is left in peace, until they want to follow again.
+            # Going back stops following, until the user chooses to follow again.
             page.keyboard.press("k")
             at(page, 2)
             expect(output(page)).to_contain_text("it says yes")
@@ -88,7 +88,7 @@ def test_a_run_is_followed_live_from_start_to_end(visit: Visits, tmp_path: Path)
 
 
 def test_the_list_is_correct_after_a_restart_of_the_viewer(visit: Visits, tmp_path: Path) -> None:
-    """What happened while the viewer was away is not told twice; the page asks again."""
+    """Events during the viewer's absence are not shown twice; the page reloads the list."""
     visit.forgive(AWAY)
     state = tmp_path / "state"
     with rlm_view(RLM_STATE_DIR=str(state)) as first:

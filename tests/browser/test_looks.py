@@ -1,4 +1,4 @@
-"""Wide and narrow, dark and light: nothing sticks out, focus is seen, and everything has a name."""
+"""Wide and narrow, dark and light: pages fit, focus is visible, and everything has a name."""
 
 import importlib
 import re

@@ -1,4 +1,4 @@
-"""Calls over time, tokens and cost, two runs side by side: what they show is what happened."""
+"""Charts of calls, tokens and cost, and two runs compared: they show what happened."""
 
 import re
 
@@ -26,7 +26,7 @@ def calls_page(visit: Visits, story: Story, url: str) -> Page:
 
 
 def ink(page: Page) -> int:
-    """How many pixels of the chart are not of its ground."""
+    """Return how many pixels of the chart differ from its background."""
     drawn: int = page.evaluate(
         """() => {
           const canvas = document.querySelector('.gantt canvas')

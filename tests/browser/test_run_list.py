@@ -222,7 +222,7 @@ def test_another_page_sees_a_judgment_without_reloading(visit: Visits, url: str)
     expect(page.locator(".run-row", has_text="Alone?")).to_contain_text("fresh")
 
 
-# -- nobody is shut out ---------------------------------------------------------------------------
+# -- accessibility --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -255,7 +255,7 @@ def test_an_empty_list_says_what_would_appear_there(visit: Visits, tmp_path: Pat
 
 
 def test_a_list_of_ten_thousand_runs_stays_responsive(visit: Visits, tmp_path: Path) -> None:
-    """The page holds only the rows in view, and answers keys and filters."""
+    """The page holds only the rows in view, and responds to keys and filters."""
     folder = tmp_path / "many"
     folder.mkdir()
     for part in range(10):

@@ -1,4 +1,4 @@
-"""The context by line, the timeline, usage, actions and results, as somebody works with them."""
+"""The context by line, the timeline, usage, actions and results, as a user works with them."""
 
 import re
 from collections.abc import Iterator
@@ -213,7 +213,7 @@ def test_a_killed_run_is_resumed_and_the_page_shows_its_new_steps(
         with rlm_view(RLM_STATE_DIR=str(state)) as viewer:
             page = visit(viewer.url)
             page.locator(".run-row", has_text="Which?").get_by_role("link").click()
-            # The overview, what was before the first step, and two steps.
+            # The overview, events before the first step, and two steps.
             expect(page.locator(".aside-steps .step-row")).to_have_count(4)
         assert going.process is not None
         going.process.kill()

@@ -27,7 +27,7 @@ CUT_OFF = ModelError("cut off", retryable=True, ambiguous=True, retry_after_seco
 
 
 class House:
-    """Calls over a scripted client, with everything a test looks at."""
+    """Calls over a scripted client, with everything that a test examines."""
 
     def __init__(
         self,
@@ -370,7 +370,7 @@ def test_no_call_is_sent_while_its_server_has_asked_for_a_pause() -> None:
         server = Server(busy_until=30.0)
         calls, scope = served(server, Limits(max_tokens=100_000), width=2)
         await asyncio.gather(*(calls.counted_call(scope, request()) for _ in range(10)))
-        # Two were sent before anybody knew. Nobody asks again before the time, and then only one.
+        # Two were sent before the pause was known. None is sent during it, and then only one.
         assert server.asked[:4] == pytest.approx([0.0, 0.0, 30.0, 31.0])
         assert len(server.asked) == 12
         assert scope.budget.in_flight == scope.budget.reserved.tokens == 0
@@ -398,7 +398,7 @@ def test_a_timeout_slows_the_lane_unless_the_run_itself_ran_out_of_time(
     limits: Limits, width: int
 ) -> None:
     class Silent(Server):
-        """Waits for its own time-out, or for ours."""
+        """Waits for its own timeout, or for ours."""
 
         async def complete(self, request: Request, *, timeout_seconds: float) -> Reply:
             await asyncio.sleep(timeout_seconds * self.busy_until)

@@ -21,7 +21,7 @@ WORST = 5 + 16 + 100
 
 
 class Provider:
-    """Answers the nth request after `delays[n]` seconds, or fails with the error that is there."""
+    """Answers the nth request after `delays[n]` seconds, or fails with the error given there."""
 
     def __init__(self, *delays: float | tuple[float, BaseException]) -> None:
         self.delays = delays

@@ -133,7 +133,7 @@ def test_a_request_larger_than_the_limit_passes_alone_in_its_minute() -> None:
     assert gate.ready_at(0.0, 5_000) == 0.0
     charge = gate.take(0.0, 5_000)
     assert gate.ready_at(0.0, 1) == MINUTE
-    gate.correct(charge, 150)  # more than a minute's worth: nothing else fits beside it
+    gate.correct(charge, 150)  # more than the limit of a minute, so nothing else fits
     assert gate.ready_at(0.0, 1) == MINUTE
 
 
@@ -149,7 +149,7 @@ def test_a_correction_after_its_minute_has_no_effect() -> None:
 arrivals = st.lists(
     st.tuples(
         st.sampled_from([0.0, 0.25, 1.0, 7.5, 30.0, 59.5, 61.0]),  # seconds since the last one
-        st.integers(1, 150),  # its bound
+        st.integers(1, 150),  # its bound on tokens
         st.none() | st.floats(0.0, 1.0),  # the part of it that it will have used
     ),
     max_size=60,
@@ -249,7 +249,7 @@ def test_a_cancellation_from_outside_is_passed_on() -> None:
         both = asyncio.create_task(body(deadlines))
         await asyncio.sleep(5)
         early.cancel()
-        asyncio.get_running_loop().call_at(10.0, both.cancel)  # in the moment of the deadline
+        asyncio.get_running_loop().call_at(10.0, both.cancel)  # at the moment of the deadline
         done, _ = await asyncio.wait([early, both])
         assert all(task.cancelled() for task in done)
 

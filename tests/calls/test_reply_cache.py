@@ -67,7 +67,7 @@ def cache(tmp_path: Path) -> ReplyCache:
     return ReplyCache(tmp_path / "cache")
 
 
-# -- on the way of a call -------------------------------------------------------------------------
+# -- in the path of a call ------------------------------------------------------------------------
 
 
 async def test_a_second_run_gets_the_cached_reply_free_and_marked_as_stored(
@@ -178,7 +178,7 @@ async def test_the_journal_is_asked_before_the_cache_and_records_cached_replies(
     assert (journaled.text, journaled.usage) == ("cached", Usage(cost_usd=0.0))
     store.replies = {key: replace(journaled, text="journaled") for key in store.replies}
     assert await house.call() == "journaled"
-    # Executed again, what cost nothing the first time costs nothing.
+    # When resumed, a reply that was free the first time is free again.
     assert house.budget.used.tokens == 0
     assert [event.usage for event in house.ended()] == [Usage(cost_usd=0.0)] * 2
     await cache.close()
@@ -198,7 +198,7 @@ async def test_replies_of_a_client_without_an_identity_are_not_cached(cache: Rep
     assert [await house.call(), await house.call()] == ["a", "b"]
 
 
-# -- what it is found by --------------------------------------------------------------------------
+# -- the key of a reply ---------------------------------------------------------------------------
 
 
 def test_everything_that_decides_a_reply_is_in_the_key(cache: ReplyCache) -> None:
@@ -425,7 +425,7 @@ async def test_a_run_is_answered_from_replies_cached_by_another_run(tmp_path: Pa
 
 @pytest.mark.parametrize("kind", ["user", "tool"])
 def test_the_duration_of_cells_is_not_in_the_cache_key(cache: ReplyCache, kind: Any) -> None:
-    """Otherwise it would depend on how busy the machine is whether a reply is found."""
+    """Otherwise, whether a reply is found would depend on how busy the machine is."""
 
     def key(*results: CellResult, steps_left: int = 3) -> bytes | None:
         text = observation(results, output_chars=100, steps_left=steps_left)

@@ -1,4 +1,4 @@
-"""What a cell had paid for when its session was lost is not paid for again."""
+"""Replies that a cell had paid for when its session was lost are not paid for again."""
 
 from pathlib import Path
 from typing import Any

@@ -25,7 +25,7 @@ def new_scheduler(width: int = 64, **rate_limits: RateLimit) -> Scheduler:
 
 
 async def has_slot(waiting: Awaitable[Slot]) -> bool:
-    """Let everybody run as far as they get, then look."""
+    """Let all tasks run as far as they can; return whether this one has its slot."""
     for _ in range(5):
         await asyncio.sleep(0)
     return asyncio.ensure_future(waiting).done()
@@ -164,7 +164,7 @@ def test_a_slot_that_is_ended_twice_is_freed_once() -> None:
     run(main())
 
 
-# -- waiting in vain ------------------------------------------------------------------------------
+# -- requests without a slot in time ---------------------------------------------------------------
 
 
 def test_a_request_that_waits_too_long_for_a_slot_gets_an_error() -> None:
@@ -348,7 +348,7 @@ def test_cancelling_a_waiter_as_it_is_given_a_slot_passes_the_slot_on() -> None:
         third = asyncio.create_task(scheduler.slot("a", "m"))
         await asyncio.sleep(0)
         first.succeeded()  # gives the slot to the second …
-        second.cancel()  # … which is gone before it knows
+        second.cancel()  # … which is cancelled before it resumes
         assert isinstance(await third, Slot)
         assert second.cancelled()
         assert scheduler.lane("a").active == 1

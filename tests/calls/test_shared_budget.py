@@ -62,7 +62,7 @@ async def test_many_concurrent_runs_stay_within_the_shared_budget() -> None:
     results = [run.result() for run in runs]
     await rlm.aclose()
     answered = [each for each in results if each.stop_reason == "answer"]
-    assert 0 < len(answered) <= 60_000 // 520  # each also keeps back what its last words may cost
+    assert 0 < len(answered) <= 60_000 // 520  # each also holds back its final answer's cost
     assert shared.used.tokens == sum(each.usage.total.total_tokens for each in results) <= 60_000
     assert {each.limit for each in results if each.stop_reason == "limit"} == {"tokens"}
     assert (shared.reserved, shared.in_flight) == (Amount(), 0)

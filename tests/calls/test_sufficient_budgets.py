@@ -56,7 +56,7 @@ class Provider:
 
 
 async def in_flight_before_each_reply(provider: Provider, calls: int) -> list[int]:
-    """Let one call after the other end; before each, all that may start have started."""
+    """Let calls end one at a time, each after all calls that may start have started."""
     provider.gate = asyncio.Semaphore(0)
     counts: list[int] = []
     while len(counts) < calls:
@@ -100,7 +100,7 @@ def random_plans(rng: random.Random) -> list[str]:
 async def check(plans: list[str], bytes_per_token: float) -> bool:
     """Ask without a limit, then with half as much again as that took and one output.
 
-    False if nothing is promised of this run.
+    Return False if no promise applies to this run.
     """
     free = await ask(Provider(plans, bytes_per_token), Limits())
     needed = total_tokens(free)

@@ -114,7 +114,7 @@ async def test_a_cell_that_cannot_be_interrupted_loses_the_variables_and_says_so
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sessions, "CANCEL_SECONDS", 0.1)
-    stubborn = "sum(range(10**15))"  # no signal is looked at in there
+    stubborn = "sum(range(10**15))"  # signals are not handled in there
     one, client = engine(code("x = 1\nFINAL(x)"), code(stubborn), code("FINAL(context_1)"))
     chat = one.chat("a")
     await chat.aask("First?")

@@ -1,4 +1,4 @@
-"""The turns of a chat that was saved and goes on are one group, whatever the file says."""
+"""The turns of a chat before and after saving are one group, whatever the file says."""
 
 import json
 import re

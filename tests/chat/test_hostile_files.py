@@ -26,7 +26,7 @@ def code(text: str) -> str:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """A good one."""
+    """A valid saved chat."""
     path = tmp_path / "chat.rlm"
     with RLM(ScriptedClient([code("n = 1\nFINAL(n)")])) as one, one.chat("abc") as chat:
         chat.ask("How?")
@@ -52,7 +52,7 @@ def about(path: Path, **changes: Any) -> None:
 
 
 class Payload:
-    """Whoever reads its pickle touches a file."""
+    """Unpickling this object creates a file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -76,7 +76,7 @@ def test_a_hostile_pickle_is_not_executed_on_the_host(path: Path, tmp_path: Path
         assert chat.ask("And?").answer == "went on"
         chat.save(tmp_path / "again.rlm")
     assert not touched.exists()
-    pickle.loads(pickle.dumps(Payload(touched)))  # what it would have done, had somebody read it
+    pickle.loads(pickle.dumps(Payload(touched)))  # what unpickling it would have done
     assert touched.exists()
 
 
@@ -152,7 +152,7 @@ def _comment(path: Path) -> None:
 
 
 def _long_list(path: Path) -> None:
-    """Its end says that the list of members is far longer than any of ours."""
+    """Its end record declares a far longer list of members than ours ever have."""
     data = path.read_bytes()
     at = len(data) - 22
     path.write_bytes(data[: at + 12] + struct.pack("<L", 1 << 30) + data[at + 16 :])
@@ -217,7 +217,7 @@ def test_the_zip64_end_record_is_understood_but_not_trusted(path: Path) -> None:
     original = path.read_bytes()
     with_large_end(path)
     with pytest.raises(ConfigError, match="too long"):
-        SavedFile(path)  # its small end says nothing, so it counts as the most there can be
+        SavedFile(path)  # its small end record says nothing, so the maximum is assumed
     for claimed in ({"count": 1 << 40}, {"size": 1 << 40}):
         path.write_bytes(original)
         with_large_end(path, **claimed)
@@ -285,7 +285,7 @@ def test_any_damage_is_a_clear_error_or_harmless(path: Path, data: st.DataObject
 
 
 def test_a_sessions_report_on_its_variables_is_not_trusted(tmp_path: Path) -> None:
-    """A cell may put its own function in the place of what the host asks with."""
+    """A cell may replace the functions that the host's request uses."""
     hostile = (
         "import json\nreal = json.dumps\ndef lie(value, **more):\n"
         "    about_us = isinstance(value, dict) and 'definitions' in value\n"

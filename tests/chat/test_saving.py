@@ -1,4 +1,4 @@
-"""A chat that was saved goes on where it was: turns, contexts, variables."""
+"""A saved chat continues where it was: turns, contexts, variables."""
 
 import asyncio
 import hashlib
@@ -35,7 +35,7 @@ def first_message(request: Request) -> str:
 
 
 async def saved(path: Path, *script: str, context: Any = "abc", **more: Any) -> list[str]:
-    """Save a chat after these turns; what could not be saved."""
+    """Save a chat after these turns; return notices about what could not be saved."""
     one = RLM(ScriptedClient([*script]), **more)
     chat = one.chat(context)
     for _ in script:
@@ -47,7 +47,7 @@ async def saved(path: Path, *script: str, context: Any = "abc", **more: Any) -> 
 
 
 async def asked(path: Path, *script: str, **more: Any) -> tuple[str, ScriptedClient]:
-    """Load it in another object, and have these steps made in one turn; its answer."""
+    """Load it in another object, run these steps in one turn, and return the answer."""
     client = ScriptedClient([*script])
     one = RLM(client, **more)
     chat = one.chat(load=path)
@@ -155,9 +155,7 @@ async def test_variables_no_turn_has_used_are_saved_again_too(tmp_path: Path) ->
     assert (await asked(again, code("FINAL(n + 1)")))[0] == "42"
 
 
-async def test_values_that_cannot_be_saved_are_named_to_the_caller_and_the_model(
-    tmp_path: Path,
-) -> None:
+async def test_values_that_cannot_be_saved_are_named_to_caller_and_model(tmp_path: Path) -> None:
     path = tmp_path / "chat.rlm"
     made = (
         "good = [1]\nlines = (line for line in 'ab')\nhandle = open('/dev/null')\n"
@@ -317,9 +315,7 @@ def test_preloaded_modules_are_those_of_the_worker() -> None:
     assert modules == list(PRELOADED_MODULES)
 
 
-async def test_variables_of_the_inprocess_environment_are_neither_saved_nor_loaded(
-    tmp_path: Path,
-) -> None:
+async def test_inprocess_variables_are_neither_saved_nor_loaded(tmp_path: Path) -> None:
     path = tmp_path / "chat.rlm"
     notices = await saved(path, code("n = 1\nFINAL(n)"), environment="inprocess")
     assert "'inprocess'" in notices[0]
@@ -335,7 +331,7 @@ async def test_a_custom_environment_must_declare_that_it_is_a_sandbox(
     tmp_path: Path, says: bool | None, read: bool
 ) -> None:
     class Own:
-        """The local sandbox, under a name that does not show it."""
+        """The local sandbox, under a name that does not reveal it."""
 
         name = "own"
 

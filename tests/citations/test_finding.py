@@ -1,4 +1,4 @@
-"""Places are found in any text, however it is cut into pieces; and never where they are not."""
+"""Quotes are found in any text, however it is split, and only where they are."""
 
 from collections.abc import Iterator
 from typing import Any

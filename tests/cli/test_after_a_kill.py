@@ -32,7 +32,7 @@ def test_a_killed_run_can_be_listed_shown_resumed_replayed_and_forked(tmp_path: 
         assert (resumed.returncode, resumed.stdout) == (0, f"{ANSWER}\n"), resumed.stderr
         assert f"run {run_id} ended: answer, 3 steps, 6 requests" in resumed.stderr
         asked = told.asked()
-        assert len(asked) == 2  # what was in flight, and the step that had not begun
+        assert len(asked) == 2  # the requests in flight, and the step that had not begun
         assert asked[0] == "Describe gamma."
 
         replayed = told.rlm("replay", run_id, LLM_BASE_URL="", LLM_API_KEY="")

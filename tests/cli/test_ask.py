@@ -355,7 +355,7 @@ def test_a_full_disk_is_reported_in_one_line() -> None:
 def test_output_of_a_library_is_not_printed_as_the_answer(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Ray, for one, tells of lost nodes on stdout."""
+    """Ray, for example, reports lost nodes on stdout."""
 
     def ask() -> RunResult:
         print("a node is lost")

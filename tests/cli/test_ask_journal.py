@@ -103,7 +103,7 @@ def test_after_an_interrupt_the_printed_command_resumes_the_run(tmp_path: Path) 
 
 
 def test_a_full_disk_ends_the_journal_but_not_the_answer(tmp_path: Path) -> None:
-    """A limit on the size of files stands in for it: SQLite finds that nothing more fits."""
+    """Simulated with a limit on file sizes: SQLite finds that nothing more fits."""
 
     def limit() -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

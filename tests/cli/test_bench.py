@@ -152,7 +152,7 @@ def test_money_needs_a_price(run: Run) -> None:
 
 
 def test_a_killed_trial_resumes_and_pays_only_for_the_rest(tmp_path: Path) -> None:
-    """Two steps and a call a trial; the server holds back from the sixth request on."""
+    """Each trial has two steps and a call; the server holds back replies from the sixth on."""
     out, holds_back = tmp_path / "out", True
 
     def reply(asked: Asked) -> str | Answer:
@@ -183,7 +183,7 @@ def test_a_killed_trial_resumes_and_pays_only_for_the_rest(tmp_path: Path) -> No
     lines = [json.loads(line) for line in (out / "results.jsonl").read_text().splitlines()]
     assert [line["seed"] for line in lines] == [0, 1, 2]  # one line a trial
     assert [(line["requests"], line["calls"], line["steps"]) for line in lines] == [(3, 1, 2)] * 3
-    assert sorted(asked.values()) == [*[1] * 8, 2]  # only what was on its way is asked for again
+    assert sorted(asked.values()) == [*[1] * 8, 2]  # only requests in flight are repeated
     assert not (out / "journal").exists()
 
 

@@ -32,7 +32,7 @@ def notes(tmp_path: Path) -> Path:
 
 
 def by_query(**cells: str) -> Answer:
-    """Cells by the word that a turn's query is."""
+    """Return a script that gives a cell for each query, which is one word."""
 
     def answer(body: dict[str, Any]) -> str:
         first = str(body["messages"][1]["content"]).splitlines()[0]
@@ -319,7 +319,7 @@ def _settle(condition: Callable[[], bool]) -> None:
 def test_a_second_ctrl_c_quits_at_once_and_says_where_the_chat_is(notes: Path, state: Path) -> None:
     script = by_query(
         keep="n = 5\nFINAL(n)", stuck="sum(range(10**15))", after="FINAL(n + 1)"
-    )  # no signal is looked at in there
+    )  # signals are not handled in there
     with endpoint(script) as server:
         known: dict[str, Any] = {"LLM_BASE_URL": server.url, "RLM_STATE_DIR": str(state)}
         with talking(str(notes), *MODEL, cwd=notes.parent, **known) as terminal:

@@ -1,4 +1,4 @@
-"""The command itself: version, help, completion, and how little it loads for them."""
+"""The command itself: version, help, completion, and which modules they load."""
 
 import json
 import subprocess

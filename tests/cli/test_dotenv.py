@@ -86,7 +86,7 @@ def test_an_address_from_the_dotenv_gets_only_keys_from_the_dotenv(
 def test_an_empty_variable_does_not_hide_a_stored_key(
     provider: str, stored: str, from_file: str, is_empty: bool, tmp_path: Path
 ) -> None:
-    """Else a file with its own key in the other variable would get the stored one."""
+    """Otherwise a file that sets its own key in the other variable would get the stored key."""
     KeyStore(tmp_path / "config").set(stored, "stored")
     known = PROVIDERS[provider]
     address = known.base_url_variables[0]

@@ -77,7 +77,7 @@ def test_mistakes(arguments: list[str], code: int, words: str) -> None:
 
 
 class Described(PlainEnvironment):
-    """An unprotected one that says so."""
+    """An unprotected environment that describes itself so."""
 
     async def describe(self) -> dict[str, Any]:
         return {"layers": [], "python": "3.x", "limits": {"memory": "none\x1b[31m"}}
@@ -141,7 +141,7 @@ def test_a_failed_check_is_a_failed_command(monkeypatch: pytest.MonkeyPatch) -> 
     assert "failed cells: a long echo is cut (RuntimeError: nobody is here)" in done.stdout
 
 
-# -- several at once ------------------------------------------------------------------------------
+# -- several environments-------------------------------------------------------------------------
 
 
 def test_several_environments_are_one_table() -> None:

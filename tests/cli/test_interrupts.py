@@ -81,7 +81,7 @@ def test_ctrl_c_before_a_run_has_begun_quits() -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=environment({"RLM_STATE_DIR": "/proc/nowhere"}),  # which it tells before it reads
+        env=environment({"RLM_STATE_DIR": "/proc/nowhere"}),  # which it reports before it reads
     ) as process:
         assert process.stderr is not None
         assert "This run is not journaled" in process.stderr.readline()

@@ -119,7 +119,7 @@ def test_export_needs_a_run_or_a_condition(state: Path, run: Run) -> None:
 
 
 def told_apart(events: list[Event]) -> list[Event]:
-    """The same events with replies of their own: rows that are the same are exported once."""
+    """Return the events with different replies, because equal rows are exported once."""
     return [
         replace(each, text=f"{each.run_id} {at}") if isinstance(each, ModelReplied) else each
         for at, each in enumerate(events)

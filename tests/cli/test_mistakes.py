@@ -1,4 +1,4 @@
-"""What a user can do wrong, and what can go wrong: one clear line each, and the right exit code."""
+"""Mistakes of users and failures of the system: one clear line each, and the right exit code."""
 
 import asyncio
 import json

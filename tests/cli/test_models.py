@@ -1,4 +1,4 @@
-"""Which model a command takes: as asked for, by variable, by key, by what answers, else offline."""
+"""Which model a command uses: from an option, a variable, a key, a local server, or offline."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`rlm models`: what can be used, what is used now and why; no key is ever shown."""
+"""`rlm models`: which models can be used, which is used now and why; no key is ever shown."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Model servers on this machine: found where they are, believed only as far as they make sense."""
+"""Model servers on this machine: detected, and trusted only as far as their replies are valid."""
 
 import socket
 from typing import Any

@@ -125,7 +125,7 @@ def test_the_current_activity_of_a_run_is_shown() -> None:
     replied = ModelReplied(
         run_id="root", purpose="step", model="a/b", usage=Usage(7, 1, requests=1)
     )
-    assert " · 8 tokens · a/b" in tree([*events, replied])[0]  # a cost nobody knows is not shown
+    assert " · 8 tokens · a/b" in tree([*events, replied])[0]  # an unknown cost is not shown
     cell_ended = CellEnded(run_id="root", cell=1, seconds=0.1, calls=0)
     assert "reading the output" in tree([*events, cell_ended])[1]
     assert tree([])[0].endswith("reading the context")
@@ -219,7 +219,7 @@ def test_harmless_escapes_control_characters(text: str) -> None:
 
 @given(texts, st.booleans())
 def test_any_text_is_escaped_in_progress(text: str, verbose: bool) -> None:
-    """Lines of ours are all that a terminal obeys, and rich reads no markup in them."""
+    """Only our own control sequences reach the terminal, and rich reads no markup in texts."""
     events: list[Event] = [
         started(text, model=text),
         StepStarted(run_id=text, step=1),

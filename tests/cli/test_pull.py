@@ -29,7 +29,7 @@ PARTS = [
 def ollama(
     lines: Sequence[Any], status: int = 200, breaks: bool = False
 ) -> Generator[tuple[str, list[Any]], None, None]:
-    """Its address, and what it was asked; a broken one hangs up in the middle of a chunk."""
+    """Yield its address and requests; a broken server disconnects in the middle of a chunk."""
     asked: list[Any] = []
 
     class Handler(BaseHTTPRequestHandler):

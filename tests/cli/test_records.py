@@ -1,4 +1,4 @@
-"""Which run is meant, where runs are kept, and what a shell is proposed."""
+"""How runs are named and found, where they are recorded, and what a shell completes."""
 
 import os
 import string

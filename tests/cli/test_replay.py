@@ -1,4 +1,4 @@
-"""`rlm replay` of logs: a stranger's chooses nothing, and one line says what is missing."""
+"""`rlm replay` of logs: an untrusted log chooses nothing, and one line says what is missing."""
 
 import json
 import shutil
@@ -21,7 +21,7 @@ def log(state: Path, tmp_path: Path) -> Path:
 
 
 def change(log: Path, **settings: Any) -> None:
-    """Other settings in the first event of a log."""
+    """Change settings in the first event of a log."""
     first, _, rest = log.read_text().partition("\n")
     event = json.loads(first)
     event["settings"] |= settings

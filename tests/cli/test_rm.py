@@ -1,4 +1,4 @@
-"""`rlm rm`: what was named is gone, with its context; what is used stays, and no run is harmed."""
+"""`rlm rm` removes the named runs with their contexts, and leaves everything in use."""
 
 import os
 import time

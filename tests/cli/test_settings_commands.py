@@ -161,7 +161,7 @@ def test_a_typed_key_is_hidden(tmp_path: Path) -> None:
 
 
 def test_a_stored_key_never_goes_to_an_address_of_a_dotenv(run: Run, tmp_path: Path) -> None:
-    """Two variables can hold Gemini's key: the file's own one does not open its address."""
+    """Two variables can hold Gemini's key: one set by the file must not unlock its address."""
     run("keys", "set", "GEMINI_API_KEY", stdin=SECRET.encode())
     (tmp_path / ".env").write_text(
         "GOOGLE_API_KEY=theirs\nGEMINI_BASE_URL=https://evil.example\nRLM_MODEL=gemini/x\n"

@@ -143,7 +143,7 @@ def test_hostile_text_is_escaped(state: Path, run: Run, options: list[str]) -> N
 
 @given(st.text(), st.sampled_from([InShort, InFull]))
 def test_no_text_can_imitate_our_lines(text: str, kind: type) -> None:
-    """In full, ours begin at the edge with two dashes; in short, theirs stand behind a mark."""
+    """In full, our lines start with two dashes; in short, text of others follows a mark."""
     shown, out = kind({}), io.StringIO()
     with redirect_stdout(out):
         for event in every_event(text):

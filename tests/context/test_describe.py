@@ -205,7 +205,7 @@ def confirmed(told: str, text: str) -> bool:
 
 
 def _names_in(told: str) -> tuple[list[str], int]:
-    """The names that are told, and how many there are with those that are only counted."""
+    """Return the names in a description, and their number including omitted ones."""
     told = told.rstrip(".")
     more = re.search(r" and ([\d,]+) more$", told)
     names = told[: more.start() if more else None].split(", ")

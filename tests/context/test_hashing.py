@@ -29,7 +29,7 @@ FINAL = cell(["final", "done"])
 
 
 class Hashing:
-    """Every hash of a large context waits here until it may go on."""
+    """Every hash of a large context waits here until it may continue."""
 
     def __init__(self) -> None:
         self.may_go_on = threading.Event()
@@ -150,7 +150,7 @@ async def test_recorders_alone_do_not_cause_hashing(hashing: Hashing) -> None:
 async def test_the_first_request_is_sent_before_hashing_ends(
     keeps: str, strategy: Any, tmp_path: Path, hashing: Hashing
 ) -> None:
-    """The reply comes only when the hash may go on: had it been waited for, nothing would end."""
+    """The reply comes only when the hash may continue: had it been awaited, nothing would end."""
     asked: list[bool] = []
 
     def reply(request: Any) -> str:
@@ -205,7 +205,7 @@ def only_run(folder: Path) -> Any:
 
 
 async def test_no_reply_is_stored_before_the_hash(tmp_path: Path, hashing: Hashing) -> None:
-    """A reply without the hash of its context would be of use to a run over another one."""
+    """A stored reply without its context's hash could be reused by a run over another context."""
     replied = asyncio.Event()
 
     def reply(request: Any) -> str:

@@ -1,4 +1,4 @@
-"""What callers hold is not held twice: it is encoded while it travels."""
+"""Values that callers hold are not copied: they are encoded while they are sent."""
 
 import hashlib
 import json

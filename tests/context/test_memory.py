@@ -1,4 +1,4 @@
-"""Files stream: however large a context is, little of it is in memory here."""
+"""Files are streamed: however large a context is, little of it is in memory here."""
 
 import subprocess
 import sys
@@ -24,7 +24,7 @@ def fill(path: Path, megabytes: int, extra: bytes = b"") -> None:
 
 
 def peak_of(path: Path) -> tuple[int, int]:
-    """Bytes that travelled, and the most that was in memory meanwhile."""
+    """Return the bytes that were sent, and the peak of memory meanwhile."""
     tracemalloc.start()
     try:
         stored = store_context(path)

@@ -9,7 +9,7 @@ from rlm.errors import ModelError, RLMError
 
 
 class Asker:
-    """Answers with the number, after a moment; some numbers go wrong."""
+    """Answers with the number, after a moment; some numbers fail."""
 
     def __init__(self, wrong: dict[int, Exception] | None = None) -> None:
         self.wrong = wrong or {}

@@ -1,4 +1,4 @@
-"""A value that a small model made up is asked about once; what code computed never is."""
+"""A value that a small model invented is questioned once; computed values never are."""
 
 from typing import Any
 

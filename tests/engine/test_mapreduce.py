@@ -43,7 +43,7 @@ def test_spans_end_at_paragraphs_then_lines_then_words() -> None:
 
 @given(st.lists(st.text("abc", min_size=1, max_size=40), min_size=2), st.integers(200, 900))
 def test_line_spans_begin_and_end_at_whole_lines(lines: list[str], size: int) -> None:
-    """Half a name at the beginning would be taken for a name."""
+    """Half a name at the beginning would be mistaken for a name."""
     text = "".join(f"{line} {number}\n" for number, line in enumerate(lines * 30))
     whole = text.splitlines()
     spans = split(text, size)
@@ -54,7 +54,7 @@ def test_line_spans_begin_and_end_at_whole_lines(lines: list[str], size: int) ->
 
 
 def reader(request: Request) -> str:
-    """A weak model: it repeats what it sees of the fact, and nothing else."""
+    """A weak model: it repeats the fact if it sees it, and nothing else."""
     text = str(request.messages[-1].content)
     found = re.findall(r"The vault opens with \d+\.", text)
     return found[0] if found else "NOT FOUND"

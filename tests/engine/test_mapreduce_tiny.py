@@ -1,4 +1,4 @@
-"""A tiny model reads few small pieces and copies lines of them; what it makes up is dropped."""
+"""A tiny model reads few small pieces and copies lines of them; invented text is dropped."""
 
 import re
 from typing import Any
@@ -33,7 +33,7 @@ def text_of(request: Request) -> str:
 
 
 def copies(request: Request) -> str:
-    """What models of this size do: they copy a line that looks right, or make one up."""
+    """Behaves like models of this size: copies a line that looks right, or invents one."""
     lines = [line for line in text_of(request).splitlines() if "opens with" in line]
     return lines[0] if lines else "The vault of Norwich opens with 123456789."
 

@@ -1,4 +1,4 @@
-"""Replies that had to be plain text: code among them is read, looked up or asked about again."""
+"""Replies that had to be plain text: code among them is read, looked up or questioned once."""
 
 from typing import Any
 

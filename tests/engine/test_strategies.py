@@ -1,4 +1,4 @@
-"""What a run does unless its caller chose a strategy: by the face and by the model's profile."""
+"""The default strategy of a run: it depends on the interface and on the model's profile."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""`environment="auto"`: what it chooses, what it says where nothing works, and what is recorded."""
+"""`environment="auto"`: what it chooses, its error where nothing works, and what is recorded."""
 
 import logging
 import sys

@@ -36,7 +36,7 @@ class Talk:
         self.ends += 1
 
     async def read(self, size: int) -> bytes:
-        """What the stream sent, and no more than asked for."""
+        """Return this many bytes of what the stream sent."""
         data = b""
         while len(data) < size:
             try:

@@ -180,7 +180,7 @@ def test_invalid_tool_names_for_child_runs_are_violations(tools: Any) -> None:
         call(b"rlm", wire.to_json(rlm), b"p")
 
 
-# -- the end of a cell ----------------------------------------------------------------------------
+# -- results of cells -----------------------------------------------------------------------------
 
 
 def test_the_result_of_a_cell_without_variables_or_errors() -> None:

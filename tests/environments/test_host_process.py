@@ -123,7 +123,7 @@ def start(program: str, without: Sequence[str], temporary: Path) -> "subprocess.
 
 
 def family(host: "subprocess.Popen[str]") -> set[Alive]:
-    """Everybody who descends from a host that has said it is ready."""
+    """Return a host that is ready, and all its descendants."""
     assert host.stdout is not None
     assert host.stdout.readline() == "ready\n"
     return {found for pid in descendants(host.pid) if (found := alive(pid))}
@@ -147,7 +147,7 @@ def test_a_killed_host_leaves_no_process(
 def test_a_killed_host_that_had_forked_leaves_only_its_copy(
     without: tuple[str, ...], tmp_path: Path, hosts: list["subprocess.Popen[str]"]
 ) -> None:
-    """The copy holds every socket open; the zygote must notice nevertheless."""
+    """The fork holds every socket open; the zygote must notice nevertheless."""
     host = start(FORKS, without, tmp_path)
     hosts.append(host)
     before = family(host)

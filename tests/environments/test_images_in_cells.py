@@ -1,4 +1,4 @@
-"""Pictures from a real worker: they arrive as they are, and lies about them end the session."""
+"""Pictures from a real worker arrive unchanged; false references to them end the session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cells in this very process: what works, what is promised not to, and what is left alone.
+"""Cells in this process: what works, what is declared missing, and what stays unchanged.
 
 Nothing here runs a check that could hurt the process of the tests; a child runs the suite.
 """
@@ -100,7 +100,7 @@ async def test_inprocess_warns_once_that_it_is_not_a_sandbox(
     assert len(said["missing"]) > 3
 
 
-# -- the process is left alone --------------------------------------------------------------------
+# -- the process stays unchanged ------------------------------------------------------------------
 
 
 async def test_streams_and_hooks_of_the_program_are_restored(

@@ -104,7 +104,7 @@ async def test_a_shared_file_is_lent_together_with_its_identity() -> None:
     assert shown.stdout == "300000 wörld\n"
     assert len(lent) == 1
     os.close(lent.pop())
-    await session.load("context", store_context("small"))  # not worth a file
+    await session.load("context", store_context("small"))  # too small for a file
     assert await session.fetch("context") == "small"
     assert lent == []
     await session.close()
@@ -137,7 +137,7 @@ async def test_a_file_is_written_once_and_opened_by_other_processes() -> None:
         os.ftruncate(writer.find("one", None) or 0, 0)
     writer.forget(["one"])
     assert writer.find("one", None) is None
-    assert os.pread(fd, 1, 0) == b"a"  # it lives for as long as somebody has it
+    assert os.pread(fd, 1, 0) == b"a"  # it exists as long as it is referenced
     other.forget(["one", "never known"])
 
 
@@ -208,7 +208,7 @@ async def test_a_full_cluster_shares_actors(monkeypatch: pytest.MonkeyPatch) -> 
     taken = [await pool.take() for _ in range(4)]
     assert len({id(host) for host in taken}) == 1
     assert taken[0].sessions == 4
-    assert len(actors.ready) == 2  # one more was asked for, and is waited for by nobody
+    assert len(actors.ready) == 2  # one more was requested, and nothing waits for it
     actors.arrive(1)
     assert (await pool.take()).node == "node-1"
 

@@ -1,4 +1,4 @@
-"""A session that lost its worker goes on from its checkpoint, and keeps going on."""
+"""A session that lost its worker continues from its checkpoint, again and again."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ NEEDS_A_FOLDER = [
     "snippets: mmap and tarfile",
     "limits: a full disk is an OSError, and the session goes on",
 ]
-"""What is not offered where a session can have no folder of its own."""
+"""Checks that are not offered where a session cannot have a folder of its own."""
 
 LOOKS = [
     "files: see that a path exists (stat)",
@@ -148,7 +148,7 @@ def expected_layers(setting: Setting) -> dict[str, Any]:
     sealed = not with_namespaces and not with_landlock
     parts = {"pivot_root": with_namespaces, "landlock": with_landlock, "sealed": sealed}
     # In place, another uid is of use only if it can still read the interpreter; a sealed session
-    # has everything loaded already, and in namespaces the way there is made anew.
+    # has everything loaded already, and in namespaces the path is created again.
     readable = sealed or with_namespaces or reaches(Path(sys.base_prefix).resolve())
     return {
         "namespaces": ("root" if as_root else "user") if with_namespaces else "",

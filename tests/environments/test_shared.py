@@ -31,7 +31,7 @@ MAX_BYTES = 8 << 20
 
 
 class Source:
-    """A context whose bytes are cut where a test wants them to be."""
+    """A context whose bytes are split where a test chooses."""
 
     def __init__(self, kind: Literal["text", "json", "bytes"], chunks: list[bytes]) -> None:
         self.kind: Literal["text", "json", "bytes"] = kind
@@ -284,7 +284,7 @@ def test_a_lack_of_memory_is_explained() -> None:
         shared_context(Greedy("text", [b"abc"]))
 
 
-# -- worth it ---------------------------------------------------------------------------------
+# -- small contexts ---------------------------------------------------------------------------
 
 
 def test_small_contexts_are_not_shared(monkeypatch: pytest.MonkeyPatch) -> None:

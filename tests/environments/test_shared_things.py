@@ -251,7 +251,7 @@ async def test_data_waiting_in_sockets_is_bounded(opened: Opener) -> None:
     assert await repl.show(code) == f"{usual} True True"
 
 
-# -- what is told ----------------------------------------------------------------------------------
+# -- what cells can see ----------------------------------------------------------------------------
 
 WALK = """
 import sys

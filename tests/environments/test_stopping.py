@@ -122,7 +122,7 @@ async def test_a_worker_whose_answer_is_still_arriving_is_waited_for() -> None:
     def fares(_: int) -> ProcessState:
         nonlocal received
         received += coming
-        return ProcessState(1.0, asleep=True)  # It waits until somebody reads what it has sent.
+        return ProcessState(1.0, asleep=True)  # It waits until its output is read.
 
     coming, worker = 1, Worker(fares)
     ended = asyncio.create_task(until_given_up(worker, lambda: received))
@@ -175,7 +175,7 @@ async def opened(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Any]:
     environments: list[LocalEnvironment] = []
 
     async def open_one(**options: Any) -> tuple[Repl, int, int]:
-        # A size that nobody else asks for, so that this zygote is nobody else's.
+        # A size that no other test uses, so that no other test shares this zygote.
         size = (32 << 20) + len(environments) + os.getpid() % 4096
         before = descendants(os.getpid())
         environment = LocalEnvironment(scratch_bytes=size, warm_sessions=0, **options)
@@ -191,7 +191,7 @@ async def opened(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Any]:
 
 
 def own_id(inner: str, before: set[int]) -> int:
-    """The id outside of its namespace of a process that has one of its own."""
+    """Return the id, outside its namespace, of a process with a PID namespace of its own."""
     for pid in descendants(os.getpid()) - before:
         with contextlib.suppress(OSError):
             for line in Path(f"/proc/{pid}/status").read_text().splitlines():

@@ -165,7 +165,7 @@ async def test_a_cell_and_a_call_each_take_one_frame_in_each_direction(ends: End
 
 
 async def test_an_answer_that_waits_to_be_read_does_not_stop_the_clock(ends: Ends) -> None:
-    """Its call is over: who does not read must not have all the time there is."""
+    """Its call is over: a cell that does not read must not get unlimited time."""
     cell = asyncio.create_task(ends.session.execute("x", timeout_seconds=60))
     assert (await ends.receive()).type == wire.EXEC
     ends.session._stream.write(wire.encode(wire.LOAD, 0, [b"a" * 3_000_000]))
@@ -293,7 +293,7 @@ def test_very_short_calls_do_not_stop_the_clock() -> None:
         work.clock.end_wait(call)
     assert work.log == []
     work.clock.end_wait(120)  # 0.6 s have passed, and 0.24 s were taken off for 120 calls.
-    for call in range(12):  # Of those that take long only the first moment counts.
+    for call in range(12):  # Of calls that take long, only the first moment counts.
         work.clock.begin_wait(call)
         work.pass_time(5)
         work.clock.end_wait(call)
@@ -359,7 +359,7 @@ def test_waiting_for_calls_is_limited(seconds: float, ceiling: float) -> None:
     work.pass_time(2)
     assert work.log == ["time is up"]
     work.clock.stop()
-    work.clock.start(seconds)  # The next cell begins anew.
+    work.clock.start(seconds)  # The next cell starts again from zero.
     work.pass_time(seconds - 0.5)
     assert work.log == ["time is up"]
 

@@ -113,7 +113,7 @@ async def test_forged_receipts_do_not_harm_other_sessions(repl: Repl) -> None:
             await repl.run(code)
             await repl.run("llm_query('x' * 10**6)", timeout_seconds=2)
         except SessionError:
-            pass  # What it made of its own file is its own loss.
+            pass  # Damage to its own file affects only itself.
         await other.lives()
 
 
@@ -168,7 +168,7 @@ async def test_more_than_a_thousand_calls_in_one_cell(repl: Repl) -> None:
     await repl.shows(code, "True")
 
 
-# -- what stands in for what is not there ----------------------------------------------------------
+# -- substitutes for what WebAssembly lacks --------------------------------------------------------
 
 
 async def test_thread_pools_run_their_tasks_in_turn_and_keep_errors(repl: Repl) -> None:

@@ -14,14 +14,14 @@ from tests.environments.conftest import FakeHost
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="its layers are Linux's")
 
 odd_bytes = itertools.count(7)
-"""So that no two environments have the same settings: those share a zygote."""
+"""Makes the settings of environments differ, because equal ones share a zygote."""
 
 LAYOUT = "import ctypes\nprint(id(ctypes), id(Ellipsis))"
 
 
 @pytest.fixture
 async def environment(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[LocalEnvironment]:
-    """One with a zygote of its own, which is worn after three sessions."""
+    """Return an environment with its own zygote, which is worn after three sessions."""
     monkeypatch.setattr(zygotes, "_MAX_SESSIONS", 3)
     made = LocalEnvironment(warm_sessions=0, scratch_bytes=(1 << 20) + next(odd_bytes))
     yield made

@@ -1,4 +1,4 @@
-"""The SDK cancels a request at every wait; what has to be ended with care hears of it once."""
+"""The SDK cancels a request at every wait; work that needs a cleanup is cancelled only once."""
 
 import asyncio
 

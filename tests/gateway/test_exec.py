@@ -1,4 +1,4 @@
-"""`rlm_exec`: code of clients, in the sandbox, bounded and left nowhere."""
+"""`rlm_exec`: clients' code runs in the sandbox, within limits, and leaves nothing behind."""
 
 import asyncio
 from pathlib import Path

@@ -57,7 +57,7 @@ LIKELY = {
 
 @st.composite
 def calls(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
-    """A tool with arguments of its own, most of the right kind, some of any."""
+    """A tool with random arguments, most of the right type."""
     tool = draw(st.sampled_from(TOOLS))
     arguments: dict[str, Any] = {}
     for name in tool.request.__struct_fields__:
@@ -188,7 +188,7 @@ def _cases(number: int) -> settings:
         max_examples=max(1, number // AT_ONCE),
         deadline=None,
         database=None,
-        phases=[Phase.explicit, Phase.generate],  # shrinking lists of calls takes for ever
+        phases=[Phase.explicit, Phase.generate],  # shrinking lists of calls takes too long
         suppress_health_check=list(HealthCheck),
     )
 

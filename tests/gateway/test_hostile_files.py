@@ -193,7 +193,7 @@ async def test_swapping_symbolic_links_never_reveals_files_outside(recipe: Recip
     swap = recipe.root / "swap"
 
     def exchange() -> None:
-        """A folder becomes a link to one outside, and back; a file likewise."""
+        """Swap a folder and a file for links to outside, and back."""
         swap.symlink_to(outside)
         folder.rename(recipe.root / "away")
         swap.rename(folder)

@@ -46,7 +46,7 @@ def test_a_walk_has_a_deadline(root: Root, monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_page_that_takes_too_long_is_cut_short(
     root: Root, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was found until then is the page; the next one goes on from there."""
+    """The page holds what was found in time; the next page continues from there."""
     clock = iter(range(10_000))
     monkeypatch.setattr("rlm.gateway.listing.time.monotonic", lambda: next(clock))
     names, after, pages = [], None, 0

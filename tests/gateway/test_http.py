@@ -1,4 +1,4 @@
-"""The gateway over HTTP, in a process of its own, with clients that may come in and others."""
+"""The gateway over HTTP, in its own process, with authorized and unauthorized clients."""
 
 import asyncio
 import io

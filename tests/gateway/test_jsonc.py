@@ -1,4 +1,4 @@
-"""Other people's JSON files: whatever is in them, only what was asked for changes."""
+"""Editing users' JSON files: whatever they contain, only the requested member changes."""
 
 import json
 import re
@@ -31,7 +31,7 @@ ENTRY = {"command": "rlm", "args": ["mcp", "--root", "."]}
 
 
 class Writer:
-    """Writes JSON as people do: with comments, each with a number of its own, and odd blanks."""
+    """Writes JSON as people do: with numbered comments and irregular blanks."""
 
     def __init__(self, draw: Any) -> None:
         self.draw = draw

@@ -1,4 +1,4 @@
-"""`rlm provenance verify`: whole, spoiled, cut off, and kept seals."""
+"""`rlm provenance verify`: intact, modified and truncated records, and known seals."""
 
 import json
 from pathlib import Path

@@ -117,7 +117,7 @@ async def test_a_run_pauses_after_eight_rounds_and_can_continue(place: str, reci
     async with opened(place, recipe) as house, house.client(sampling_callback=person) as client:
         session = await session_of(client)
         run = await asked(client, "rlm_complete", session=session, query="?", path="")
-        if place.endswith("legacy"):  # no rounds there: each call is a request of its own
+        if place.endswith("legacy"):  # no rounds there: each call is a separate request
             assert run["status"] == "done"
             return
         assert (run["status"], len(person.asked)) == ("paused", MAX_ROUNDS)

@@ -1,4 +1,4 @@
-"""Searches: real ranking, real patterns, and an end to those that have none."""
+"""Searches: real ranking, real patterns, and a stop for patterns that never end."""
 
 import asyncio
 import math

@@ -1,4 +1,4 @@
-"""Spans: bounded, exact about lines, and together the whole file."""
+"""Spans are bounded and exact about lines, and together make up the file."""
 
 import os
 from collections.abc import Generator

@@ -1,4 +1,4 @@
-"""Places by owner, and threads that are held until they are through."""
+"""Slots by owner, and threads that stay reserved until their work ends."""
 
 import asyncio
 import threading

@@ -14,7 +14,7 @@ from rlm.testing.scripted import ScriptedClient
 
 pytestmark = pytest.mark.heavy
 CASES = ((2, 0.0), (11, 0.1), (40, 0.25), (21, 0.4), (17, 0.5), (33, 0.6), (5, 0.75), (28, 1.0))
-"""Seeds, and how deep in the text the needle lies."""
+"""Seeds, and the depth of the needle in the text."""
 
 SIZE_BYTES = 200_000
 MAX_TOKENS = 60_000

@@ -19,7 +19,7 @@ SECONDS = 1_800.0
 
 
 def anonymous_kib() -> int:
-    """Memory of this process that is no file's: what a loaded model holds besides its weights."""
+    """Return anonymous memory of this process, which a loaded model uses besides its weights."""
     lines = Path("/proc/self/status").read_text("ascii").splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon:"))
 
@@ -121,7 +121,7 @@ async def test_a_damaged_file_is_reported_and_does_not_end_the_process(
     cut.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(ConfigError, match="download whole"):
         GGUFClient(cut)
-    cut.write_bytes(whole[:-1_000_000])  # the last tensor is not whole
+    cut.write_bytes(whole[:-1_000_000])  # the last tensor is incomplete
     with pytest.raises(ConfigError, match=r"could not be loaded|download whole"):
         await GGUFClient(cut).complete(asked(), timeout_seconds=SECONDS)
     odd = tmp_path / "odd.gguf"

@@ -1,4 +1,4 @@
-"""tools/local_model.py on parts made here: what it joins, and what it refuses."""
+"""tools/local_model.py with parts made by the tests: what it joins, and what it refuses."""
 
 import hashlib
 import importlib.util

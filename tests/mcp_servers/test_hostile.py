@@ -1,4 +1,4 @@
-"""Servers that lie, flood, hang and die: limits hold, errors say what to do, a run goes on."""
+"""Servers that lie, flood, hang and die: limits hold, errors say what to do, runs continue."""
 
 import asyncio
 import sys

@@ -23,7 +23,7 @@ from tests.mcp_servers.sample import make_server
 
 
 class Guarded:
-    """Lets in who has the token, and counts requests that go on."""
+    """Admits requests with the token, and counts those in progress."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -96,7 +96,7 @@ for _ in range(600):
             raise
     time.sleep(0.05)
 """
-"""News travel by a stream of their own, beside the answers."""
+"""Notifications arrive on a separate stream."""
 
 
 def test_a_changed_tool_list_is_noticed_over_http_too() -> None:
@@ -130,7 +130,7 @@ def test_an_unreachable_server_fails_the_call_and_is_used_again_when_it_is_back(
 async def flood() -> AsyncIterator[bytes]:
     while True:
         yield b" " * 100_000
-        await asyncio.sleep(0)  # so that the server notices when nobody listens any more
+        await asyncio.sleep(0)  # so that the server notices when the client has gone
 
 
 class Forgetful:

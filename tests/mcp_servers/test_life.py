@@ -1,4 +1,4 @@
-"""How long a server lives: one for all who share it, started again once, never left behind."""
+"""Lifetime of a server: one process for all users, restarted once, never left behind."""
 
 import asyncio
 import gc

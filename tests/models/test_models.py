@@ -335,7 +335,7 @@ def test_models_can_be_searched() -> None:
 def test_search_results_agree_with_lookups() -> None:
     for name, info in models.search(""):
         is_usable = name.startswith(("openai/", "anthropic/", "groq/", "gemini/gemini"))
-        if is_usable and "/ft:" not in name:  # those go on with somebody's name
+        if is_usable and "/ft:" not in name:  # those continue with a user's name
             assert known(name) == info, name
 
 

@@ -1,4 +1,4 @@
-"""Batches on two real nodes: one is lost on the way, an actor is killed, the driver is killed."""
+"""Batches on two real nodes: a node is lost, an actor is killed, the driver is killed."""
 
 import asyncio
 import json
@@ -150,7 +150,7 @@ async def test_a_killed_driver_leaves_nothing_and_the_same_command_continues(
         assert again.returncode == 0, err
         asked = paid(server)
     assert_whole(Path(out.strip()), rows)
-    assert asked.total() - len(asked) <= 3  # at most so many were on their way
+    assert asked.total() - len(asked) <= 3  # at most this many were in flight
 
 
 def actors_below(raylets: list[int]) -> set[int]:

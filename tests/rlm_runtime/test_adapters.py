@@ -29,7 +29,7 @@ def scripted(system: str) -> str:
 def build(
     messages: list[dict[str, str]], max_tokens: int, temperature: float, model: str | None
 ) -> dict[str, Any]:
-    """As a server might want it that knows neither `messages` nor `choices`."""
+    """Build a request for a server that knows neither `messages` nor `choices`."""
     turns = [[message["role"].upper(), message["content"]] for message in messages]
     config = {"len": max_tokens, "heat": temperature}
     return {"engine": model, "dialogue": turns, "config": config}

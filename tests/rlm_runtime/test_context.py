@@ -1,4 +1,4 @@
-"""`Context` reads exactly: whatever it returns lies where it says, on any Unicode."""
+"""`Context` reads exactly: everything it returns is where it says, with any Unicode."""
 
 import re
 

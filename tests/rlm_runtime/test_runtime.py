@@ -222,7 +222,7 @@ def test_cached_sub_calls_are_not_repeated_and_the_script_continues(tmp_path: Pa
     assert ask(fake(*script), tmp_path) == ("fake summary", [False])
     adapter = fake(*script)
     assert ask(adapter, str(tmp_path)) == ("fake summary", [True])
-    assert len(adapter.requests) == 2  # the steps were asked for, the sub-call was not
+    assert len(adapter.requests) == 2  # the steps were requested, the sub-call was not
 
 
 def test_the_cache_keeps_replies_of_different_models_apart(tmp_path: Path) -> None:

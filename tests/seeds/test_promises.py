@@ -21,7 +21,7 @@ def span(text: str) -> range:
 
 
 def unclaimed(document: Document) -> list[int]:
-    """Lines that say something and that no entry claims; headings and fences say nothing."""
+    """Return lines with content that no entry covers; headings and fences have none."""
     spans = [*document.background, *(each.lines for each in document.promises)]
     claimed = {number for text in spans for number in span(text)}
     lines = enumerate(text_of(document.number).splitlines(), 1)

@@ -1,4 +1,4 @@
-"""`rlm serve` as people start it and end it: gently, with a kill, and by mistake."""
+"""`rlm serve` as users start and end it: with a signal, with a kill, and with wrong options."""
 
 import asyncio
 import json

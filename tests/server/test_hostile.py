@@ -1,4 +1,4 @@
-"""One tenant sends what takes forever; the server answers everybody else meanwhile."""
+"""One tenant sends requests that take forever; the server still answers all others."""
 
 import asyncio
 import os
@@ -56,7 +56,7 @@ async def test_other_requests_are_answered_while_a_schema_is_checked(tmp_path: P
 
 @pytest.mark.heavy
 async def test_other_requests_are_answered_while_an_answer_is_checked(tmp_path: Path) -> None:
-    """A slow pattern, and a model that hands in what it never matches."""
+    """A slow pattern, and a model that submits a text it never matches."""
     schema = {"type": "string", "pattern": SLOW_PATTERN}
     with FakeServer([submits(NEVER_MATCHES)] * 9) as model, served(tmp_path, model) as one:
         async with aiohttp.ClientSession() as session:
@@ -125,5 +125,5 @@ async def test_other_requests_are_answered_while_documents_are_converted(tmp_pat
             for task in hostile:
                 task.cancel()
             await asyncio.gather(*hostile, return_exceptions=True)
-        # Its end does not wait for what no client wants any more.
+        # Its end does not wait for abandoned requests.
         assert await asyncio.to_thread(one.end) == 0

@@ -1,4 +1,4 @@
-"""After many clients that left: no run, no process, no socket, no file more than before."""
+"""After many clients disconnected, no additional run, process, socket or file remains."""
 
 import asyncio
 from pathlib import Path

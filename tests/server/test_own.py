@@ -1,4 +1,4 @@
-"""What the server tells of itself: health, figures, and its interface as it really is."""
+"""What the server reports about itself: health, metrics, and its OpenAPI document."""
 
 from pathlib import Path
 from typing import Any

@@ -48,7 +48,7 @@ def test_the_prompt_is_bounded(messages: list[TextMessage]) -> None:
 
 @given(MESSAGES)
 def test_the_same_messages_are_split_the_same_way(messages: list[TextMessage]) -> None:
-    """A run that goes on is asked what it was asked before."""
+    """A resumed run must get the same query again."""
     assert split(messages, LIMIT) == split(list(messages), LIMIT)
     assert json.dumps(split(messages, LIMIT).context)
 

@@ -1,4 +1,4 @@
-"""Streams: OpenAI's chunks exactly, progress beside the answer, errors, and clients that leave."""
+"""Streams: OpenAI's chunks exactly, progress, errors, and clients that disconnect."""
 
 import asyncio
 import contextlib

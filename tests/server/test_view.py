@@ -102,7 +102,7 @@ class Tenant:
 
 @asynccontextmanager
 async def shared(folder: Path) -> AsyncGenerator[tuple[Tenant, Tenant, Tenant], None]:
-    """A server with two tokens, and somebody without one."""
+    """A server with two tokens, and a client without one."""
     archive = Archive(Places(folder / "state"))
     client = ScriptedClient(
         rules=[("anna", submits("pineapple of anna")), ("bert", submits("blueberry of bert"))]
@@ -233,7 +233,7 @@ async def test_no_route_reveals_a_run_of_another_token(tmp_path: Path) -> None:
 
 
 async def test_a_symbolic_link_does_not_lead_to_another_runs_journal(tmp_path: Path) -> None:
-    """Were somebody able to put a link in place of a journal, its target is not shown."""
+    """Even if a journal were replaced by a link, its target is not shown."""
     async with shared(tmp_path) as (anna, bert, _):
         for tenant in (anna, bert):
             await tenant.run("fruit")
@@ -305,7 +305,7 @@ async def test_programs_may_send_the_token_in_a_header(tmp_path: Path) -> None:
         await anna.run("fruit")
         headers = {"Authorization": f"Bearer {anna.key}"}
         assert (await mallory.ask("/view/api/runs", headers=headers))[0] == 200
-        # A header counts, not the cookie of somebody else beside it.
+        # The header counts, not another tenant's cookie sent with it.
         await bert.sign_in()
         _, found, _ = await bert.ask("/view/api/viewer", headers=headers)
         assert found["signed_in"] == "anna"

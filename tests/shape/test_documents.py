@@ -1,4 +1,4 @@
-"""What the documents say is true: their code runs, their links lead somewhere, the examples work.
+"""The documents are correct: their code runs, their links are valid, and the examples work.
 
 In README.md and docs/, every python block is run; those of one file share a namespace. Right before
 a block, `<!-- not run: reason -->` leaves it out (a counted skip) and `<!-- run -->` has a console
@@ -131,7 +131,7 @@ def test_every_script_belongs_to_a_page() -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """One test per block that is left out, so that each is a skip of its own; none if none is."""
+    """One test per block that is not run, so that each is counted as a skip."""
     if "left_out" in metafunc.fixturenames:
         found = [
             pytest.param(block.reason_not_run, id=f"{_name(path)}:{block.line}")

@@ -13,7 +13,7 @@ import pytest
 from tests.network_guard import NetworkBlocked, is_local
 from tests.shape.tree import ROOT
 
-FAR_AWAY = ("192.0.2.1", 443)  # an address reserved for documentation: nobody answers there
+FAR_AWAY = ("192.0.2.1", 443)  # an address reserved for documentation: no server answers there
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The noisy oracle: its rates, that nothing is left to chance, and what it may say."""
+"""The noisy oracle: its rates, its determinism, and what it may reply."""
 
 import asyncio
 import math
@@ -134,7 +134,7 @@ async def test_candidates_in_the_prompt_do_not_improve_labels() -> None:
     assert one == await ask(helped, listed(ITEMS[:100], extra=candidates))
 
 
-# -- nothing is left to chance ---------------------------------------------------------------------
+# -- determinism -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("noise", ["independent", "concentrated"])

@@ -230,7 +230,7 @@ class Stuck:
         return waiting and bool(self.engine.runner.running)
 
     def ask(self) -> Any:
-        """Wait for ever."""
+        """Wait forever."""
         try:
             self.call = inside.get().call
             self.began.set()
@@ -254,7 +254,7 @@ class Stuck:
         self.engine.close()
         deadline = time.monotonic() + 60
         while self.engine.runner.running and time.monotonic() < deadline:
-            time.sleep(0.01)  # The caller is told before the run has put its things away.
+            time.sleep(0.01)  # The caller gets the result before the run has cleaned up.
         assert not self.engine.runner.running
         assert all(session.closed for session in self.environment.sessions)
 

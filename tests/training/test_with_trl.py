@@ -111,7 +111,7 @@ def test_rows_with_tool_calls_can_be_loaded(tmp_path: Path, tokenizer: Any) -> N
 def test_the_guide_from_benchmark_to_dataset_works(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its commands and its program, as they are written."""
+    """Run its commands and its program as written."""
     blocks = re.findall(r"```(bash|python)\n(.*?)```", GUIDE.read_text("utf-8"), re.DOTALL)
     commands = next(text for kind, text in blocks if kind == "bash")
     program = next(text for kind, text in blocks if kind == "python")

@@ -1,4 +1,4 @@
-"""Stop, resume, delete and export from the page; and that nobody else can have them done."""
+"""Stop, resume, delete and export from the page, and from nowhere else."""
 
 import asyncio
 import os

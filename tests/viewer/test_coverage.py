@@ -1,4 +1,4 @@
-"""The coverage map, held against runs whose read spans are known exactly."""
+"""The coverage map, compared with runs whose read spans are known exactly."""
 
 import json
 import random
@@ -46,7 +46,7 @@ def spans_of(coverage: Coverage) -> list[tuple[int, int]]:
 
 
 def oracle(text: str, printed: list[str]) -> list[tuple[int, int]]:
-    """Every place that lies in a part of the minimal length which was printed somewhere."""
+    """Return every position inside a printed part of at least the minimal length."""
     parts = {each[at : at + MINIMUM] for each in printed for at in range(len(each) - MINIMUM + 1)}
     long = [
         (at, at + MINIMUM)
@@ -57,7 +57,7 @@ def oracle(text: str, printed: list[str]) -> list[tuple[int, int]]:
 
 
 def short_lines(text: str, printed: list[str]) -> list[tuple[int, int]]:
-    """Lines like no other, too short for the rest of the rules, that were printed whole."""
+    """Return unique lines that are too short for the other rules, and were printed completely."""
     lines = [each.strip() for each in text.split("\n")]
     chosen = [each for each in lines if SHORTEST <= len(each) < MINIMUM and lines.count(each) == 1]
     by_itself = [re.compile(rf"(?<!\w){re.escape(each)}(?![^\W_])") for each in chosen]
@@ -80,7 +80,7 @@ def test_short_lines_count_as_read_if_they_are_distinctive() -> None:
 
 
 def unique_text(seed: int, chars: int, alphabet: str) -> str:
-    """Random, so that no part of the minimal length stands in it twice; checked."""
+    """Return a random text in which no part of the minimal length occurs twice."""
     rnd = random.Random(seed)
     text = "".join(rnd.choices(alphabet, k=chars))
     parts = [text[at : at + MINIMUM] for at in range(max(0, chars - MINIMUM + 1))]
@@ -154,7 +154,7 @@ def test_the_length_of_common_parts_is_exact(one: str, other: str, at: int) -> N
 def test_repetitive_text_never_counts_as_read_unless_it_was_printed(
     text: str, printed: list[str]
 ) -> None:
-    """With so few letters nearly everything stands several times: places are then a choice."""
+    """With so few letters, nearly everything occurs several times, so positions are ambiguous."""
     coverage = read(text, *printed)
     everything = oracle(text, printed)
     assert length_within(spans_of(coverage), everything) == sum(
@@ -180,7 +180,7 @@ def test_a_slice_passed_as_a_whole_is_found_as_a_whole() -> None:
 
 
 def test_a_short_part_next_to_a_long_one_is_found() -> None:
-    """By chance the long part goes on like the short one: less than the minimum is left of that."""
+    """By chance the long part continues like the short one, leaving less than the minimum."""
     text = unique_text(7, 3_000, ALPHABETS[0])
     start = text.index(text[400], 1_000)
     end = start + MINIMUM
@@ -255,7 +255,7 @@ def test_disjoint_spans_name_all_their_readers(
 def test_parts_are_found_without_examining_every_character(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Where lines tell parts from each other, the slow index of every piece is never made."""
+    """If lines distinguish the parts, the slow index of every piece is never built."""
     text = unique_text(3, 100_000, ALPHABETS[0])
     lengths: list[int] = []
     made = Blocks.__init__

@@ -1,4 +1,4 @@
-"""Coverage maps are made once, one at a time, and tell how much of them is done."""
+"""Coverage maps are made once, one at a time, and report their progress."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor

@@ -51,7 +51,7 @@ def spans(coverage: dict[str, Any], kind: str | None = None) -> list[tuple[int, 
 
 
 async def test_a_journal_that_was_empty_at_first_is_read_later(tmp_path: Path) -> None:
-    """SQLite makes a file before there is anything in it."""
+    """SQLite creates a file before it writes anything to it."""
     path = tmp_path / "runs" / "20261115-1.sqlite"
     path.parent.mkdir()
     path.touch()

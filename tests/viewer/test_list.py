@@ -300,7 +300,7 @@ async def test_hostile_logs_are_indexed_within_bounds(tmp_path: Path) -> None:
 async def test_a_search_during_indexing_says_that_it_is_incomplete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was indexed during the search is not in its answer, so the page has to ask again."""
+    """Runs indexed during a search are not in its results, so the page must search again."""
     (tmp_path / "logs").mkdir()
     written(tmp_path / "logs" / "a.jsonl", tree())
     searches: list[searching.RunSearch] = []

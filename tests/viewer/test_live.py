@@ -1,4 +1,4 @@
-"""Runs that go on while somebody watches."""
+"""Runs in progress while the viewer shows them."""
 
 import asyncio
 import json

@@ -84,7 +84,7 @@ async def test_requests_of_other_websites_cannot_fork(
         answer = await client.fork({"run_id": "r", "step": 1}, **said)
         assert answer.status == 403
         own = await client.fork({"run_id": "r", "step": 1})
-        assert own.status == 400  # It gets as far as being told that a log can't be forked.
+        assert own.status == 400  # It gets as far as the error that a log can't be forked.
         assert "journaled" in own.json["error"]
 
 
@@ -170,7 +170,7 @@ texts = st.text(st.characters(blacklist_categories=["Cs"]), max_size=40)
 def test_any_ids_paths_and_numbers_get_an_answer(
     tmp_path: Path, wanted: list[tuple[str, str, int]]
 ) -> None:
-    """Whatever stands in an address, the answer is JSON or a file of the page, never a failure."""
+    """Whatever an address contains, the answer is JSON or a file of the page, never a failure."""
     from urllib.parse import quote
 
     async def ask() -> None:

@@ -1,4 +1,4 @@
-"""Every answer of the server, asked for over HTTP."""
+"""Every answer of the server, requested over HTTP."""
 
 import json
 import threading

@@ -42,7 +42,7 @@ HALF = TEXT[: len(TEXT) // 2]
 
 
 async def unread_percent(folder: Path, *events: Event) -> tuple[float, list[str]]:
-    """How much of the text nobody read, and in which ways the rest was."""
+    """Return the unread percentage of the text, and in which ways the rest was read."""
     context = store_context(TEXT)
     facts = {"context_sha256": context.sha256, "context_bytes": context.size_bytes}
     path = written(folder / "a.jsonl", [started("r", **facts), *events])
@@ -159,7 +159,7 @@ async def test_an_unknown_cost_of_a_child_makes_its_steps_cost_unknown(tmp_path:
 
 
 async def test_usage_stated_by_a_call_is_not_added_to_its_childs(tmp_path: Path) -> None:
-    """As in logs of the reference engine, whose runs do not tell it of their own requests."""
+    """As in logs of the reference engine, whose runs do not record their own requests."""
     child: dict[str, Any] = {"run_id": "r-c", "parent_id": "r", "depth": 1}
     events: list[Event] = [
         started("r"),

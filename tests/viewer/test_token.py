@@ -24,7 +24,7 @@ PLACES = [
 
 
 class Raw:
-    """A client that sends what it is told and keeps no cookies."""
+    """A client that sends exactly what a test says and keeps no cookies."""
 
     def __init__(self, session: aiohttp.ClientSession, base: str) -> None:
         self._session = session

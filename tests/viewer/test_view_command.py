@@ -63,7 +63,7 @@ def viewing(
 
 
 def get(address: str, path: str) -> Any:
-    """What a program is told that has the printed address."""
+    """Request a path as a program that has the printed address."""
     base, _, token = address.partition("#")[0].partition("?token=")
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     asked = urllib.request.Request(f"{base}{path}", headers=headers)
@@ -177,7 +177,7 @@ def _asked_as(user: int, base: str, paths: list[str]) -> list[int]:
             os.setgid(user)
             os.setuid(user)
             for path in paths:
-                with socket.socket() as connection:  # What else there is, it may not import.
+                with socket.socket() as connection:  # It may import nothing else.
                     connection.connect((host, int(port)))
                     head = f"GET /{path} HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n"
                     connection.sendall(head.encode())

@@ -95,7 +95,7 @@ async def test_a_stream_ends_with_its_client_or_its_server(
                 assert await response.content.readuntil(b"\n\n") == (
                     b"event: tick\nid: 1\ndata: {}\n\n"
                 )
-            await ended.acquire()  # The client has left.
+            await ended.acquire()  # The client has disconnected.
             stays = await session.get(f"{url}/stream")
             await stays.content.readline()
         await ended.acquire()  # The server has stopped.

@@ -116,7 +116,7 @@ def test_time_is_limited(jobs: Jobs, function: str) -> None:
 
 def test_processor_time_is_limited_even_if_the_host_does_not_check(forked: Jobs) -> None:
     job = _jobs._Job(forked, "spin", (), JobLimits(seconds=1.0))
-    job._limits = JobLimits(seconds=600.0)  # what this side waits; the process was told one second
+    job._limits = JobLimits(seconds=600.0)  # limit on this side; the process itself has 1 s
     found = job.run()
     assert found.stopped is not None
     assert found.stopped.reason == "time"
@@ -191,7 +191,7 @@ async def test_the_number_of_concurrent_jobs_is_limited() -> None:
         await asyncio.sleep(0.01)
     await asyncio.sleep(0.3)
     assert not waiting.done()
-    assert len(processes_of(jobs)) <= 2 + 1  # those that work, and one that is ready
+    assert len(processes_of(jobs)) <= 2 + 1  # the busy ones, and one that is ready
     for task in running:
         task.cancel()
     assert await waiting == 1

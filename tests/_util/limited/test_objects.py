@@ -1,4 +1,4 @@
-"""Objects in processes with limits: kept between calls, made again after one that ends it."""
+"""Objects in processes with limits: kept between calls, and recreated after their process ended."""
 
 import asyncio
 import gc

@@ -1,4 +1,4 @@
-"""Sources that are named twice, lie in one another, are gone, or can't be read for a while."""
+"""Sources that are named twice, contain one another, are missing, or can't be read for a while."""
 
 import errno
 import os

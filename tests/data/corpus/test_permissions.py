@@ -1,4 +1,4 @@
-"""Who may read a corpus, and what the others are told: never to remove it."""
+"""Who may read a corpus; errors for others never suggest removing it."""
 
 import os
 import shutil

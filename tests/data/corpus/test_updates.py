@@ -1,4 +1,4 @@
-"""Whatever is added, changed, removed or killed: an updated corpus is like a fresh one."""
+"""After any additions, changes, removals or kills, an updated corpus equals a new one."""
 
 import json
 import os
@@ -47,7 +47,7 @@ def write(path: Path, words: list[str], number: int) -> None:
         path.write_bytes(b"\0" + " ".join(words).encode())
     else:
         path.write_text("\n".join(words))
-    # Writes within one tick of the clock would not be told apart.
+    # Writes within one tick of the clock could not be distinguished.
     os.utime(path, ns=(number * 10**9, number * 10**9))
 
 

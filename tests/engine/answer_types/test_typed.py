@@ -74,12 +74,12 @@ NUMBER_INSIDE = {
 
 
 def submitted(value: Any) -> Submission:
-    """As FINAL(value) in a cell hands it in."""
+    """Return a submission as FINAL(value) in a cell makes it."""
     return Submission(str(value), "FINAL", json.dumps(value, ensure_ascii=False))
 
 
 def written(text: str) -> Submission:
-    """As a final in prose hands it in."""
+    """Return a submission as a final in prose makes it."""
     return Submission(text, "FINAL")
 
 

@@ -1,4 +1,4 @@
-"""`classify` and `where`: every item gets its label, and doubtful ones are looked at again."""
+"""`classify` and `where`: every item gets its label, and unsure ones are checked again."""
 
 import asyncio
 import re

@@ -1,4 +1,4 @@
-"""Reading replies of operators: whatever a model writes, a reading is right or not there."""
+"""Reading replies of operators: whatever a model writes, it is read correctly or not at all."""
 
 from contextlib import suppress
 from typing import Any

@@ -1,4 +1,4 @@
-"""What clouds do wrong, and what costs money: every failure is reported, and no sandbox is left."""
+"""Failures of clouds: every one is reported, and no sandbox remains, because those cost money."""
 
 import asyncio
 import importlib.util

@@ -1,4 +1,4 @@
-"""A folder of journals: contexts are kept once and come back whole, old runs are let go."""
+"""A folder of journals: contexts are stored once and restored exactly, old runs are pruned."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""SIGKILL at random moments: the run goes on, ends the same, and pays for nothing twice.
+"""SIGKILL at random moments: the run resumes, ends the same, and pays for nothing twice.
 
 The server's own list of requests is the witness. Moments are drawn from a seed, which a failure
 prints; what the machine makes of them differs each time.
@@ -72,7 +72,7 @@ class Victim:
         return False
 
     def finish(self) -> None:
-        """Resume until it ends by itself."""
+        """Resume until the run ends by itself."""
         assert not self.wait(self.start())
 
     # -- what the journal holds --------------------------------------------------------------
