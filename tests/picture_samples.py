@@ -5,7 +5,7 @@ import zlib
 
 
 def png(width: int = 4, height: int = 3, filling: bytes = b"") -> bytes:
-    """A whole PNG, all red; `filling` makes it larger without changing what it shows."""
+    """A complete PNG, all red; `filling` makes it larger without changing what it shows."""
     rows = (b"\0" + b"\xff\0\0" * width) * height if width * height < 1 << 20 else b""
     head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     chunks = [(b"IHDR", head), (b"IDAT", zlib.compress(rows)), (b"tEXt", filling), (b"IEND", b"")]
@@ -21,7 +21,7 @@ def gif(width: int = 4, height: int = 3) -> bytes:
 
 
 def jpeg(width: int = 4, height: int = 3, *, before: bytes = b"") -> bytes:
-    """The beginning of a JPEG; `before` stands between its start and its frame."""
+    """The beginning of a JPEG; `before` is placed between its start and its frame."""
     frame = b"\xff\xc2\x00\x11\x08" + struct.pack(">HH", height, width) + bytes(12)
     return b"\xff\xd8\xff\xe0\x00\x10JFIF\0" + bytes(9) + before + frame
 

@@ -27,13 +27,13 @@ def engine(*script: str, **more: Any) -> RLM:
     return RLM(client, environment=PlanEnvironment(), **more)
 
 
-def test_the_blocking_form() -> None:
+def test_ask_in_its_blocking_form() -> None:
     with engine() as one:
         assert one.ask("What?", "context").answer == "42"
         assert one.ask("Again?", "context").answer == "42"
 
 
-async def test_the_awaited_form_as_a_context_manager() -> None:
+async def test_aask_with_an_async_context_manager() -> None:
     async with engine() as one:
         assert (await one.aask("What?", "context")).answer == "42"
 
@@ -99,7 +99,7 @@ async def test_completion_makes_the_prompt_the_context() -> None:
     assert "a list of 2 items" in second
 
 
-async def test_a_stream_gives_every_event_while_the_run_goes_on() -> None:
+async def test_a_stream_yields_every_event_during_the_run() -> None:
     events = [event async for event in engine().stream("What?", "c")]
     assert isinstance(events[0], RunStarted)
     assert isinstance(events[-1], RunEnded)
@@ -117,13 +117,13 @@ async def test_leaving_a_stream_cancels_its_run() -> None:
     assert environment.sessions[0].closed
 
 
-async def test_a_stream_raises_what_its_run_raises() -> None:
+async def test_a_stream_raises_the_error_of_its_run() -> None:
     one = RLM(ScriptedClient([]), environment=PlanEnvironment())
     with pytest.raises(rlm.ModelError, match="used up"):
         [event async for event in one.stream("What?", "c")]
 
 
-async def test_recorders_hear_the_same_events_as_the_result() -> None:
+async def test_recorders_receive_the_same_events_as_the_result() -> None:
     heard: list[Event] = []
     recorder = type("Recorder", (), {"record": lambda self, event: heard.append(event)})()
     result = await engine(recorders=(recorder,)).aask("What?", "c")
@@ -139,7 +139,7 @@ async def test_a_sub_model_answers_calls_and_the_root_model_steps() -> None:
     assert set(result.usage.by_model) == {"ScriptedClient", "ScriptedClient-1"}
 
 
-async def test_prices_make_a_money_limit_possible() -> None:
+async def test_a_money_limit_works_with_given_prices() -> None:
     with pytest.raises(UnknownPriceError, match="prices="):
         await engine(limits=Limits(max_cost_usd=1.0)).aask("What?", "c")
     prices = {"ScriptedClient": (1.0, 2.0)}
@@ -148,7 +148,7 @@ async def test_prices_make_a_money_limit_possible() -> None:
     assert 0 < result.cost_usd < 1.0
 
 
-async def test_a_provider_of_your_own() -> None:
+async def test_a_custom_provider_can_be_given() -> None:
     root, sub = ScriptedClient([cell(["llm", 1]), cell(["final", "ok"])]), ScriptedClient(["hi"])
     clients = {"mine": root, "other": sub}
     one = RLM("mine/large", sub_model="other/small", clients=clients, environment=PlanEnvironment())
@@ -157,12 +157,12 @@ async def test_a_provider_of_your_own() -> None:
     assert [r.model for r in sub.requests] == ["small"]
 
 
-def test_a_price_for_an_unused_model_is_a_mistake() -> None:
+def test_a_price_for_an_unused_model_is_an_error() -> None:
     with pytest.raises(ConfigError, match="prices= names 'typo'; models: ScriptedClient"):
         engine(prices={"typo": (1.0, 2.0)})
 
 
-def test_no_model_is_an_error_that_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_model_is_an_error_that_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RLM_MODEL", raising=False)
     with pytest.raises(ConfigError, match="RLM_MODEL"):
         RLM()
@@ -185,7 +185,7 @@ def test_no_model_is_an_error_that_says_what_to_do(monkeypatch: pytest.MonkeyPat
         (lambda: engine(profile="giant"), "no profile 'giant'; choose one of frontier"),
     ],
 )
-def test_mistakes_show_before_a_run_does(make: Callable[[], RLM], told: str | None) -> None:
+def test_wrong_options_are_refused_before_a_run(make: Callable[[], RLM], told: str | None) -> None:
     if told is None:
         with pytest.raises(ConfigError, match="set OPENAI_API_KEY"):
             make()
@@ -195,7 +195,7 @@ def test_mistakes_show_before_a_run_does(make: Callable[[], RLM], told: str | No
 
 
 @pytest.mark.parametrize("query", ["", "  \n", None, 5])
-async def test_a_query_that_asks_nothing_is_refused(query: Any) -> None:
+async def test_an_empty_query_is_refused(query: Any) -> None:
     with pytest.raises(ConfigError, match="the query must be a non-empty string"):
         await engine().aask(query, "c")
 
@@ -224,7 +224,7 @@ def test_an_interrupt_cancels_the_run_of_a_blocking_call() -> None:
     assert environment.sessions[0].closed
 
 
-def test_an_interrupt_ends_a_completion_with_what_it_has() -> None:
+def test_an_interrupt_ends_a_completion_with_its_partial_answer() -> None:
     client = ScriptedClient([cell(["set", "result", "so far 5"]), cell(["sleep"])])
     one = RLM(client, environment=PlanEnvironment())
     interrupt_when(lambda: len(client.requests) == 2)
@@ -233,7 +233,7 @@ def test_an_interrupt_ends_a_completion_with_what_it_has() -> None:
     assert stopped.value.partial_answer == "so far 5"
 
 
-async def test_a_function_is_a_model() -> None:
+async def test_a_function_can_be_a_model() -> None:
     def root(prompt: str) -> str:
         return "```repl\nFINAL(llm_query('ping'))\n```"
 
@@ -247,7 +247,7 @@ async def test_a_function_is_a_model() -> None:
     assert set(result.usage.by_model) == {"root", "sub"}
 
 
-def test_windows_are_believed_and_checked() -> None:
+def test_given_windows_are_used_and_checked() -> None:
     made = {"openai-compatible/m": {"base_url": "http://localhost:1/v1"}}
     windows = {"openai-compatible/m": 12_345}
     with RLM("openai-compatible/m", windows=windows, client_options=made) as engine:
@@ -275,7 +275,7 @@ class Prepared(PlanEnvironment):
             raise self._error
 
 
-async def test_a_large_context_is_hashed_beside_the_event_loop(
+async def test_a_large_context_is_hashed_off_the_event_loop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     threads: list[int] = []
@@ -295,7 +295,7 @@ async def test_a_large_context_is_hashed_beside_the_event_loop(
 
 @pytest.mark.parametrize("error", [None, SessionError("no memory is left")])
 async def test_an_environment_may_prepare_a_large_context(error: Exception | None) -> None:
-    """If it can't, its session will say so."""
+    """If it can't, opening the session will fail and say so."""
     place = Prepared(error)
     client = ScriptedClient(rules=[("", cell(["final", "42"]))])
     async with RLM(client, environment=place) as one:

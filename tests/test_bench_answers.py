@@ -30,7 +30,7 @@ def measured_all(case: Case) -> dict[str, list[dict[str, Any]]]:
     }
 
 
-def test_a_check_of_all_removes_most_independent_errors() -> None:
+def test_checking_all_items_removes_most_independent_errors() -> None:
     found = measured_all(Case("independent", 6, "whole", 0.1))
     points = points_of(found)
     assert points["one pass"].error == pytest.approx(0.1, abs=0.03)
@@ -48,7 +48,7 @@ def test_a_second_look_at_unsure_items_is_not_worse_than_the_baselines(rate: flo
 
 @pytest.mark.parametrize("replies", ["omissions", "drift"])
 @pytest.mark.parametrize("method", [DEFAULT, ALL])
-def test_every_item_gets_a_label_from_incomplete_replies(replies: str, method: str) -> None:
+def test_incomplete_replies_still_label_every_item(replies: str, method: str) -> None:
     found = measured(Case("independent", 6, replies, 0.0), method, 1, ITEMS)
     assert (found["missing"], found["error"]) == (0, 0.0)
 
@@ -65,7 +65,9 @@ def test_the_same_seed_gives_the_same_figures() -> None:
 @pytest.mark.parametrize(
     ("tokens", "error"), [(0.5, 0.1), (1.0, 0.1), (1.5, 0.07), (2.0, 0.04), (2.5, 0.03), (9, 0.02)]
 )
-def test_the_curve_goes_through_its_points_and_is_level_beyond(tokens: float, error: float) -> None:
+def test_the_curve_passes_through_its_points_and_is_constant_beyond(
+    tokens: float, error: float
+) -> None:
     points = [Point(3.0, 0.02), Point(1.0, 0.1), Point(2.0, 0.04)]
     assert curve_at(tokens, points) == pytest.approx(error)
 
@@ -100,7 +102,7 @@ FIGURES = {
         ({"classify_all": (0.03, 231)}, [True, False]),
     ],
 )
-def test_a_missed_target_is_called_missed(
+def test_a_missed_target_is_reported_as_missed(
     changed: dict[str, tuple[float, int]], met: list[bool]
 ) -> None:
     case = Case("independent", 6, "whole", 0.1)
@@ -111,7 +113,7 @@ def test_a_missed_target_is_called_missed(
     assert ("points from the curve" in text) == (not met[0])
 
 
-def test_cases_above_the_curve_are_measured_again_and_both_are_told() -> None:
+def test_cases_above_the_curve_are_measured_again_and_both_results_shown() -> None:
     case = Case("independent", 6, "whole", 0.1)
     found = {case: rows(**{**FIGURES, "classify": (0.08, 150)})}
     assert is_above(found[case])
@@ -125,7 +127,7 @@ def test_cases_above_the_curve_are_measured_again_and_both_are_told() -> None:
     assert "**4 items without a label**, over all seeds" in told
 
 
-def test_items_without_a_label_miss_a_target() -> None:
+def test_a_target_is_missed_if_items_have_no_label() -> None:
     case = Case("independent", 6, "omissions", 0.2)
     found = {case: rows(**FIGURES)}
     assert [target.is_met for target in targets(found)] == [True, True]

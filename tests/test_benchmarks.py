@@ -78,7 +78,7 @@ def heads(output: str) -> list[str]:
 
 @linux_only
 @pytest.mark.heavy
-def test_the_sandbox_beside_others(tmp_path: Path) -> None:
+def test_the_sandbox_benchmark_compares_contenders(tmp_path: Path) -> None:
     groups = ("sessions", "cells", "callbacks")
     output, kept = run_sandbox(tmp_path / "a.json", "--only", ",".join(groups))
     rows = [row for group in groups for row in ROWS[group]]
@@ -95,7 +95,7 @@ def test_the_sandbox_beside_others(tmp_path: Path) -> None:
 
 @linux_only
 @pytest.mark.heavy
-def test_the_sandbox_alone(tmp_path: Path) -> None:
+def test_the_sandbox_benchmark_runs_alone(tmp_path: Path) -> None:
     groups = ("zygote", "contexts", "crowd", "interrupts", "checkpoints")
     options = ("--contenders", "local", "--only", ",".join(groups))
     output, kept = run_sandbox(tmp_path / "a.json", *options)
@@ -110,7 +110,7 @@ def test_the_sandbox_alone(tmp_path: Path) -> None:
 
 @pytest.mark.heavy
 @linux_only
-def test_round_trips() -> None:
+def test_the_round_trip_benchmark_prints_its_rows() -> None:
     output = run("benchmarks/round_trips.py", "--rounds", "2")
     head, *rows = (line[:22].strip() for line in output.splitlines())
     assert head == "microseconds each"
@@ -125,7 +125,7 @@ def test_round_trips() -> None:
 
 
 @linux_only
-def test_what_is_not_known_is_refused() -> None:
+def test_an_unknown_group_is_refused() -> None:
     done = subprocess.run(
         [sys.executable, "benchmarks/sandbox.py", "--only", "cells,dreams"],
         cwd=ROOT,
@@ -138,7 +138,7 @@ def test_what_is_not_known_is_refused() -> None:
 
 
 @pytest.mark.heavy
-def test_what_asking_over_http_costs_is_shown() -> None:
+def test_the_http_client_benchmark_prints_its_costs() -> None:
     script = str(ROOT / "benchmarks" / "clients.py")
     size = ["--calls", "20", "--at-once", "5", "--delay-ms", "1", "--rounds", "1"]
     done = subprocess.run(
@@ -150,13 +150,13 @@ def test_what_asking_over_http_costs_is_shown() -> None:
 
 
 @pytest.mark.heavy
-def test_what_a_job_with_limits_costs_is_shown() -> None:
+def test_the_limited_jobs_benchmark_prints_its_costs() -> None:
     output = run("benchmarks/limited.py", "--rounds", "2")
     for row in ("a call, process ready", "a call, process not ready", "new interpreter"):
         assert row in output
 
 
-def test_what_a_journal_costs_is_shown(tmp_path: Path) -> None:
+def test_the_journal_benchmark_prints_its_costs(tmp_path: Path) -> None:
     script = str(ROOT / "benchmarks" / "journal.py")
     size = ["--calls", "20", "--rounds", "1", "--disk", str(tmp_path)]
     done = subprocess.run(
@@ -167,7 +167,7 @@ def test_what_a_journal_costs_is_shown(tmp_path: Path) -> None:
 
 
 @pytest.mark.heavy
-def test_a_batch_is_measured_and_checked() -> None:
+def test_the_batch_benchmark_measures_and_checks() -> None:
     shown = run("benchmarks/batch.py", "--rows", "3", "5", "--concurrency", "2")
     rows = [line.split("|")[1].strip() for line in shown.splitlines() if line.startswith("| ")]
     assert rows == ["rows", "3", "5"]
@@ -184,7 +184,7 @@ def run_engine(folder: Path, *options: str) -> tuple[str, dict[str, Any]]:
 
 @pytest.mark.heavy
 @linux_only
-def test_a_part_that_was_measured_is_not_measured_again(tmp_path: Path) -> None:
+def test_parts_already_measured_are_not_repeated(tmp_path: Path) -> None:
     _, first = run_engine(tmp_path, "--only", "ready")
     assert first["groups"]["ready"]["engines"]["rlm"]["metrics"]["wall_seconds"]
     output, second = run_engine(tmp_path, "--only", "ready,log")
@@ -219,7 +219,7 @@ def test_every_row_of_ours_has_samples_and_every_curve_its_points(tmp_path: Path
         assert ElementTree.parse(folder / plot).getroot().tag.endswith("svg")
 
 
-def test_a_part_that_is_not_known_is_refused() -> None:
+def test_an_unknown_part_is_refused() -> None:
     done = subprocess.run(
         [sys.executable, "benchmarks/engine.py", "--only", "dreams"],
         cwd=ROOT,
@@ -231,19 +231,19 @@ def test_a_part_that_is_not_known_is_refused() -> None:
     assert "dreams: choose from import, first" in done.stderr
 
 
-def test_interpreters_may_be_named_from_the_current_folder() -> None:
+def test_interpreters_may_be_named_relative_to_the_current_folder() -> None:
     """The scenarios have folders of their own."""
     assert _named(["rlm"])("rlm=.venv/bin/python") == ("rlm", str(Path.cwd() / ".venv/bin/python"))
 
 
 @pytest.mark.parametrize(("power", "told"), [(1.0, 1.0), (2.0, 2.0), (0.5, 0.5)])
-def test_the_power_that_costs_grow_with_is_found(power: float, told: float) -> None:
+def test_the_exponent_of_growing_costs_is_found(power: float, told: float) -> None:
     sizes = [0, 100, 200, 400, 800]
     found = exponent(sizes, [3.0 + 0.01 * size**power for size in sizes])
     assert found == pytest.approx(told)
 
 
-def test_costs_that_do_not_grow_have_no_power() -> None:
+def test_constant_costs_have_no_exponent() -> None:
     assert exponent([1, 50, 100], [2.0, 1.9, 2.0]) is None
 
 

@@ -32,7 +32,7 @@ def add(a: int, b: int = 1) -> int:
     return a + b
 
 
-async def test_a_function_is_a_tool_by_its_name_and_in_the_prompt() -> None:
+async def test_a_function_is_a_tool_with_its_name_in_the_prompt() -> None:
     one, client = engine(code("FINAL([add(2, b=3), add(4), call_tool('add', a=1)])"), tools=[add])
     result = await one.aask("q", "c")
     await one.aclose()
@@ -44,7 +44,7 @@ async def test_a_function_is_a_tool_by_its_name_and_in_the_prompt() -> None:
     assert [e.result for e in called] == ["5", "5", "2"]
 
 
-async def test_wrong_arguments_and_failures_are_repairable() -> None:
+async def test_wrong_arguments_and_failures_can_be_repaired_by_the_model() -> None:
     def fussy(x: int) -> int:
         raise ValueError("not today")
 
@@ -57,7 +57,7 @@ async def test_wrong_arguments_and_failures_are_repairable() -> None:
     assert "not today" in last(client.requests[2])
 
 
-async def test_values_and_children_with_fewer_tools() -> None:
+async def test_tools_may_be_values_and_children_may_have_fewer_tools() -> None:
     rules = [("Query: sub task", code("FINAL([limit_of, 'add' in dir(), 'rate' in dir()])"))]
     one, _ = engine(
         code("FINAL([rate, rlm_query('sub task', context='x')])"),
@@ -85,7 +85,7 @@ async def test_tools_may_run_models_by_awaited_and_by_blocking_calls() -> None:
     await inner.aclose()
 
 
-def test_a_tool_may_not_take_the_name_of_a_repl_name() -> None:
+def test_a_tool_cannot_take_a_name_of_the_repl() -> None:
     with pytest.raises(ConfigError, match="llm_query"):
         engine(tools={"llm_query": add})
 
@@ -121,7 +121,9 @@ VALUE = {"name": "Bern", "people": 134_000}
         (dict[str, Any], VALUE),
     ],
 )
-async def test_a_submitted_value_becomes_the_type(model: Any, expected: Any) -> None:
+async def test_a_submitted_value_is_converted_to_the_response_type(
+    model: Any, expected: Any
+) -> None:
     one, client = engine(code(f"FINAL({VALUE!r})"))
     result = await one.aask("q", "c", response_model=model)
     await one.aclose()
@@ -129,7 +131,7 @@ async def test_a_submitted_value_becomes_the_type(model: Any, expected: Any) -> 
     assert "people" in str(client.requests[0].messages[1].content) or model == dict[str, Any]
 
 
-async def test_a_wrong_shape_is_sent_back_until_it_fits() -> None:
+async def test_an_answer_of_the_wrong_shape_is_returned_until_it_fits() -> None:
     script = [
         code("FINAL('Bern')"),
         'FINAL({"name": "Bern"})',
@@ -144,7 +146,7 @@ async def test_a_wrong_shape_is_sent_back_until_it_fits() -> None:
     assert "people" in last(client.requests[2])
 
 
-async def test_an_answer_that_never_fits_is_none_and_says_why() -> None:
+async def test_an_answer_that_never_fits_is_none_with_a_reason() -> None:
     one, _ = engine(*[code("FINAL('Bern')")] * 2, "Bern.", limits=Limits(max_steps=2))
     result = await one.aask("q", "c", response_model=City)
     await one.aclose()
@@ -180,7 +182,7 @@ async def test_the_same_wrong_shape_ends_a_run_at_the_third_time(reply: str) -> 
     agrees(result)
 
 
-async def test_the_guards_say_how_often_a_mistake_may_be_made() -> None:
+async def test_wrong_shape_limit_sets_how_often_a_mistake_may_be_repeated() -> None:
     for limit, steps in ((1, 1), (5, 5), (None, 8)):
         limits, guards = Limits(max_steps=8), Guards(wrong_shape_limit=limit)
         one, _ = engine(*[code("FINAL('Bern')")] * 8, "Bern.", limits=limits, guards=guards)
@@ -190,7 +192,7 @@ async def test_the_guards_say_how_often_a_mistake_may_be_made() -> None:
         assert result.stop_reason == ("error" if limit else "steps")
 
 
-async def test_other_mistakes_in_between_are_bounded_by_the_steps() -> None:
+async def test_different_mistakes_are_limited_only_by_the_steps() -> None:
     script = [code("FINAL('Bern')"), code("FINAL({'name': 'Bern'})")] * 4
     one, _ = engine(*script, "Bern.", limits=Limits(max_steps=8))
     result = await one.aask("q", "c", response_model=City)
@@ -199,7 +201,7 @@ async def test_other_mistakes_in_between_are_bounded_by_the_steps() -> None:
     agrees(result)
 
 
-async def test_an_answer_that_still_lies_there_is_no_further_mistake() -> None:
+async def test_an_old_answer_that_is_still_set_does_not_count_as_another_mistake() -> None:
     wrong = code("answer['content'] = 'Bern'; answer['ready'] = True")
     right = code("answer['content'] = {'name': 'Bern', 'people': n}")
     one, _ = engine(wrong, code("n = 1"), code("n += 1"), code("n += 1"), right)
@@ -229,7 +231,7 @@ async def test_the_same_wrong_shape_ends_runs_without_a_repl_too(strategy: Any) 
     agrees(result)
 
 
-async def test_strict_raises_where_there_is_no_answer() -> None:
+async def test_strict_raises_if_there_is_no_answer() -> None:
     one, _ = engine(*[code("FINAL('Bern')")] * 3)
     with pytest.raises(NoAnswerError, match="3 times in a row") as raised:
         await one.aask("q", "c", response_model=City, strict=True)
@@ -253,7 +255,7 @@ def test_strict_returns_an_answer_and_works_in_chats() -> None:
 
 
 @pytest.mark.parametrize("strategy", ["direct", "mapreduce"])
-async def test_types_and_prologues_reach_runs_without_a_repl_too(strategy: Any) -> None:
+async def test_types_and_prologues_apply_to_runs_without_a_repl_too(strategy: Any) -> None:
     def answer(request: Request) -> str:
         return (
             '{"name": "Bern", "people": 134000}' if "Your answer was" in last(request) else "Bern"
@@ -275,7 +277,7 @@ async def test_an_invalid_schema_is_reported_at_once() -> None:
     assert client.requests == []
 
 
-async def test_the_blocking_form_and_chats_take_a_type_too() -> None:
+async def test_blocking_calls_and_chats_accept_a_response_type() -> None:
     one, _ = engine("FINAL(7)", "FINAL(8)")
     assert one.ask("q", "c", response_model=int).answer == 7
     chat = one.chat("c")

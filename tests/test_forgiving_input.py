@@ -34,14 +34,14 @@ def test_limits_may_be_a_dict() -> None:
         RLM(model(), limits=number)
 
 
-def test_limits_of_one_run_change_only_what_they_name() -> None:
+def test_limits_of_one_run_change_only_the_named_fields() -> None:
     script = ["nothing"] * 9
     with RLM(ScriptedClient(script), limits={"max_steps": 2}) as engine:
         result = engine.ask("How many?", "x", limits={"max_calls": 3})
     assert result.steps <= 2
 
 
-def test_a_context_that_names_a_file_is_warned_of(tmp_path: Path) -> None:
+def test_a_context_that_is_the_name_of_a_file_gives_a_warning(tmp_path: Path) -> None:
     path = tmp_path / "contract.txt"
     path.write_text("one")
     with RLM(model()) as engine:
@@ -65,7 +65,7 @@ def test_a_context_that_names_a_file_is_warned_of(tmp_path: Path) -> None:
         ("version 1.5", None),
     ],
 )
-def test_what_looks_like_a_file_is_warned_of(
+def test_text_that_looks_like_a_file_name_gives_a_warning(
     text: str, said: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(ROOT)
@@ -81,7 +81,7 @@ def seen(value: Any) -> Any:
     return store_context(value)
 
 
-def test_an_open_file_is_read_from_where_it_is(tmp_path: Path) -> None:
+def test_an_open_file_is_read_from_its_position(tmp_path: Path) -> None:
     path = tmp_path / "minutes.txt"
     path.write_text("first\nsecond\n")
     with path.open() as file:
@@ -105,7 +105,7 @@ def test_an_iterator_becomes_a_list() -> None:
     assert seen(map(Path, ["docs/README.md"])).documents == ("README.md",)
 
 
-def test_files_and_iterators_are_read_within_bounds(
+def test_files_and_iterators_are_read_up_to_a_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streams, "MAX_READ_CHARS", 100)
@@ -118,7 +118,7 @@ def test_files_and_iterators_are_read_within_bounds(
         seen("x" * 60 for _ in range(9))
 
 
-def test_a_file_that_cannot_be_read_says_what_to_do(tmp_path: Path) -> None:
+def test_an_unreadable_file_says_what_to_do(tmp_path: Path) -> None:
     path = tmp_path / "old.txt"
     path.write_bytes(b"caf\xe9")
     misread = pytest.raises(ConfigError, match=r"old.txt is not utf-8: open it with its encoding=")
@@ -186,7 +186,7 @@ def test_a_table_is_refused_with_the_line_to_write(value: Any, line: str) -> Non
     assert "docs/guides/contexts.md" in str(refused.value)
 
 
-def test_an_error_in_a_generator_is_the_callers() -> None:
+def test_an_error_in_a_generator_is_raised_to_the_caller() -> None:
     def broken() -> Iterator[str]:
         yield "one"
         raise LookupError("mine")
@@ -196,7 +196,7 @@ def test_an_error_in_a_generator_is_the_callers() -> None:
 
 
 @pytest.mark.parametrize("name", ["ask", "aask", "completion", "acompletion", "stream", "iter"])
-def test_help_names_arguments_an_example_and_the_result(name: str) -> None:
+def test_docstrings_show_arguments_an_example_and_the_result(name: str) -> None:
     text = getattr(RLM, name).__doc__ or ""
     assert len(text.splitlines()) > 4, name
     assert "context" in text

@@ -1,4 +1,4 @@
-"""One whole run, fact by fact. `UPDATE_GOLDEN=1` writes the file anew; read its diff."""
+"""One complete run, event by event. `UPDATE_GOLDEN=1` rewrites the file; read its diff."""
 
 import json
 import os
@@ -76,7 +76,7 @@ def comparable(events: tuple[Event, ...]) -> list[dict[str, Any]]:
     return rows
 
 
-async def test_the_trajectory_is_golden() -> None:
+async def test_the_trajectory_matches_the_golden_file() -> None:
     rows = comparable((await scripted_run()).events)
     lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     if os.environ.get("UPDATE_GOLDEN"):

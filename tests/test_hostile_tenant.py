@@ -27,7 +27,7 @@ def _bomb() -> bytes:
 
 
 async def _hostile(client: Client, slow: list[asyncio.StreamWriter]) -> list["asyncio.Task[Any]"]:
-    """Everything at once, and none of it is waited for."""
+    """Send everything at once, and wait for none of it."""
     json_body = {"Content-Type": "application/json", **_as(EVE)}
     rlm = {"context": "x", "run_id": "the-same-name"}
     work: list[Any] = []
@@ -47,7 +47,7 @@ async def _hostile(client: Client, slow: list[asyncio.StreamWriter]) -> list["as
     return [asyncio.create_task(each) for each in work]
 
 
-async def test_others_are_answered_in_order_while_one_tenant_is_hostile(tmp_path: Path) -> None:
+async def test_other_tenants_are_answered_in_order_while_one_is_hostile(tmp_path: Path) -> None:
     model = Held(rules=[("ordinary", "an ordinary answer"), ("", submits("done"))])
     held = model.gate
     tokens = [_token("eve", EVE, max_concurrent_runs=3, max_tokens=10**7), _token("others", OTHERS)]

@@ -32,18 +32,18 @@ SAMPLES = {
 
 
 @pytest.mark.parametrize("data", SAMPLES.values(), ids=SAMPLES)
-def test_the_header_tells_the_size(data: bytes) -> None:
+def test_the_size_is_read_from_the_header(data: bytes) -> None:
     assert size_of(data) == (640, 480)
 
 
 @pytest.mark.parametrize("data", SAMPLES.values(), ids=SAMPLES)
-def test_a_cut_header_tells_nothing(data: bytes) -> None:
+def test_a_truncated_header_has_no_size(data: bytes) -> None:
     assert size_of(data[:9]) is None
     assert all(size_of(data[:end]) in {None, (640, 480)} for end in range(40))
 
 
 @given(st.sampled_from(list(SAMPLES.values())), st.binary(max_size=60), st.integers(0, 60))
-def test_no_bytes_are_too_odd_to_be_looked_at(data: bytes, odd: bytes, at: int) -> None:
+def test_any_bytes_can_be_examined_for_a_size(data: bytes, odd: bytes, at: int) -> None:
     for each in (odd, data[:at] + odd, data[:at] + odd + data[at:], data[:3] + odd):
         size = size_of(each)
         assert size is None or min(size) > 0
@@ -58,7 +58,7 @@ def test_a_million_segments_are_not_followed() -> None:
     assert size_of(jpeg(4, 3, before=segment(2) * 900)) == (4, 3)
 
 
-def test_what_models_take_is_a_picture() -> None:
+def test_a_picture_in_an_accepted_format_is_recognised() -> None:
     data = png(7, 5)
     picture = picture_of(data)
     assert picture is not None
@@ -114,7 +114,7 @@ def test_no_known_provider_bills_more_than_the_bound(billed: Any, width: int, he
     assert billed(width, height) <= image_tokens(width, height)
 
 
-def test_the_bound_is_the_bill_of_the_dearest() -> None:
+def test_the_bound_equals_the_bill_of_the_most_expensive_provider() -> None:
     assert image_tokens(128, 64) == 2_833 + 5_667
     assert image_tokens(1024, 1024) == 2_833 + 4 * 5_667
     assert image_tokens(2048, 768) == 2_833 + 8 * 5_667
@@ -149,19 +149,19 @@ def test_a_picture_of_unknown_size_counts_as_a_large_one() -> None:
         assert bound_of_parts([part]) == large
 
 
-def test_unknown_parts_count_by_their_bytes() -> None:
+def test_unknown_parts_count_by_their_size_in_bytes() -> None:
     for part in ({"type": "audio", "é": "x" * 100}, {}, {"type": 3}, "text", None):
         assert bound_of_parts([part]) == len(repr(part).encode())
 
 
 @given(st.text(st.characters(exclude_categories=[]), max_size=30))
-def test_a_prompt_beside_pictures_can_be_sent_and_is_counted(prompt: str) -> None:
+def test_a_prompt_beside_pictures_can_be_encoded_and_is_counted(prompt: str) -> None:
     (part,) = content_of(prompt, [])
     part["text"].encode()
     assert bound_of_parts([part]) == len(part["text"].encode())
 
 
-def test_what_is_shown_is_text_size_and_hash() -> None:
+def test_pictures_are_displayed_as_size_and_hash() -> None:
     data = png()
     text = display_text(content_of("What is it?", [("image/png", data)]))
     digest = hashlib.sha256(data).hexdigest()[:16]
@@ -182,7 +182,7 @@ def test_what_is_shown_is_text_size_and_hash() -> None:
         "c2VjcmV0" * 100,
     ],
 )
-def test_no_data_is_ever_shown(part: Any) -> None:
+def test_picture_data_is_never_displayed(part: Any) -> None:
     text = display_text([part])
     assert "c2VjcmV0" not in text
     assert text.startswith("[")

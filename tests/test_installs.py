@@ -92,7 +92,7 @@ def newcomer(tmp_path: Path) -> Newcomer:
     return Newcomer(tmp_path)
 
 
-def test_make_demo_installs_little_and_shows_a_run(newcomer: Newcomer) -> None:
+def test_make_demo_installs_few_packages_and_shows_a_run(newcomer: Newcomer) -> None:
     clone = newcomer.home / "clone"
     newcomer.install("git", "clone", "--quiet", "--no-local", ROOT, clone)
     done = newcomer.run("make", "demo", f"PYTHON={sys.executable}", folder=clone)

@@ -61,7 +61,7 @@ async def test_ask_shows_both_ends_of_the_context() -> None:
     assert first.count("a line between the two") < 20
 
 
-async def test_stream_is_ask() -> None:
+async def test_stream_shows_the_same_as_ask() -> None:
     client = model()
     async with RLM(client) as one:
         [_ async for _ in one.stream(QUESTION, TEXT)]
@@ -69,7 +69,7 @@ async def test_stream_is_ask() -> None:
 
 
 @pytest.mark.parametrize(("chars", "shown"), [(0, False), (200, True)])
-async def test_preview_chars_says_how_much_ask_shows(chars: int, shown: bool) -> None:
+async def test_preview_chars_sets_how_much_ask_shows(chars: int, shown: bool) -> None:
     client = model()
     async with RLM(client, preview_chars=chars) as one:
         await one.aask(QUESTION, TEXT)
@@ -160,7 +160,7 @@ FACES: tuple[Callable[[ScriptedClient], Any], ...] = (
 
 @pytest.mark.parametrize("face", FACES)
 @pytest.mark.parametrize("profile", PROFILES)
-async def test_no_request_holds_the_context(
+async def test_no_request_contains_the_context(
     face: Callable[[ScriptedClient], Any], profile: Profile
 ) -> None:
     client = model(profile)

@@ -23,7 +23,7 @@ def engine(*script: Any, **options: Any) -> RLM:
 
 
 def wait_for_no_run(one: RLM) -> None:
-    """A run that nobody waits for ends soon."""
+    """Wait until an abandoned run has ended."""
     for _ in range(200):
         if not one.runner.running:
             return
@@ -41,7 +41,7 @@ def test_every_event_comes_in_order() -> None:
     assert [each.monotonic_time for each in events] == sorted(e.monotonic_time for e in events)
 
 
-def test_nothing_starts_before_the_first_event_is_wanted() -> None:
+def test_nothing_starts_before_the_first_event_is_requested() -> None:
     client = ScriptedClient([LAST])
     with RLM(client) as one:
         events = one.iter("What?", "some text")
@@ -68,7 +68,7 @@ def test_closing_the_iterator_waits_until_the_run_has_ended() -> None:
         assert list(events) == []
 
 
-def test_a_forgotten_iterator_ends_its_run() -> None:
+def test_a_garbage_collected_iterator_ends_its_run() -> None:
     with engine(delay_seconds=30) as one:
         ring: list[Any] = [one.iter("What?", "some text")]
         next(ring[0])
@@ -78,7 +78,7 @@ def test_a_forgotten_iterator_ends_its_run() -> None:
         wait_for_no_run(one)
 
 
-def test_an_iterator_that_the_portal_itself_collects_ends_its_run() -> None:
+def test_an_iterator_collected_on_the_portals_own_thread_ends_its_run() -> None:
     from rlm.portal import portal
 
     with engine(delay_seconds=30) as one:
@@ -94,7 +94,7 @@ def test_an_iterator_that_the_portal_itself_collects_ends_its_run() -> None:
         wait_for_no_run(one)
 
 
-def test_what_a_run_raises_is_raised_after_its_last_event() -> None:
+def test_an_error_of_the_run_is_raised_after_its_last_event() -> None:
     with engine(ModelError("no such key")) as one:
         seen: list[Event] = []
         with pytest.raises(ModelError, match="no such key"):
@@ -115,7 +115,7 @@ def test_no_thread_is_left_behind() -> None:
         assert threading.active_count() <= before
 
 
-def test_a_reader_that_is_behind_pauses_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_reader_pauses_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(in_process, "MAX_WAITING", 40)
     calls = ScriptedClient(["x"] * 600)
     cell = "```repl\nfor n in range(600):\n    llm_query(str(n))\nFINAL('done')\n```"
@@ -133,7 +133,7 @@ def test_a_reader_that_is_behind_pauses_the_run(monkeypatch: pytest.MonkeyPatch)
     assert rest[-1].answer == "done"
 
 
-def test_it_works_inside_a_running_loop() -> None:
+def test_iter_works_inside_a_running_loop() -> None:
     import asyncio
 
     async def main() -> int:
@@ -157,7 +157,7 @@ def test_a_program_may_end_with_an_open_iterator() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_turn_of_a_chat_can_be_read_and_left() -> None:
+def test_a_turn_of_a_chat_can_be_iterated_and_abandoned() -> None:
     script = ["```repl\nx = 5\nFINAL('kept')\n```", STEP, "```repl\nFINAL(x)\n```"]
     with engine(*script) as one, one.chat("some text") as chat:
         events = list(chat.iter("What?"))

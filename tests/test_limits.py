@@ -1,4 +1,4 @@
-"""Limits are a contract; the ledger beneath them never lets more out than there is."""
+"""Limits are a contract; the ledger beneath them never grants more than is left."""
 
 import asyncio
 import time
@@ -11,7 +11,7 @@ from rlm.limits import Amount, Budget, Limits, picodollars
 from rlm.messages import Price, Usage
 
 
-def test_the_defaults_are_the_contract() -> None:
+def test_the_default_limits_have_their_documented_values() -> None:
     limits = Limits()
     assert (limits.max_steps, limits.max_depth, limits.max_calls) == (30, 1, 1_000)
     assert limits.max_concurrent_calls == 64
@@ -38,16 +38,16 @@ def test_the_defaults_are_the_contract() -> None:
         {"max_calls": -1},
     ],
 )
-def test_a_limit_that_is_none_says_which(wrong: dict[str, Any]) -> None:
+def test_an_invalid_limit_is_named(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=next(iter(wrong))):
         Limits(**wrong)
 
 
-def test_no_calls_at_all_is_a_limit_too() -> None:
+def test_a_limit_of_zero_calls_is_allowed() -> None:
     assert Limits(max_calls=0).max_calls == 0
 
 
-def test_money_is_exact() -> None:
+def test_money_is_computed_exactly() -> None:
     price = Price(0.1, 0.3)
     assert price.bound(3, 0) == 300_000
     assert price.bound(1, 1) == 400_000
@@ -55,7 +55,7 @@ def test_money_is_exact() -> None:
     assert picodollars(0.1) == 10**11
 
 
-async def test_what_does_not_fit_waits_for_what_flies() -> None:
+async def test_a_request_that_does_not_fit_waits_for_requests_in_flight() -> None:
     budget = Budget(Limits(max_tokens=100))
     first = await budget.reserve(Amount(tokens=80))
     second = asyncio.create_task(budget.reserve(Amount(tokens=50)))
@@ -65,7 +65,7 @@ async def test_what_does_not_fit_waits_for_what_flies() -> None:
     assert (await second).amount.tokens == 50
 
 
-async def test_it_is_refused_only_when_nothing_flies() -> None:
+async def test_a_request_is_refused_only_when_nothing_is_in_flight() -> None:
     budget = Budget(Limits(max_tokens=100))
     first = await budget.reserve(Amount(tokens=80))
     second = asyncio.create_task(budget.reserve(Amount(tokens=50)))
@@ -76,14 +76,14 @@ async def test_it_is_refused_only_when_nothing_flies() -> None:
     assert refused.value.limit == "tokens"
 
 
-async def test_no_request_waits_for_what_is_only_held_back() -> None:
+async def test_no_request_waits_for_budget_that_is_only_held_back() -> None:
     budget = Budget(Limits(max_tokens=100))
     budget.hold(Amount(tokens=60))
     with pytest.raises(CallRefused):
         await budget.reserve(Amount(tokens=50))
 
 
-async def test_first_come_first_served() -> None:
+async def test_waiting_requests_are_served_in_order() -> None:
     budget = Budget(Limits(max_tokens=100))
     flying = await budget.reserve(Amount(tokens=90))
     order: list[str] = []
@@ -101,7 +101,7 @@ async def test_first_come_first_served() -> None:
     assert order == ["large", "small"]
 
 
-async def test_an_ambiguous_failure_keeps_its_reservation_a_clear_one_gives_it_back() -> None:
+async def test_an_ambiguous_failure_keeps_its_reservation_and_a_clear_one_releases_it() -> None:
     budget = Budget(Limits(max_tokens=100))
     (await budget.reserve(Amount(calls=1, tokens=60))).keep()
     assert budget.room().tokens == 40
@@ -110,7 +110,7 @@ async def test_an_ambiguous_failure_keeps_its_reservation_a_clear_one_gives_it_b
     assert budget.used.calls == 2  # a call made stays a call made
 
 
-async def test_a_reservation_ends_once() -> None:
+async def test_a_reservation_can_be_ended_once() -> None:
     budget = Budget(Limits(max_tokens=100))
     reservation = await budget.reserve(Amount(tokens=60))
     reservation.settle(Amount(tokens=10))
@@ -145,7 +145,7 @@ async def test_a_child_draws_on_its_parent() -> None:
         await child.reserve(Amount(tokens=20))  # the parent's
 
 
-async def test_calls_run_out_at_once_since_none_come_back() -> None:
+async def test_a_request_beyond_the_call_limit_is_refused_without_waiting() -> None:
     budget = Budget(Limits(max_calls=1))
     await budget.reserve(Amount(calls=1))
     with pytest.raises(CallRefused, match="max_calls"):
@@ -154,7 +154,7 @@ async def test_calls_run_out_at_once_since_none_come_back() -> None:
         budget.count_call()
 
 
-async def test_time_runs_out_but_the_final_call_has_some_left(
+async def test_after_the_time_limit_the_final_call_still_has_some_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = 1_000.0
@@ -173,7 +173,7 @@ async def test_time_runs_out_but_the_final_call_has_some_left(
         budget.exchange(held, Amount())
 
 
-async def test_the_model_sees_what_is_left() -> None:
+async def test_left_reports_the_remaining_budget() -> None:
     assert Budget(Limits()).left() == {
         "calls": 1_000,
         "tokens": None,
@@ -185,7 +185,7 @@ async def test_the_model_sees_what_is_left() -> None:
     assert budget.left() == {"calls": 999, "tokens": 40, "cost_usd": 0.4, "seconds": None}
 
 
-def test_usage_adds_up_and_an_unknown_cost_stays_unknown() -> None:
+def test_usage_adds_up_and_one_unknown_cost_makes_it_unknown() -> None:
     known = Usage(10, 5, cost_usd=0.1, requests=1)
     assert (Usage() + known).cost_usd == 0.1
     assert (known + known).cost_usd == 0.2

@@ -36,7 +36,7 @@ def files_in(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_a_large_context_and_five_steps_are_a_small_log(tmp_path: Path) -> None:
+def test_a_run_over_a_large_context_writes_a_small_log(tmp_path: Path) -> None:
     script = [*(f"```repl\nprint(context[{n}:{n + 300}])\n```" for n in range(4)), "FINAL(done)"]
     logger = RLMLogger(log_dir=tmp_path)
     with RLM(ScriptedClient(script), logger=logger) as rlm:
@@ -46,7 +46,7 @@ def test_a_large_context_and_five_steps_are_a_small_log(tmp_path: Path) -> None:
     assert path.stat().st_size <= 100_000
 
 
-async def test_memory_and_file_tell_the_same(tmp_path: Path) -> None:
+async def test_memory_and_file_contain_the_same_events(tmp_path: Path) -> None:
     both = [RLMLogger(), RLMLogger(log_dir=tmp_path)]
     for logger in both:
         await scripted_run(logger, query="q", text="seen")
@@ -62,7 +62,7 @@ async def test_memory_and_file_tell_the_same(tmp_path: Path) -> None:
     assert RLMLogger(log_dir=tmp_path).get_trajectory("unknown") is None
 
 
-def test_every_event_is_in_the_file_at_once(tmp_path: Path) -> None:
+def test_every_event_is_written_at_once(tmp_path: Path) -> None:
     logger = RLMLogger(log_dir=tmp_path)
     for count, event in enumerate(one_run("a"), 1):
         logger.record(event)
@@ -83,7 +83,7 @@ def events_of_a_large_run() -> Iterator[Event]:
 
 
 @pytest.mark.heavy
-def test_a_run_of_many_events_is_written_and_read_in_little_memory(tmp_path: Path) -> None:
+def test_a_run_of_many_events_needs_little_memory(tmp_path: Path) -> None:
     logger = RLMLogger(log_dir=tmp_path)
     path = tmp_path / "rlm_a.jsonl"
     tracemalloc.start()
@@ -101,7 +101,7 @@ def test_a_run_of_many_events_is_written_and_read_in_little_memory(tmp_path: Pat
     assert peak < 8_000_000
 
 
-def test_a_logger_in_memory_keeps_only_what_it_gives(tmp_path: Path) -> None:
+def test_a_logger_in_memory_keeps_only_what_it_returns(tmp_path: Path) -> None:
     """Child runs are in files; `get_trajectory` has never included them."""
     logger = RLMLogger()
     logger.record(started("a"))
@@ -115,7 +115,7 @@ def test_a_logger_in_memory_keeps_only_what_it_gives(tmp_path: Path) -> None:
     assert peak < 2_000_000
 
 
-def test_several_runs_at_once_go_to_files_of_their_own(tmp_path: Path) -> None:
+def test_concurrent_runs_are_logged_to_separate_files(tmp_path: Path) -> None:
     logger = RLMLogger(log_dir=tmp_path)
     first = one_run("a", steps=2)
     child = one_run("b-1", steps=1, parent_id="b", depth=1)
@@ -134,7 +134,7 @@ def test_several_runs_at_once_go_to_files_of_their_own(tmp_path: Path) -> None:
         assert len(told["iterations"]) == steps
 
 
-def test_threads_do_not_tear_each_others_lines(tmp_path: Path) -> None:
+def test_lines_written_by_threads_are_not_interleaved(tmp_path: Path) -> None:
     logger = RLMLogger(log_dir=tmp_path)
     ids = [f"r{number}" for number in range(8)]
     gate = threading.Barrier(len(ids))
@@ -162,7 +162,7 @@ def test_threads_of_one_run_share_its_file(tmp_path: Path, monkeypatch: pytest.M
 
     def slowly(path: Path) -> bool:
         opened.append(path)
-        time.sleep(0.02)  # Others come here meanwhile, unless they have to wait.
+        time.sleep(0.02)  # Other threads get here meanwhile, unless they must wait.
         return is_torn(path)
 
     monkeypatch.setattr(logger_module, "_is_torn", slowly)
@@ -178,7 +178,7 @@ def test_threads_of_one_run_share_its_file(tmp_path: Path, monkeypatch: pytest.M
     assert open_trajectory(tmp_path).steps("a") == list(range(8))
 
 
-def test_memory_of_runs_that_ended_goes_when_the_next_begins() -> None:
+def test_memory_of_ended_runs_is_released_when_the_next_begins() -> None:
     logger = RLMLogger()
     for name in ("a", "b"):
         for event in one_run(name):
@@ -192,7 +192,7 @@ def test_memory_of_runs_that_ended_goes_when_the_next_begins() -> None:
     assert logger.iteration_count == 0
 
 
-def test_a_resumed_run_goes_on_in_its_file_behind_a_torn_line(tmp_path: Path) -> None:
+def test_a_resumed_run_is_appended_after_a_torn_line(tmp_path: Path) -> None:
     path = tmp_path / "rlm_a.jsonl"
     first = RLMLogger(log_dir=tmp_path)
     for event in one_run("a", steps=3)[:4]:
@@ -220,7 +220,7 @@ def test_the_same_run_twice_through_one_logger(tmp_path: Path) -> None:
     assert open_trajectory(tmp_path).runs()[0].attempts == 2
 
 
-def test_a_late_event_changes_nothing(tmp_path: Path) -> None:
+def test_an_event_after_the_end_is_ignored(tmp_path: Path) -> None:
     for logger in (RLMLogger(), RLMLogger(log_dir=tmp_path)):
         for event in [*one_run("a"), replied("a", 2, text="late")]:
             logger.record(event)
@@ -266,7 +266,7 @@ async def test_a_full_disk_is_reported_once_and_the_run_continues(
     assert disk.taken.count(b"\n") == 2
 
 
-def test_a_real_full_disk(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+def test_a_really_full_disk_is_reported(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     if not Path("/dev/full").exists():
         pytest.skip("this system has no /dev/full")
     (tmp_path / "rlm_a.jsonl").symlink_to("/dev/full")
@@ -292,7 +292,7 @@ def test_a_folder_that_disappears_is_reported_once(
     assert logger.get_trajectory() is None
 
 
-def test_a_folder_that_can_not_be_written_to_is_an_error_at_once(tmp_path: Path) -> None:
+def test_an_unwritable_folder_is_an_error_at_once(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for folder in (tmp_path / "file", tmp_path / "file" / "below", Path("/proc")):
         with pytest.raises(ConfigError, match=r"log_dir=.* can't be written to: .*; name a folder"):
@@ -301,12 +301,12 @@ def test_a_folder_that_can_not_be_written_to_is_an_error_at_once(tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", "../x", "/x"])
-def test_a_file_name_is_no_path(tmp_path: Path, name: str) -> None:
+def test_a_file_name_cannot_be_a_path(tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigError, match="file_name"):
         RLMLogger(log_dir=tmp_path, file_name=name)
 
 
-def test_a_run_id_leads_nowhere_else(tmp_path: Path) -> None:
+def test_a_run_id_cannot_lead_outside_the_folder(tmp_path: Path) -> None:
     logger = RLMLogger(log_dir=tmp_path / "logs")
     for run_id in ("../../outside", "/etc/x", "a" * 5_000, "nul\0"):
         for event in one_run(run_id):
@@ -326,7 +326,7 @@ def test_a_line_is_one_event(tmp_path: Path) -> None:
     assert getattr(found[0], "query") == "two\nlines \ufffd"  # noqa: B009
 
 
-async def test_a_plan_of_cells_is_logged_with_its_child(tmp_path: Path) -> None:
+async def test_a_child_run_is_logged_with_its_parent(tmp_path: Path) -> None:
     logger = RLMLogger(log_dir=tmp_path)
     rules = [("The task is in the variable", cell(["final", "below"]))]
     client = ScriptedClient([cell(["rlm", 1], ["final", "above"])], rules)

@@ -14,19 +14,19 @@ def show(*results: CellResult, steps_left: int = 11, **more: Any) -> str:
     return observation(results, output_chars=100, steps_left=steps_left, **more)
 
 
-def test_output_and_one_line_on_what_it_took() -> None:
+def test_an_observation_ends_with_one_line_of_facts() -> None:
     result = CellResult(stdout="hello\n", stdout_chars=7_400, calls=2, seconds=3.14)
     assert show(result).splitlines()[-1] == "stdout 7.4K chars | 2 calls | 3.1 s | 11 steps left"
 
 
-def test_a_silent_cell_answers_with_the_state_change() -> None:
+def test_a_silent_cell_shows_changed_variables() -> None:
     result = CellResult(new_variables={"rows": "list[3120]"}, changed_variables={"n": "int"})
     assert show(result) == (
         "new: rows = list[3120]\nchanged: n = int\nstdout 0 chars | 0.0 s | 11 steps left"
     )
 
 
-def test_a_cell_that_did_nothing_says_so() -> None:
+def test_a_cell_without_any_effect_says_so() -> None:
     assert show(CellResult()).startswith("(no output)\n")
 
 
@@ -45,7 +45,7 @@ def test_stderr_and_error_follow_the_output() -> None:
     ]
 
 
-def test_several_cells_are_numbered_and_summed() -> None:
+def test_output_of_several_cells_is_numbered_and_summed_up() -> None:
     one = CellResult(stdout="a\n", stdout_chars=2, calls=1, seconds=0.5)
     assert show(one, one).splitlines() == [
         "[block 1]",
@@ -56,12 +56,12 @@ def test_several_cells_are_numbered_and_summed() -> None:
     ]
 
 
-def test_notes_stand_above_the_last_line() -> None:
+def test_notes_precede_the_last_line() -> None:
     assert show(CellResult(), notes=("Careful.",)).splitlines()[-2] == "Careful."
 
 
 @given(st.text(), st.integers(2, 50), st.integers(0, 10**6))
-def test_cut_keeps_head_and_tail_and_counts_what_is_missing(
+def test_cut_keeps_head_and_tail_and_counts_missing_characters(
     text: str, limit: int, lost: int
 ) -> None:
     total = len(text) + lost
@@ -76,14 +76,14 @@ def test_cut_keeps_head_and_tail_and_counts_what_is_missing(
     assert f"{total - len(head) - len(tail):,} of {total:,} characters cut" in shown
 
 
-def test_many_lines_are_counted_where_they_are_cut() -> None:
+def test_the_number_of_lines_is_shown_where_many_are_cut() -> None:
     rows = "\n".join(f"row {number}" for number in range(500))
     assert "characters cut; 500 lines in all …" in cut(rows, 100)
     assert "lines in all" not in cut("x" * 500, 100)
     assert "lines in all" not in cut(rows, 100, len(rows) + 1)  # some of it was not kept
 
 
-def test_a_cell_that_ran_out_of_time_is_told_what_to_use() -> None:
+def test_the_observation_of_a_timed_out_cell_suggests_remedies() -> None:
     slow = CellError("TimeoutError", "cell stopped after 120 s", "Traceback:\n  re.findall(...)")
     shown = show(CellResult(error=slow))
     assert "TimeoutError: cell stopped after 120 s\nThe variables are" in shown

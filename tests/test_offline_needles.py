@@ -1,4 +1,4 @@
-"""The offline model through the whole engine: it finds what is there, and says what is not.
+"""The offline model in the whole engine: it finds needles, and says when there is none.
 
 A key that looks like one is required in a passage; one of ordinary words, such as "red maple", is
 not, and then similar passages are listed. Nothing is ever presented as an answer.
@@ -78,13 +78,13 @@ def is_required(question: str) -> bool:
 
 
 @pytest.mark.heavy
-async def test_needles_in_a_megabyte_of_english() -> None:
+async def test_needles_in_a_megabyte_of_english_are_found() -> None:
     found = await passages([manual_haystack(10**6, seed, absent=False) for seed in range(10)])
     assert sum(value in text for text, value in found) >= 9
 
 
 @pytest.mark.heavy
-async def test_absent_needles_in_a_megabyte_of_english() -> None:
+async def test_absent_needles_in_a_megabyte_of_english_are_not_found() -> None:
     haystacks = [manual_haystack(10**6, seed, absent=True) for seed in range(10)]
     required = [is_required(question) for _, question, _ in haystacks]
     assert required.count(True) == 7
@@ -92,7 +92,7 @@ async def test_absent_needles_in_a_megabyte_of_english() -> None:
     assert [text == NO_PASSAGES for text, _ in found] == required
 
 
-async def test_ten_megabytes() -> None:
+async def test_needles_in_ten_megabytes_are_found() -> None:
     (text, value), (other, _) = await passages(
         [make_haystack(10**7, seed=1), make_haystack(10**7, seed=2, absent=True)]
     )

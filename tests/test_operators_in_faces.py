@@ -1,4 +1,4 @@
-"""Operators work in cells of every face that has models; where there are none, the cell is told."""
+"""Operators work in cells of every interface with models; without models, the cell is told."""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path

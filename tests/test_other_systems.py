@@ -64,7 +64,7 @@ def test_every_module_of_the_host_can_be_imported(system: str, tmp_path: Path) -
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_local_is_refused_in_a_line_that_names_auto(system: str, tmp_path: Path) -> None:
+def test_local_is_refused_in_one_line_that_suggests_auto(system: str, tmp_path: Path) -> None:
     context = tmp_path / "context.txt"
     context.write_text("The secret number is 42.\n")
     given = ("ask", "What is the secret number?", "-f", str(context), "--environment", "local")
@@ -77,7 +77,7 @@ def test_local_is_refused_in_a_line_that_names_auto(system: str, tmp_path: Path)
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_the_doctor_names_every_candidate_and_its_reason(system: str, tmp_path: Path) -> None:
+def test_the_doctor_lists_every_candidate_with_its_reason(system: str, tmp_path: Path) -> None:
     done = on(system, tmp_path, RLM, "doctor", "--json")
     found = json.loads(done.stdout)
     assert list(found["environments"]) == ["local", "wasm", "docker"]

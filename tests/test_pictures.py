@@ -62,7 +62,7 @@ def test_bytes_from_a_cell_reach_the_model_as_parts() -> None:
     assert content == [text, part_of(PNG, "image/png"), part_of(GIF, "image/gif")]
 
 
-def test_a_picture_is_the_context_itself(tmp_path: Path) -> None:
+def test_a_picture_can_be_the_context(tmp_path: Path) -> None:
     path = make_tree(tmp_path, {"photo.png": PNG}) / "photo.png"
     asked = Asked(f"FINAL(llm_query('{LOOKING}', images=[context]))", path)
     assert asked.result.answer == "a red field"
@@ -85,7 +85,7 @@ def test_events_hold_size_and_hash_and_never_the_data() -> None:
     assert not any(data in str(event) for event in asked.recorder.events)
 
 
-def test_a_model_that_takes_no_pictures_is_a_failure_the_cell_can_repair() -> None:
+def test_a_model_without_picture_support_is_an_error_the_cell_can_repair() -> None:
     refusal = ModelError("this model takes no images", status=400)
     code = f"try: llm_query('{LOOKING}', images=[{PNG!r}])\nexcept CallFailed as e: FINAL(str(e))"
     asked = Asked(code, reply=refusal)
@@ -93,7 +93,7 @@ def test_a_model_that_takes_no_pictures_is_a_failure_the_cell_can_repair() -> No
     assert asked.events(CallEnded)[0].error == "this model takes no images"
 
 
-def test_a_call_is_counted_and_reserved_by_pixels_not_by_base64() -> None:
+def test_a_call_with_pictures_is_reserved_by_pixels_and_not_by_base64() -> None:
     large = f"({PNG!r} + bytes(3 << 20))"
     code = f"FINAL(llm_query('{LOOKING}', images=[{large}]))"
     enough = Limits(max_tokens=image_tokens(640, 480) + 60_000)
@@ -107,7 +107,7 @@ def test_a_call_is_counted_and_reserved_by_pixels_not_by_base64() -> None:
     assert asked.looks == []
 
 
-def test_calls_about_pictures_are_named_after_the_whole_request() -> None:
+def test_the_identity_of_a_call_includes_its_pictures() -> None:
     code = "FINAL(' '.join(llm_query_batched(['{0}'] * 2, images=[{1!r}, {2!r}])))"
     names = []
     for second in (GIF, GIF, png(9, 9)):
@@ -119,7 +119,7 @@ def test_calls_about_pictures_are_named_after_the_whole_request() -> None:
     assert len(names[0] & names[2]) == 1
 
 
-def test_prices_bound_a_picture_as_well() -> None:
+def test_a_picture_is_included_in_the_price_bound() -> None:
     price = Price(1.0, 1.0)
     client = ScriptedClient(
         [cell(f"FINAL(llm_query('{LOOKING}', images=[{PNG!r}]))")],
@@ -138,7 +138,7 @@ def folder(tmp_path: Path) -> Path:
     return make_tree(tmp_path, {"notes.txt": "two figures", "figures/a.png": PNG, "b.gif": GIF})
 
 
-def test_pictures_of_a_folder_are_named_by_code(folder: Path) -> None:
+def test_cells_can_name_pictures_of_a_folder(folder: Path) -> None:
     code = f"""
 names = [each['name'] for each in pictures]
 replies = llm_query_batched(['{LOOKING}: ' + name for name in names], images=names)
@@ -151,7 +151,7 @@ FINAL(f'{{sorted(context)}} {{names}} {{replies}}')"""
     assert "2 pictures, listed in the variable `pictures`: b.gif (image/gif, 4 x 3 pixels)" in told
 
 
-def test_a_wrong_name_is_an_error_with_names_that_exist(folder: Path) -> None:
+def test_an_unknown_picture_name_is_an_error_with_existing_names(folder: Path) -> None:
     code = f"""
 replies = llm_query_batched(['{LOOKING}'] * 2, images=['b.gif', '/etc/hostname'])
 FINAL(replies[0] + ': ' + replies[1].reason)"""
@@ -162,7 +162,7 @@ FINAL(replies[0] + ': ' + replies[1].reason)"""
     assert "'figures/a.png'" in str(asked.result.answer)
 
 
-def test_a_child_may_name_the_pictures_of_its_parent(folder: Path) -> None:
+def test_a_child_run_can_use_the_pictures_of_its_parent(folder: Path) -> None:
     code = "FINAL(rlm_query('Say what figures/a.png shows', context='a page'))"
     child = f"FINAL(llm_query('{LOOKING}', images=['figures/a.png']))"
     asked = Asked(code, folder, children=(child,), limits=Limits(max_depth=2))
@@ -170,7 +170,7 @@ def test_a_child_may_name_the_pictures_of_its_parent(folder: Path) -> None:
     assert asked.looks[0].messages[-1].content[1] == part_of(PNG, "image/png")
 
 
-def test_later_contexts_of_a_chat_have_pictures_too(folder: Path) -> None:
+def test_later_contexts_of_a_chat_can_have_pictures_too(folder: Path) -> None:
     look = cell(f"FINAL(llm_query('{LOOKING}', images=['figures/a.png']))")
     client = ScriptedClient([cell("FINAL(1)"), look], rules=[(LOOKING, "a red field")])
     with RLM(client) as rlm, rlm.chat("text") as chat:

@@ -70,7 +70,7 @@ RENDERED: dict[str, Callable[[], str]] = {
 
 
 @pytest.mark.parametrize("name", RENDERED)
-def test_rendered_text_is_golden(name: str) -> None:
+def test_rendered_prompts_match_the_golden_files(name: str) -> None:
     path = GOLDEN / f"{name}.txt"
     text = RENDERED[name]() + "\n"
     if os.environ.get("UPDATE_GOLDEN"):
@@ -79,11 +79,11 @@ def test_rendered_text_is_golden(name: str) -> None:
     assert path.read_text("utf-8") == text
 
 
-def test_every_golden_file_has_its_test() -> None:
+def test_every_golden_file_is_tested() -> None:
     assert {path.stem for path in GOLDEN.glob("*.txt")} == set(RENDERED)
 
 
-def test_values_may_hold_braces() -> None:
+def test_values_may_contain_braces() -> None:
     assert "{{text}}" in prompts.map_prompt("q", "some {{text}}", 1, 1)
 
 
@@ -107,19 +107,19 @@ BEFORE = {
 
 
 @pytest.mark.parametrize("name", BEFORE)
-def test_prompts_are_shorter_than_they_were(name: str) -> None:
+def test_prompts_are_shorter_than_before(name: str) -> None:
     share = 1.0 if "small" in name else 0.8
     assert len(RENDERED[name]().encode()) < share * BEFORE[name]
 
 
-def test_operators_are_taught_where_the_repl_has_them() -> None:
+def test_operators_are_explained_only_if_the_repl_has_them() -> None:
     has_them = any(name.name == "classify" for name in REPL_NAMES)
     for profile in ("frontier", "small"):
         text = prompts.system_prompt(CONFIG, ModelInfo(profile=profile), SUB, 0)
         assert ("classify(" in text) is has_them
 
 
-def test_methods_of_ctx_are_called_as_they_are_defined() -> None:
+def test_methods_of_ctx_in_prompts_exist_as_shown() -> None:
     for usage, _ in METHODS:
         name, _, arguments = usage.rstrip(")").partition("(")
         known = inspect.signature(getattr(ContextView, name)).parameters
@@ -129,7 +129,7 @@ def test_methods_of_ctx_are_called_as_they_are_defined() -> None:
             assert default in ("", repr(known[word].default))
 
 
-def test_calls_are_shown_with_what_there_is_to_choose() -> None:
+def test_parameters_are_shown_only_if_there_is_a_choice() -> None:
     assert "images" not in system(CONFIG, "standard")
     assert "`llm_query(prompt, model=None" in system(DEEP, "standard")
     assert "model=" not in system(CONFIG, "standard")
@@ -140,12 +140,12 @@ def test_names_in_prompts_are_names_in_the_repl() -> None:
     assert {*prompts.NAMES_FOR_ALL, *prompts.RECURSIVE_NAMES} <= published
 
 
-def test_one_size_in_one_unit() -> None:
+def test_sizes_are_given_in_one_unit() -> None:
     assert prompts.call_chars(ModelInfo()) == 64_000
     assert prompts.call_chars(ModelInfo(window_tokens=8_000)) == 16_000
     assert prompts.call_chars(ModelInfo(window_tokens=1_000_000)) == 400_000
 
 
-def test_a_prompt_of_the_callers_own_is_used_as_it_is() -> None:
+def test_a_custom_system_prompt_is_used_unchanged() -> None:
     config = RunConfig(model="a/b", sub_model="a/b", system_prompt="Do {{this}}.")
     assert prompts.system_prompt(config, ModelInfo(), SUB, 0) == "Do {{this}}."

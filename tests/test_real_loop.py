@@ -1,4 +1,4 @@
-"""The whole house with a real worker process: engine, bridge, wire and REPL together."""
+"""The whole system with a real worker process: engine, bridge, wire and REPL together."""
 
 import asyncio
 import os
@@ -41,7 +41,7 @@ def seen(client: ScriptedClient, request: int) -> str:
     return str(client.requests[request].messages[-1].content)
 
 
-async def test_state_lives_from_cell_to_cell() -> None:
+async def test_variables_persist_between_cells() -> None:
     look = code("words = context.split()\nprint(len(words))")
     result, client = await ask(look, code("FINAL(words[-1])"), context="one two three")
     assert result.answer == "three"
@@ -51,13 +51,13 @@ async def test_state_lives_from_cell_to_cell() -> None:
 @pytest.mark.parametrize(
     "context", ["a\0b\r\nc\ud800d😀", ["x", "\udfff"], {"k": [1, None, "é"]}, b"\x00\xff", ""]
 )
-async def test_the_context_arrives_exactly(context: Any) -> None:
+async def test_the_context_arrives_unchanged(context: Any) -> None:
     check = code(f"FINAL(context == {context!r} and type(context).__name__)")
     result, _ = await ask(check, context=context)
     assert result.answer == type(context).__name__
 
 
-async def test_a_thousand_prompts_in_order_with_failures_in_their_place() -> None:
+async def test_a_thousand_prompts_keep_their_order_with_failures_in_place() -> None:
     def reply(request: Request) -> str | ModelError:
         number = int(str(request.messages[-1].content))
         return ModelError("bad number") if number % 100 == 7 else f"<{number}>"
@@ -76,7 +76,7 @@ async def test_a_thousand_prompts_in_order_with_failures_in_their_place() -> Non
     assert (len(calls), sum(e.error is None for e in calls)) == (1000, 990)
 
 
-async def test_a_batch_beyond_the_limit_keeps_what_was_paid() -> None:
+async def test_a_batch_beyond_the_call_limit_keeps_paid_replies() -> None:
     cell = code(
         "r = llm_query_batched(['p'] * 10)\nFINAL([getattr(x, 'failed', str(x)) for x in r])"
     )
@@ -85,7 +85,7 @@ async def test_a_batch_beyond_the_limit_keeps_what_was_paid() -> None:
     assert len(client.requests) == 1 + 6
 
 
-async def test_code_that_calls_on_and_on_comes_to_an_end_without_flooding_the_record() -> None:
+async def test_endless_calls_end_without_flooding_the_events() -> None:
     flood = "while True:\n    try: llm_query('again')\n    except CallFailed as e: last = e"
     script = [code(flood), code("FINAL(str(last))")]
     limits = Limits(max_calls=5, cell_seconds=2)
@@ -95,7 +95,7 @@ async def test_code_that_calls_on_and_on_comes_to_an_end_without_flooding_the_re
     assert len(client.requests) == 2 + 5
 
 
-async def test_a_batch_of_too_many_is_the_cells_error_and_of_many_costs_only_what_fits() -> None:
+async def test_an_oversized_batch_is_an_error_and_a_large_one_pays_only_what_fits() -> None:
     script = [
         code("llm_query_batched(['x'] * 200_000)"),
         code("r = llm_query_batched(['x'] * 90_000)\nFINAL(sum(hasattr(x, 'failed') for x in r))"),
@@ -106,7 +106,7 @@ async def test_a_batch_of_too_many_is_the_cells_error_and_of_many_costs_only_wha
     assert sum(isinstance(e, CallEnded) for e in result.events) == 10
 
 
-async def test_a_child_run_has_a_fresh_repl_and_sees_only_what_it_is_passed() -> None:
+async def test_a_child_run_has_a_new_repl_and_sees_only_its_own_context() -> None:
     child = code("FINAL(f'{context!r} {\"secret\" in dir()}')")
     root = code("secret = 1\nFINAL(rlm_query('count the words'))")
     result, _ = await ask(root, rules=[(CHILD, child)], limits=Limits(max_depth=2))
@@ -124,7 +124,7 @@ async def test_a_child_with_a_context_gets_the_prompt_as_its_query() -> None:
     assert "a dict of 1 item" in seen(client, 1)
 
 
-async def test_three_levels_then_plain_calls() -> None:
+async def test_three_levels_of_child_runs_end_in_plain_calls() -> None:
     def child(request: Request) -> str:
         return code("FINAL('(' + rlm_query(context + '+') + ')')")
 
@@ -134,7 +134,7 @@ async def test_three_levels_then_plain_calls() -> None:
     assert [e.depth for e in result.events if isinstance(e, RunStarted)] == [0, 1, 2]
 
 
-async def test_a_refused_model_and_a_failed_call_are_errors_the_model_can_repair() -> None:
+async def test_a_refused_model_and_a_failed_call_can_be_handled_by_the_model() -> None:
     script = [
         code("llm_query('hi', model='openai/other')"),
         code("try:\n    llm_query('hi')\nexcept CallFailed as e:\n    FINAL(str(e))"),
@@ -145,7 +145,7 @@ async def test_a_refused_model_and_a_failed_call_are_errors_the_model_can_repair
     assert result.answer == "it is down"
 
 
-async def test_budget_tells_what_is_left() -> None:
+async def test_budget_returns_what_is_left() -> None:
     cell = code(
         "llm_query('hi')\nb = budget()\nFINAL([b['calls'], b['tokens'] < 50_000, b['cost_usd']])"
     )
@@ -154,7 +154,7 @@ async def test_budget_tells_what_is_left() -> None:
     assert result.answer == "[8, True, None]"
 
 
-async def test_a_cell_that_runs_too_long_is_stopped_and_its_variables_stay() -> None:
+async def test_a_cell_that_runs_too_long_is_stopped_and_keeps_its_variables() -> None:
     script = [code("x = 41\nwhile True: pass"), code("FINAL(x + 1)")]
     result, client = await ask(*script, limits=Limits(cell_seconds=2))
     assert result.answer == "42"
@@ -177,7 +177,7 @@ async def test_a_dead_worker_is_replaced(how: str) -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")
 async def test_cancelling_leaves_no_process_behind() -> None:
-    # A size nobody else asks for: the process that forks is nobody else's, and keeps none ready.
+    # A size that no other test uses, so that no other test shares the zygote or its warm workers.
     place = LocalEnvironment(scratch_bytes=33 << 20, warm_sessions=0)
     await RLM(ScriptedClient([code("FINAL(1)")]), environment=place).aask("q", "c")
     before = len(descendants(os.getpid()))
@@ -218,7 +218,7 @@ async def test_cancelling_closes_model_calls_too() -> None:
     assert client.in_flight == 0
 
 
-async def test_stopping_gives_the_best_answer_so_far() -> None:
+async def test_stopping_returns_the_best_answer_so_far() -> None:
     client = ScriptedClient([code("answer['content'] = 'so far: 7'"), code("while True: pass")])
     engine = RLM(client)
     task = asyncio.create_task(engine.aask("q", "c"))
@@ -238,13 +238,13 @@ async def test_stopping_gives_the_best_answer_so_far() -> None:
     ],
     ids=["busy", "waiting for a model", "calling again and again"],
 )
-async def test_a_run_stopped_in_a_cell_answers_with_what_the_cell_has_bound(rest: str) -> None:
+async def test_a_run_stopped_in_a_cell_answers_with_a_variable_of_that_cell(rest: str) -> None:
     result, sent, client = await stopped_in_a_cell(f"result = 'half way'\nstarted()\n{rest}")
     assert (result.stop_reason, result.answer_source) == ("cancelled", "variable")
     assert (result.answer, len(client.requests)) == ("half way", sent)
 
 
-async def test_a_cell_that_does_not_unwind_cannot_keep_its_run_from_stopping() -> None:
+async def test_a_cell_that_resists_interrupts_cannot_delay_stopping_its_run() -> None:
     stubborn = "while True:\n    try:\n        while True: pass\n    except BaseException: pass"
     result, _, _ = await stopped_in_a_cell(f"result = 'half way'\nstarted()\n{stubborn}")
     assert result.stop_reason == "cancelled"
@@ -272,7 +272,7 @@ async def stopped_in_a_cell(text: str) -> tuple[RunResult, int, ScriptedClient]:
         await engine.aclose()
 
 
-async def test_time_runs_out_in_a_cell_and_its_variables_still_answer() -> None:
+async def test_when_time_runs_out_in_a_cell_its_variables_can_still_answer() -> None:
     script = [code("result = 'half way'\nwhile True: pass")]
     result, client = await ask(*script, limits=Limits(max_seconds=5))
     assert (result.stop_reason, result.limit) == ("limit", "seconds")
@@ -283,7 +283,7 @@ async def test_time_runs_out_in_a_cell_and_its_variables_still_answer() -> None:
     )
 
 
-async def test_many_runs_at_once_do_not_touch_each_other() -> None:
+async def test_many_concurrent_runs_do_not_affect_each_other() -> None:
     def step(request: Request) -> str:
         return code("new = 'here' not in globals()\nhere = context\nFINAL(f'{context}{new}')")
 

@@ -41,7 +41,7 @@ class Echo:
         return {slot: self._next(slot) for slot in last}
 
     def _next(self, slot: int) -> int:
-        """The prompt is a length and so many tokens; what follows is what was said so far."""
+        """The prompt is a length and that many tokens, followed by the tokens generated so far."""
         held = self.cache[slot]
         said = len(held) - held[0] - 1
         return held[held[0] - said] if 0 <= said < held[0] else END
@@ -76,13 +76,13 @@ def test_requests_join_and_leave_between_steps() -> None:
     ended: list[Generation] = []
     while step := batch.plan():
         ended += run_step(model, batch)[1]
-    assert ended == [short, late, long]  # the long one held nobody back
+    assert ended == [short, late, long]  # the long one delayed no other
     assert [each.produced for each in ended] == [[5], [4, 3], [7] * 9]
     assert max(model.batches) == 2
     assert (batch.running, batch.waiting) == (0, 0)
 
 
-def test_a_long_prompt_is_read_in_parts_while_others_decode() -> None:
+def test_a_long_prompt_is_processed_in_parts_while_others_decode() -> None:
     model, batch = Echo(2), batcher(2, step_tokens=10)
     talking = asked([1] * 8)
     batch.add(talking)
@@ -227,7 +227,7 @@ async def test_a_stream_holds_the_reply_and_its_usage(served: Served) -> None:
     assert text.endswith("data: [DONE]\n\n")
 
 
-async def test_what_cannot_be_answered_is_refused(served: Served) -> None:
+async def test_an_impossible_request_is_refused(served: Served) -> None:
     status, reply = await served.ask("1 " * 200)
     assert (status, reply["error"]["code"]) == (400, "context_length_exceeded")
     async with served.http.post(f"{served.url}/v1/chat/completions", data=b"{") as response:

@@ -59,7 +59,7 @@ def by_trial(folder: Path) -> dict[Trial, dict[str, Any]]:
 # -- samples and methods ---------------------------------------------------------------------------
 
 
-def test_a_sample_comes_from_its_seed_and_knows_its_score() -> None:
+def test_a_sample_follows_from_its_seed_and_is_scored() -> None:
     one, same, other = (make_sample("counting", 2_000, seed) for seed in (3, 3, 4))
     assert one.context == same.context != other.context
     assert one.query.startswith("Each line of the context")
@@ -97,7 +97,7 @@ def test_a_context_beyond_the_window_is_too_large_for_a_plain_call(tmp_path: Pat
     assert (row.samples, row.hits, row.too_large) == (2, 0, 2)
 
 
-def test_a_limit_ends_a_trial_not_the_others(tmp_path: Path) -> None:
+def test_reaching_a_limit_ends_one_trial_and_not_the_others(tmp_path: Path) -> None:
     with endpoint(reader) as served:
         more = ("--tasks", "counting", "--methods", "operators", "--max-calls", "1")
         assert main(options(tmp_path, served.url, *more)) == 0
@@ -106,10 +106,10 @@ def test_a_limit_ends_a_trial_not_the_others(tmp_path: Path) -> None:
     assert all(each["score"] is not None for each in read_lines(tmp_path))
 
 
-# -- going on --------------------------------------------------------------------------------------
+# -- continuing ------------------------------------------------------------------------------------
 
 
-def test_the_same_command_runs_only_what_is_missing(tmp_path: Path) -> None:
+def test_repeating_a_command_runs_only_missing_trials(tmp_path: Path) -> None:
     only = ("--tasks", "lookup", "--methods", "plain", "--concurrency", "1")
     with endpoint(reader) as served:
         main(options(tmp_path, served.url, *only))
@@ -124,7 +124,7 @@ def test_the_same_command_runs_only_what_is_missing(tmp_path: Path) -> None:
     assert [json.loads(line)["seed"] for line in path.read_text().splitlines()] == [0, 1, 2]
 
 
-def test_what_failed_is_tried_again_and_a_dead_endpoint_is_left_alone(tmp_path: Path) -> None:
+def test_failed_trials_are_repeated_and_a_dead_endpoint_is_given_up(tmp_path: Path) -> None:
     only = ("--tasks", "lookup", "--methods", "plain", "--concurrency", "1")
     setup = Setup("http://127.0.0.1:9/v1", "m", 9_000, 9, 90_000, 1.0, 99)
     found = asyncio.run(METHODS["plain"](setup, make_sample("lookup", 2_000, 0)))
@@ -148,7 +148,9 @@ def test_results_of_another_model_are_not_mixed(tmp_path: Path) -> None:
     ("python", "told"),
     [(None, "pass --reference-python"), (sys.executable, "")],
 )
-def test_without_the_reference_its_trials_fail_and_say_why(python: str | None, told: str) -> None:
+def test_without_the_reference_installed_its_trials_fail_with_a_reason(
+    python: str | None, told: str
+) -> None:
     """Here `import rlm` is this engine, which takes the reference's spelling."""
     with endpoint(lambda body: CELL) as served:
         setup = Setup(served.url, "m", 32_768, 99, 90_000, 60.0, 999, python)
@@ -177,7 +179,7 @@ def line(method: str, size: int, seed: int, **given: Any) -> dict[str, Any]:
     return {"task": "lookup", "method": method, "size": size, "seed": seed, **usual, **given}
 
 
-def test_the_report_counts_hits_and_leaves_out_failures(tmp_path: Path) -> None:
+def test_the_report_counts_hits_and_omits_failures(tmp_path: Path) -> None:
     lines = [line("operators", 8_000, seed, score=float(seed < 3)) for seed in range(4)]
     lines += [line("operators", 8_000, 9, status="failed", score=None)]
     lines += [line("plain", 32_000, 0, status="too large", score=0.0)]

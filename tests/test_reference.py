@@ -87,23 +87,23 @@ def as_written(rows: list[Row]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("section", "struct"), [("Limits", Limits), ("Guards", Guards)])
-def test_fields_and_defaults(section: str, struct: Any) -> None:
+def test_documented_fields_and_defaults_match(section: str, struct: Any) -> None:
     written = as_written(tables("limits.md")[f"{section}/field"])
     assert list(written.items()) == list(fields_of(struct).items())
 
 
-def test_repl_names() -> None:
+def test_documented_repl_names_match() -> None:
     rows = [(unquoted(name), text, mark) for name, text, mark in tables("repl-names.md")["/name"]]
     assert rows == [(n.usage, n.description, "yes" if n.restored else "") for n in REPL_NAMES]
 
 
-def test_names_of_agents() -> None:
+def test_documented_agent_names_match() -> None:
     found = tables("agents.md")["Names in the REPL/name"]
     rows = [(unquoted(name), text, mark) for name, text, mark in found]
     assert rows == [(n.usage, n.description, "yes" if n.restored else "") for n in AGENT_NAMES]
 
 
-def test_keywords_and_methods_of_agents() -> None:
+def test_documented_agent_keywords_and_methods_match() -> None:
     found = tables("agents.md")
     parameters = inspect.signature(AgentRLM).parameters.values()
     named = {p.name: p.default for p in parameters if p.kind is not p.VAR_KEYWORD}
@@ -112,7 +112,7 @@ def test_keywords_and_methods_of_agents() -> None:
     assert methods == signatures(AgentRLM)
 
 
-def test_methods_of_ctx() -> None:
+def test_documented_ctx_methods_match() -> None:
     rows = tables("repl-names.md")["Methods of ctx/method"]
     assert [unquoted(row[0]) for row in rows] == signatures(ContextView)
 
@@ -128,7 +128,7 @@ def signatures(owner: type) -> list[str]:
     return found
 
 
-def test_events() -> None:
+def test_documented_events_match() -> None:
     kinds = get_args(Event)
     common = [
         n for n in RunStarted.__struct_fields__ if all(n in k.__struct_fields__ for k in kinds)
@@ -147,7 +147,7 @@ def test_events() -> None:
     assert found["/field"][-1][1].startswith(f"{SCHEMA_VERSION};")
 
 
-def test_error_tree() -> None:
+def test_the_documented_error_tree_matches() -> None:
     page = (REFERENCE / "errors.md").read_text("utf-8")
     drawn = page.split("```text\n", 1)[1].split("\n```", 1)[0]
     assert f"\n\n{drawn}\n\n" in (rlm.errors.__doc__ or "")
@@ -172,7 +172,7 @@ RECORDED = ("export", "fork", "replay", "resume", "rm", "runs", "show", "view")
         *((name, commands.commands[name]) for name in RECORDED),
     ],
 )
-def test_options_of_commands(name: str, command: click.Command) -> None:
+def test_documented_command_options_match(name: str, command: click.Command) -> None:
     rows = tables("cli.md")[f"rlm {name}/option"]
     params = command.params
     options = [each for each in params if each.param_type_name == "option"]
@@ -207,7 +207,7 @@ def test_every_command_is_described() -> None:
     assert sorted(provenance.commands) == ["verify"]
 
 
-def test_the_list_at_the_top_names_every_command() -> None:
+def test_the_command_list_at_the_top_is_complete() -> None:
     page = (REFERENCE / "cli.md").read_text("utf-8")
     listed = page.split("```text\n", 1)[1].split("\n```", 1)[0].splitlines()
     names = [re.match(r"rlm(?: [a-z][a-z-]*(?![|a-z-]))*", line) for line in listed]
@@ -216,7 +216,7 @@ def test_the_list_at_the_top_names_every_command() -> None:
     assert sorted(found) == sorted(runnable(commands))
 
 
-def test_exit_codes() -> None:
+def test_documented_exit_codes_match() -> None:
     written = [int(unquoted(row[0])) for row in tables("cli.md")["Exit codes/code"]]
     assert written == sorted({*EXIT_CODES.values(), MISUSED})
 
@@ -224,7 +224,7 @@ def test_exit_codes() -> None:
 # -- the page that is written from the code --------------------------------------------------------
 
 
-def test_the_page_of_rlm_is_what_the_code_says() -> None:
+def test_the_api_page_is_up_to_date() -> None:
     assert generate.PAGE.read_text("utf-8") == generate.render(), "run `make docs`"
 
 
@@ -236,7 +236,7 @@ def test_the_page_of_rlm_is_what_the_code_says() -> None:
         (lambda tables: tables["Chat"].update(ask="Asks."), "Chat.ask describes nothing"),
     ],
 )
-def test_descriptions_fit_the_code(change: Callable[[Any], Any], words: str) -> None:
+def test_descriptions_must_match_the_code(change: Callable[[Any], Any], words: str) -> None:
     tables = tomllib.loads(generate.DESCRIPTIONS.read_text("utf-8"))
     change(tables)
     with pytest.raises(ValueError) as complaint:
@@ -254,7 +254,7 @@ SAME_NAMES = {
 """Keywords of the reference engine that are called the same here."""
 
 
-def test_keywords_of_the_reference_engine() -> None:
+def test_documented_reference_keywords_match() -> None:
     rows = {unquoted(row[0]): row for row in tables("compatibility.md")["Constructor/keyword"]}
     assert set(inspect.signature(RLM).parameters) >= SAME_NAMES
     assert not spelling.REFERENCE_KEYWORDS & SAME_NAMES
@@ -266,7 +266,7 @@ def test_keywords_of_the_reference_engine() -> None:
         assert row[2] in {"works", "works differently", "not in this version"}
 
 
-def test_backends_and_environments_of_the_reference_engine() -> None:
+def test_documented_reference_backends_and_environments_match() -> None:
     found = tables("compatibility.md")
     for name, state in found["Backends and environments/backend"]:
         provider = BACKEND_PROVIDERS.get(unquoted(name), unquoted(name))
@@ -277,7 +277,7 @@ def test_backends_and_environments_of_the_reference_engine() -> None:
         assert state.startswith("works" if here else "not in this version"), name
 
 
-def test_fields_of_a_completion() -> None:
+def test_documented_completion_fields_match() -> None:
     rows = tables("compatibility.md")["The result/field"]
     assert {unquoted(row[0]) for row in rows} == {
         each.name for each in dataclasses.fields(Completion)
@@ -285,7 +285,7 @@ def test_fields_of_a_completion() -> None:
 
 
 @pytest.mark.parametrize("page", ["errors.md", "compatibility.md"])
-def test_attributes_of_the_named_errors(page: str) -> None:
+def test_documented_error_attributes_match(page: str) -> None:
     (rows,) = (rows for key, rows in tables(page).items() if key.endswith("/error"))
     written = {unquoted(row[0]): names_in(row[-1]) for row in rows}
     kinds = [k for k in vars(rlm.errors).values() if isinstance(k, type)]
@@ -301,7 +301,7 @@ def test_attributes_of_the_named_errors(page: str) -> None:
 # -- providers, and the guided tour ----------------------------------------------------------------
 
 
-def test_providers() -> None:
+def test_documented_providers_match() -> None:
     rows = next(iter(tables("../guides/openai-compatible-servers.md").values()))
     written = {unquoted(row[0]): (*map(names_in, row[1:4]), row[4]) for row in rows}
     assert list(written.items()) == [
@@ -318,7 +318,7 @@ def test_providers() -> None:
     ]
 
 
-def test_default_models_and_sources_of_prices() -> None:
+def test_documented_default_models_and_price_sources_match() -> None:
     rows = tables("../guides/openai-compatible-servers.md")["Default models and prices/provider"]
     assert [(unquoted(row[0]), unquoted(row[1])) for row in rows] == [
         (name, each.default_model) for name, each in PROVIDERS.items() if each.default_model
@@ -330,7 +330,7 @@ def test_default_models_and_sources_of_prices() -> None:
 
 
 @ONE_PROCESS
-def test_the_tour_names_what_is_there() -> None:
+def test_paths_named_in_the_tour_exist() -> None:
     text = " ".join(TOUR.read_text("utf-8").split())
     stops = list(STOP.finditer(text))
     assert len(stops) > 30
@@ -366,7 +366,7 @@ def defined_in(path: Path) -> set[str]:
     return found
 
 
-def test_the_options_of_the_local_sandbox() -> None:
+def test_documented_options_of_the_local_sandbox_match() -> None:
     """The guide's table names each, in the order of the constructor or not."""
     page = (ROOT / "docs/guides/local-sandbox.md").read_text("utf-8")
     table = page.partition("| option | default |")[2].partition("\n\n")[0]

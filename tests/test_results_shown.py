@@ -24,7 +24,7 @@ def asked(*script: str, **options: Any) -> RunResult:
         return engine.ask("When did it open?", TEXT)
 
 
-def test_a_completion_of_the_reference_is_one_line() -> None:
+def test_the_repr_of_a_reference_completion_is_one_line() -> None:
     with RLM(ScriptedClient(["FINAL(" + "long " * 1_000 + ")"])) as engine:
         made = engine.completion("a context\n" * 100_000)
     shown = repr(made)
@@ -33,13 +33,13 @@ def test_a_completion_of_the_reference_is_one_line() -> None:
     assert "response='long long" in shown
 
 
-def test_an_engine_shows_its_model_and_what_was_set() -> None:
+def test_the_repr_of_an_engine_shows_its_model_and_options() -> None:
     assert repr(RLM("offline/extractive")) == "<RLM 'offline/extractive'>"
     engine = RLM("offline/extractive", limits=Limits(max_steps=3, max_cost_usd=0.5))
     assert repr(engine) == "<RLM 'offline/extractive', max_steps=3, max_cost_usd=0.5>"
 
 
-def test_a_result_prints_as_its_answer_and_shows_as_one_line() -> None:
+def test_a_result_prints_as_its_answer_and_its_repr_is_one_line() -> None:
     result = asked("```repl\nFINAL('1911' * 100)\n```")
     assert str(result) == "1911" * 100
     line = repr(result)
@@ -55,12 +55,12 @@ class Lines:
         return "Lines(\n  1,\n)"
 
 
-def test_an_answer_of_another_type_is_one_line_too() -> None:
+def test_the_repr_of_a_typed_answer_is_one_line_too() -> None:
     result = replace(asked("FINAL(x)"), answer=Lines())
     assert repr(result).startswith("<RunResult Lines(   1, ), answer, 1 step, ")
 
 
-def test_without_an_answer_it_says_why() -> None:
+def test_a_result_without_an_answer_prints_the_reason() -> None:
     result = asked("print(1)", "nothing", limits=Limits(max_steps=1, max_calls=0))
     assert (
         str(result)
@@ -136,7 +136,7 @@ def test_the_card_has_markdown_citations_and_a_timeline() -> None:
 
 
 @given(st.text(max_size=200))
-def test_nothing_that_a_model_says_becomes_active(text: str) -> None:
+def test_nothing_from_a_model_becomes_active_html(text: str) -> None:
     hostile = (
         f"<script>x</script>![a](http://x/y.png) [b](javascript:x) <img src=x onerror=y> {text}"
     )
@@ -165,7 +165,7 @@ def test_nothing_that_a_model_says_becomes_active(text: str) -> None:
 
 
 @given(st.text(alphabet="<>![]()\\`*&#;/aimgscript:\n \"'", max_size=60))
-def test_nothing_in_the_markdown_is_html_or_a_picture(text: str) -> None:
+def test_markdown_contains_no_html_or_pictures(text: str) -> None:
     from markdown_it import MarkdownIt
 
     rendered = MarkdownIt("commonmark", {"html": True}).render(harmless_markdown(text))
@@ -174,12 +174,12 @@ def test_nothing_in_the_markdown_is_html_or_a_picture(text: str) -> None:
     assert "<!--" not in rendered
 
 
-def test_pathological_markdown_takes_a_bounded_time() -> None:
+def test_pathological_markdown_is_rendered_in_bounded_time() -> None:
     for piece in ("[", "![", "*a_", ">", "<", "[a](", "~~a", "- ", "|a|\n|-|\n|", "`"):
         assert len(html_of(piece * 100_000)) < 1_000_000
 
 
-def test_intricate_markdown_is_shown_as_it_is() -> None:
+def test_intricate_markdown_is_shown_unrendered() -> None:
     wide = "|a" * 40 + "|\n" + "|-" * 40 + "|\n" + "a\n" * 1_000
     many = "**x** " + "[" * 2_001
     for text in (wide, many):
@@ -190,7 +190,7 @@ def test_intricate_markdown_is_shown_as_it_is() -> None:
     assert html_of("<b>" + "[" * 2_001).startswith("<pre>&lt;b&gt;[")
 
 
-def test_only_web_addresses_are_links() -> None:
+def test_only_web_addresses_become_links() -> None:
     shown = html_of(
         "[a](https://x.example/?q=1) [b](javascript:x) [c](data:text/html,x) [d](//x.example) "
         "[e](/local) [f](file:///etc/passwd) <mailto:x@y.z> ![g](https://x.example/p.png)"
@@ -209,7 +209,7 @@ def test_a_journaled_run_names_the_command_that_shows_it(tmp_path: Path) -> None
     assert f"rlm show {tmp_path}" in elsewhere._repr_html_()
 
 
-def test_a_card_is_bounded_whatever_the_run_did() -> None:
+def test_the_size_of_a_card_is_bounded() -> None:
     code = "```repl\nprint({}, len('" + "x" * 5_000 + "'))\n```"
     script = [f"{'words ' * 1_000}\n{code.format(n)}" for n in range(70)] + ["FINAL(1)"]
     result = asked(*script, limits=Limits(max_steps=80), compaction=False)
@@ -220,7 +220,7 @@ def test_a_card_is_bounded_whatever_the_run_did() -> None:
     assert "21 earlier steps" in shown
 
 
-def test_no_label_makes_a_card_large() -> None:
+def test_long_labels_do_not_make_a_card_large() -> None:
     long = "<" * 1_000_000
     shown = card_html(
         Card(
@@ -239,13 +239,13 @@ def test_no_label_makes_a_card_large() -> None:
     assert "10 more items" in shown
 
 
-def test_names_and_code_can_not_turn_the_text_around_them() -> None:
+def test_bidirectional_text_cannot_reorder_its_surroundings() -> None:
     shown = card_html(Card("x", ["fact"], quotes=[("\u202etxt.exe", "quote")]))
     assert ":is(code,pre,a,span,em,strong,th,td,li,p){unicode-bidi:isolate}" in shown
     assert "<code>\u202etxt.exe</code>" in shown
 
 
-def test_many_bars_are_joined_not_dropped() -> None:
+def test_many_bars_are_merged_and_not_dropped() -> None:
     outline = Outline()
     for n in range(20_000):
         at = float(n)
@@ -258,7 +258,7 @@ def test_many_bars_are_joined_not_dropped() -> None:
 
 
 @given(st.text(alphabet="`~ \nabc", max_size=80))
-def test_the_words_of_a_reply_hold_no_whole_fence(text: str) -> None:
+def test_the_prose_of_a_reply_contains_no_code_fence(text: str) -> None:
     assert words_of(f"before\n```repl\nx = 1\n```\n{text}").startswith("before")
     assert "x = 1" not in words_of(f"before\n```repl\nx = 1\n```\n{text}")
 
@@ -269,7 +269,7 @@ def test_a_very_long_answer_is_cut_in_the_card() -> None:
     assert "more characters" in result._repr_html_()
 
 
-def test_a_fence_inside_a_block_is_no_end_of_it() -> None:
+def test_a_fence_inside_a_code_block_does_not_end_it() -> None:
     code = "FINAL('''see:\n```python\nx = 1\n```\n''')"
     assert words_of(f"I say so.\n```repl\n{code}\n```\nThat is all.", [code]) == (
         "I say so.\n\nThat is all."
@@ -278,7 +278,7 @@ def test_a_fence_inside_a_block_is_no_end_of_it() -> None:
     assert "<strong>Step 1</strong> I say so.</p>" in shown
 
 
-def test_what_a_run_cost_is_told_in_few_words() -> None:
+def test_the_cost_of_a_run_is_shown_briefly() -> None:
     told = [figures(1, Usage(10, 5, cost_usd=cost), 1.0) for cost in (None, 0.0, 0.00001, 0.5)]
     assert told == [
         ["1 step", "15 tokens", "1.0 s"],

@@ -1,4 +1,4 @@
-"""Sampling options of one call: they add to those of the object, in every way of asking."""
+"""Sampling options of one call are added to those of the object, in every method."""
 
 import asyncio
 from typing import Any
@@ -46,7 +46,7 @@ async def drained(stream: Any) -> None:
         pass
 
 
-async def test_every_way_of_asking() -> None:
+async def test_every_async_method_accepts_sampling() -> None:
     given: dict[str, Any] = {"sampling": GIVEN, "sub_sampling": SUB_GIVEN}
     models = Models(6)
     async with models.rlm as one:
@@ -62,7 +62,7 @@ async def test_every_way_of_asking() -> None:
     assert models.rlm.config.sampling == CONFIGURED, "the next call starts from the same"
 
 
-def test_the_blocking_ways() -> None:
+def test_every_blocking_method_accepts_sampling() -> None:
     given: dict[str, Any] = {"sampling": GIVEN, "sub_sampling": SUB_GIVEN}
     models = Models(3)
     with models.rlm as one:
@@ -73,7 +73,7 @@ def test_the_blocking_ways() -> None:
     assert models.sampled == [(MERGED, SUB_MERGED)] * 3
 
 
-async def test_a_turn_of_a_persistent_conversation() -> None:
+async def test_sampling_applies_to_one_turn_of_a_persistent_conversation() -> None:
     models = Models(2, persistent=True)
     async with models.rlm as one:
         await one.acompletion("text", "What?", sampling=GIVEN)
@@ -81,7 +81,7 @@ async def test_a_turn_of_a_persistent_conversation() -> None:
     assert models.sampled == [(MERGED, SUB_CONFIGURED), (CONFIGURED, SUB_CONFIGURED)]
 
 
-async def test_calls_side_by_side_do_not_mix() -> None:
+async def test_sampling_of_concurrent_runs_is_kept_separate() -> None:
     models = Models(8)
     async with models.rlm as one:
         await asyncio.gather(
@@ -93,7 +93,7 @@ async def test_calls_side_by_side_do_not_mix() -> None:
 
 @pytest.mark.parametrize("wrong", [3, "temperature=0", [("temperature", 0)]])
 @pytest.mark.parametrize("name", ["sampling", "sub_sampling"])
-async def test_it_must_be_a_dict(name: str, wrong: Any) -> None:
+async def test_sampling_must_be_a_dict(name: str, wrong: Any) -> None:
     models = Models(1)
     async with models.rlm as one:
         with pytest.raises(ConfigError, match=f"{name} must be a dict, not {type(wrong).__name__}"):
@@ -101,7 +101,7 @@ async def test_it_must_be_a_dict(name: str, wrong: Any) -> None:
     assert models.root.requests == []
 
 
-def test_what_arrives_at_a_server() -> None:
+def test_sampling_is_sent_to_the_server() -> None:
     with FakeServer(["```final\nblue\n```", "```final\nblue\n```"]) as server:
         variables = {"MISTRAL_API_KEY": "sk-0123456789", "MISTRAL_BASE_URL": server.openai_url}
         options: dict[str, Any] = {"strategy": "direct", "variables": variables}

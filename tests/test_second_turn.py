@@ -111,15 +111,15 @@ ELSEWHERE = {
     "cli": ("tests/cli/test_chat.py", "test_each_line_of_stdin_is_a_turn"),
     "llm-rlm": (
         "plugins/llm-rlm/tests/test_document.py",
-        "test_a_second_turn_has_a_sandbox_of_its_own",
+        "test_a_second_turn_has_a_new_sandbox",
     ),
     "recursivelm-acp": (
         "plugins/recursivelm-acp/tests/test_prompts.py",
-        "test_a_second_prompt_has_the_variables_and_the_history",
+        "test_a_second_prompt_can_use_variables_and_history",
     ),
     "recursivelm-dspy": (
         "plugins/recursivelm-dspy/tests/test_interpreter.py",
-        "test_state_stays_between_cells",
+        "test_variables_persist_between_cells",
     ),
 }
 """Faces that run as other programs, and their tests of a second turn."""
@@ -140,7 +140,7 @@ WITHOUT_TURNS = {
 }
 
 
-def test_every_face_has_a_second_turn_or_a_reason_for_none() -> None:
+def test_every_interface_has_a_second_turn_test_or_a_reason_for_none() -> None:
     """A new package above the engine, a new distribution or a new plugin is noticed here."""
     reference_paths = set(LAYERS[0])
     packages = {unit for unit in HEIGHT if HEIGHT[unit] >= HEIGHT["chat"]} - reference_paths
@@ -161,5 +161,5 @@ def test_the_tests_of_other_programs_exist(path: str, name: str) -> None:
     dict.fromkeys(each for faces in FACES.values() for each in faces),
     ids=lambda f: f.__name__,
 )
-async def test_the_second_turn_answers_for_itself(face: Face, tmp_path: Path) -> None:
+async def test_a_second_turn_does_not_repeat_the_first_answer(face: Face, tmp_path: Path) -> None:
     assert await face(tmp_path) == ("first", "second")

@@ -23,7 +23,7 @@ def started() -> Iterator[None]:
     yield
 
 
-def test_tests_that_wait_are_chosen_by_their_text_and_that_of_their_fixtures() -> None:
+def test_tests_that_wait_are_chosen_by_their_source_and_their_fixtures() -> None:
     assert not waits(quick, [])
     assert waits(sleeper, [])
     assert waits(quick, [started])
@@ -36,7 +36,7 @@ class Report:
         self.longreprtext = "...\nE   assert 1 == 2\nE   more"
 
 
-def test_rounds_are_counted_together(tmp_path: Path) -> None:
+def test_repeated_rounds_of_a_test_are_counted_together(tmp_path: Path) -> None:
     chosen = Chosen(3, tmp_path / "table")
     reports: list[Any] = [
         Report("a.py::one[round0]", "call"),
@@ -55,7 +55,7 @@ def test_rounds_are_counted_together(tmp_path: Path) -> None:
     ]
 
 
-def test_no_process_is_left_that_keeps_the_machine_busy() -> None:
+def test_no_load_process_is_left_running() -> None:
     with busy(0):
         pass
     with busy(1):

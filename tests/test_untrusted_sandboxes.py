@@ -1,4 +1,4 @@
-"""A run whose sandbox lies: prompts, events and the journal keep the caller's limits themselves."""
+"""A run whose sandbox lies: prompts, events and the journal still keep the caller's limits."""
 
 import json
 from pathlib import Path
@@ -51,7 +51,7 @@ class LyingEnvironment:
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_a_run_keeps_its_limits_whatever_its_sandbox_says(lie: str, tmp_path: Path) -> None:
+def test_a_run_keeps_its_limits_whatever_its_sandbox_reports(lie: str, tmp_path: Path) -> None:
     client = ScriptedClient([f"```repl\n# {lie}\n```", "```repl\n# end\n```"])
     journal = tmp_path / "runs.db"
     with RLM(client, environment=LyingEnvironment(), limits=LIMITS, journal=journal) as engine:
@@ -64,7 +64,7 @@ def test_a_run_keeps_its_limits_whatever_its_sandbox_says(lie: str, tmp_path: Pa
     assert sum(path.stat().st_size for path in tmp_path.rglob("*")) < 2_000_000
 
 
-def test_what_is_within_the_limits_is_not_touched() -> None:
+def test_values_within_the_limits_are_unchanged() -> None:
     whole = CellResult(
         stdout="x" * KEPT,
         stdout_chars=KEPT,
@@ -76,7 +76,7 @@ def test_what_is_within_the_limits_is_not_touched() -> None:
     assert bounded(whole, KEPT, 10) is whole
 
 
-def test_an_observation_keeps_its_limit_for_every_part() -> None:
+def test_each_part_of_an_observation_is_limited() -> None:
     for result in LIES.values():
         assert len(observation([result], output_chars=OUTPUT, steps_left=1)) < 3 * OUTPUT
 
@@ -103,7 +103,7 @@ FORGED = {
 
 
 @pytest.mark.parametrize("what", FORGED)
-def test_a_forged_frame_of_the_real_sandbox_costs_no_more_than_an_honest_one(what: str) -> None:
+def test_a_forged_frame_costs_no_more_than_an_honest_one(what: str) -> None:
     """The first cell of a run is the third request of its session, after INIT and the context."""
     code = FORGE + FORGED[what].replace("REQUEST", "3")
     # The worker's own answer comes one too late, which ends the session: the next one answers.
@@ -119,7 +119,7 @@ def test_a_forged_frame_of_the_real_sandbox_costs_no_more_than_an_honest_one(wha
 # -- calls ----------------------------------------------------------------------------------------
 
 
-def test_events_of_calls_hold_no_more_than_the_ends_of_what_was_sent() -> None:
+def test_call_events_hold_only_the_ends_of_long_texts() -> None:
     code = "llm_query('p' * 1_500_000); note(text='t' * 300_000); FINAL('done')"
     client = ScriptedClient([f"```repl\n{code}\n```", "reply"])
     kept: list[int] = []
@@ -139,7 +139,7 @@ def test_events_of_calls_hold_no_more_than_the_ends_of_what_was_sent() -> None:
     assert len(str(called.arguments)) <= MAX_RESULT_CHARS + 200
 
 
-async def test_contexts_of_child_runs_are_measured_before_they_are_read() -> None:
+async def test_contexts_of_child_runs_are_measured_before_decoding() -> None:
     lists = "[" + "[]," * 200_000 + "[]]"
     with pytest.raises(CallRefused, match="pass a text"):
         await _all_decoded([{"kind": "json"}], [lists])
@@ -149,7 +149,7 @@ async def test_contexts_of_child_runs_are_measured_before_they_are_read() -> Non
     assert CONTEXT.values == bounds.MAX_CONTEXT_VALUES
 
 
-def test_a_note_has_a_key_of_ordinary_length() -> None:
+def test_the_key_of_a_note_is_limited() -> None:
     bridge = object.__new__(Bridge)
     with pytest.raises(CallRefused, match="at most 256 characters"):
         bridge._emit_text("note", "k" * 300, "1")
@@ -164,6 +164,6 @@ REPORTS = {
 
 
 @pytest.mark.parametrize("text", REPORTS.values(), ids=REPORTS)
-def test_a_report_on_variables_is_measured_before_it_is_read(text: str) -> None:
+def test_a_report_on_variables_is_measured_before_decoding(text: str) -> None:
     with pytest.raises(SessionError, match="can't be read"):
         _checked(text)

@@ -66,7 +66,7 @@ MISTAKES = [(TypeError, *each) for each in NAMES] + [(ConfigError, *each) for ea
 
 
 @pytest.mark.parametrize(("kind", "call", "text"), MISTAKES)
-def test_a_mistake_is_one_short_message(
+def test_a_wrong_argument_gives_one_short_message(
     kind: type[Exception], call: Callable[[], object], text: str
 ) -> None:
     with pytest.raises(kind) as caught:
@@ -78,7 +78,7 @@ def test_a_mistake_is_one_short_message(
     assert caught.value.__cause__ is None
 
 
-async def test_the_async_forms_raise_from_the_call_too() -> None:
+async def test_async_methods_raise_when_called_too() -> None:
     with engine() as one, pytest.raises(TypeError, match="did you mean 'context'"):
         one.aask("q", contxt="x")  # before it is awaited, as Python does
     with engine() as one, pytest.raises(ConfigError, match="non-empty") as caught:
@@ -129,14 +129,14 @@ def asks(one: Any) -> dict[str, Callable[[], object]]:
 @pytest.mark.parametrize(
     "form", ["ask", "gathered", "acompletion", "stream", "iter", "completion", "chat", "turn"]
 )
-def test_a_warning_names_the_line_of_the_caller(form: str) -> None:
+def test_a_warning_points_at_the_callers_line(form: str) -> None:
     with engine() as one:
         file, line = warned_at(asks(one)[form])
     assert file == Path(__file__).name
     assert line.endswith(f"# {form}")
 
 
-def test_a_refused_price_leaves_no_run(tmp_path: Path) -> None:
+def test_a_run_refused_for_its_price_leaves_no_journal(tmp_path: Path) -> None:
     limits = Limits(max_cost_usd=1)
     with engine(journal=tmp_path, limits=limits) as one:
         for run_id in (None, "mine"):
@@ -146,7 +146,7 @@ def test_a_refused_price_leaves_no_run(tmp_path: Path) -> None:
     assert list((tmp_path / "runs").iterdir()) == []
 
 
-def test_a_run_that_began_stays_when_it_is_refused_later(tmp_path: Path) -> None:
+def test_an_existing_journal_is_kept_when_resuming_is_refused(tmp_path: Path) -> None:
     with engine(journal=tmp_path) as one:
         one.ask("q", "x", run_id="mine", limits={"max_steps": 1})
     script = ScriptedClient(["nothing"] * 3)
@@ -167,14 +167,14 @@ class ClosingClient(ScriptedClient):
         self.closings += 1
 
 
-def test_a_closed_object_may_be_asked_again_and_is_closed_again() -> None:
+def test_a_closed_object_can_be_used_and_closed_again() -> None:
     client = ClosingClient(["FINAL(1)", "FINAL(2)"])
     one = RLM(client)
     one.close()
     assert client.closings == 1
     assert not one.runner.resources._finalizer.alive
     assert one.ask("q", "x").answer == "1"
-    assert one.runner.resources._finalizer.alive  # else nothing would close it at the end
+    assert one.runner.resources._finalizer.alive  # otherwise nothing would close it at the end
     assert one.ask("q", "x").answer == "2"
     one.close()
     assert client.closings == 2

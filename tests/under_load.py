@@ -76,7 +76,7 @@ class Chosen:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Be the plugin, where the program below has asked for it."""
+    """Register the plugin, if the program below has requested it."""
     if ROUNDS in os.environ:
         is_worker = hasattr(config, "workerinput")  # Of pytest-xdist, which reports to another.
         table = None if is_worker else os.environ.get(TABLE)

@@ -8,7 +8,7 @@ import pytest
 from rlm._util.atomic import replacing
 
 
-def test_a_new_file_takes_the_name_when_it_is_whole(tmp_path: Path) -> None:
+def test_a_new_file_is_renamed_into_place_when_complete(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"old")
     path.chmod(0o644)
@@ -21,7 +21,7 @@ def test_a_new_file_takes_the_name_when_it_is_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [OSError("full"), KeyboardInterrupt()])
-def test_if_it_fails_the_old_one_stays_and_nothing_else(
+def test_after_a_failure_the_old_file_remains_and_nothing_else(
     tmp_path: Path, error: BaseException
 ) -> None:
     path = tmp_path / "file"
@@ -38,7 +38,7 @@ def test_if_it_fails_the_old_one_stays_and_nothing_else(
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_long_name_is_no_trouble(tmp_path: Path) -> None:
+def test_long_file_names_are_supported(tmp_path: Path) -> None:
     with replacing(tmp_path / ("x" * 250)) as file:
         file.write(b"1")
     with pytest.raises(FileNotFoundError), replacing(tmp_path / "no" / "folder"):

@@ -22,7 +22,7 @@ MAY_NAME_THE_OLD_ONE = {
 }
 
 
-def test_no_other_file_names_the_old_distribution() -> None:
+def test_the_old_distribution_name_is_not_used_elsewhere() -> None:
     spellings = (OLD.encode(), OLD.replace("-", "_").encode())
     naming = {
         path.relative_to(ROOT).as_posix()
@@ -65,13 +65,13 @@ def _python(site: Path, code: str) -> subprocess.CompletedProcess[str]:
 SHOW = "from rlm._util.distribution import own_name, strangers; print(own_name(), strangers())"
 
 
-def test_alone_it_says_nothing(site: Path) -> None:
+def test_a_single_rlm_distribution_is_not_reported(site: Path) -> None:
     done = _python(site, SHOW)
     assert (done.stdout, done.stderr) == ("a-fork []\n", "")
 
 
 @pytest.mark.parametrize("other", ["rlms", OLD])
-def test_another_package_called_rlm_is_noticed(site: Path, other: str) -> None:
+def test_another_distribution_that_provides_rlm_is_noticed(site: Path, other: str) -> None:
     _record(site, other, "rlm/__init__.py", "rlm/core/__init__.py")
     done = _python(site, SHOW)
     assert done.stdout == f"a-fork ['{other}']\n"
@@ -79,7 +79,7 @@ def test_another_package_called_rlm_is_noticed(site: Path, other: str) -> None:
     assert f"uninstall {other} and recursivelm" in done.stderr
 
 
-def test_the_doctor_says_what_to_do() -> None:
+def test_the_doctor_explains_conflicting_distributions() -> None:
     found = {
         "distribution": "recursivelm",
         "other_distributions": ["rlms"],
@@ -101,7 +101,7 @@ def test_importing_does_not_load_metadata() -> None:
 
 @pytest.mark.heavy
 def test_a_wheel_beside_the_reference_is_noticed(tmp_path: Path) -> None:
-    """The real thing: our wheel and a package of the reference's name in one environment."""
+    """Install our wheel and a package with the reference's name into one environment."""
     wheels = tmp_path / "wheels"
     options = ("--no-deps", "--no-build-isolation", "--quiet", "--wheel-dir", str(wheels))
     subprocess.run([sys.executable, "-m", "pip", "wheel", *options, str(ROOT)], check=True)

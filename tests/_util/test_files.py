@@ -1,4 +1,4 @@
-"""Descriptors: reads and writes at offsets, and locks that one open file has at a time."""
+"""Descriptors: reads and writes at offsets, and locks held by one open file at a time."""
 
 import os
 import stat
@@ -18,7 +18,7 @@ def opened(path: Path) -> int:
 
 
 @given(data=st.binary(max_size=200), offset=st.integers(0, 300))
-def test_what_is_written_at_an_offset_is_read_there(
+def test_data_written_at_an_offset_is_read_there(
     tmp_path_factory: pytest.TempPathFactory, data: bytes, offset: int
 ) -> None:
     fd = opened(tmp_path_factory.mktemp("files") / "file")
@@ -29,7 +29,7 @@ def test_what_is_written_at_an_offset_is_read_there(
         os.close(fd)
 
 
-def test_a_lock_is_held_by_one_open_file_until_it_is_closed(tmp_path: Path) -> None:
+def test_a_lock_is_held_by_one_open_file_until_closed(tmp_path: Path) -> None:
     first, second = (opened(tmp_path / "lock") for _ in range(2))
     assert not files.is_locked(second)
     files.lock(first)
@@ -46,7 +46,7 @@ def facts(mode: int, user: int, group: int = 0) -> os.stat_result:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="files have no modes there")
-def test_who_may_have_written_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writers_of_a_file_are_found_by_owner_and_mode(monkeypatch: pytest.MonkeyPatch) -> None:
     import grp
     import pwd
 

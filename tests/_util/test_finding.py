@@ -23,7 +23,7 @@ def program(folder: Path, name: str) -> Path:
 
 
 @pytest.mark.parametrize("entry", ["", ".", "bin"])
-def test_a_program_of_the_working_folder_is_refused(
+def test_a_program_in_the_working_folder_is_not_run(
     entry: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -38,7 +38,7 @@ def test_a_program_of_the_working_folder_is_refused(
     assert finding.on_path("claude") == str(tmp_path / "bin" / "claude")
 
 
-def test_windows_adds_the_endings_of_programs(
+def test_windows_program_suffixes_are_added(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -52,7 +52,7 @@ def test_windows_adds_the_endings_of_programs(
     assert finding.on_path("codex") is None
 
 
-def test_relative_folders_never_lead_into_the_working_folder(
+def test_relative_folders_in_variables_are_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -66,7 +66,7 @@ def test_relative_folders_never_lead_into_the_working_folder(
     assert absolute == tmp_path / "rlm"
 
 
-def test_a_folder_that_the_user_names_stays_where_it_was_named(
+def test_a_relative_folder_given_explicitly_is_resolved_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -10,7 +10,7 @@ import rlm.records.journal
 from rlm._util.lazy import pattern
 
 
-def test_a_package_imports_a_name_when_it_is_asked_for() -> None:
+def test_a_package_imports_a_name_on_first_access() -> None:
     code = (
         "import sys, rlm.records.journal; before = 'rlm.records.journal.journal' in sys.modules;"
         "rlm.records.journal.Journal; print(before, 'rlm.records.journal.journal' in sys.modules)"
@@ -19,20 +19,20 @@ def test_a_package_imports_a_name_when_it_is_asked_for() -> None:
     assert done.stdout == "False True\n"
 
 
-def test_every_name_of_a_package_is_found_and_listed() -> None:
+def test_every_name_of_a_lazy_package_is_available_and_listed() -> None:
     for name in rlm.records.journal.__all__:
         assert getattr(rlm.records.journal, name).__name__ == name
     assert set(rlm.records.journal.__all__) <= set(dir(rlm.records.journal))
 
 
-def test_a_missing_name_is_reported_as_python_does() -> None:
+def test_a_missing_name_raises_pythons_usual_error() -> None:
     with pytest.raises(
         AttributeError, match=r"module 'rlm.records.journal' has no attribute 'Nothing'"
     ):
         _ = rlm.records.journal.Nothing
 
 
-def test_a_pattern_is_compiled_once_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pattern_is_compiled_on_first_use(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled: list[tuple[str, int]] = []
 
     def compile_noted(source: str, flags: int = 0) -> re.Pattern[str]:

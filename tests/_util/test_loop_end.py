@@ -7,7 +7,7 @@ from rlm import RLM, Chat, ScriptedClient
 from rlm._util.loop_end import LoopEnd, at_loop_end
 
 
-def test_it_is_closed_before_the_loop_is() -> None:
+def test_callbacks_run_before_the_loop_closes() -> None:
     closed: list[bool] = []
     kept: list[LoopEnd] = []
 
@@ -22,7 +22,7 @@ def test_it_is_closed_before_the_loop_is() -> None:
     assert closed == [False]
 
 
-async def test_it_is_closed_once() -> None:
+async def test_a_callback_runs_once() -> None:
     closed: list[int] = []
 
     async def close() -> None:

@@ -25,7 +25,7 @@ ONLY_RE += ["(?i)a", r"(?a)\w", "(?s:a)", "(?-i:a)"]
 
 
 @pytest.mark.parametrize("pattern", [*LINEAR, *ONLY_RE])
-def test_without_re2_everything_is_matched_by_re(
+def test_without_re2_patterns_are_compiled_by_re(
     pattern: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(patterns, "find_spec", lambda name: None)
@@ -33,14 +33,14 @@ def test_without_re2_everything_is_matched_by_re(
 
 
 @pytest.mark.parametrize("pattern", ["(", "[a", "*a", r"\p{L}"])
-def test_what_re_refuses_is_refused(pattern: str) -> None:
+def test_invalid_patterns_are_refused_as_by_re(pattern: str) -> None:
     with pytest.raises(re.error):
         patterns.compile_for_lines(pattern)
 
 
 @needs_re2
 @pytest.mark.parametrize("pattern", LINEAR)
-def test_these_are_matched_in_linear_time(pattern: str) -> None:
+def test_patterns_re2_supports_are_matched_in_linear_time(pattern: str) -> None:
     compiled = patterns.compile_for_lines(pattern)
     assert not isinstance(compiled, re.Pattern)
     compiled.search("a" * 20_000 + "x")  # `re` would not end within a lifetime.
@@ -48,12 +48,12 @@ def test_these_are_matched_in_linear_time(pattern: str) -> None:
 
 @needs_re2
 @pytest.mark.parametrize("pattern", ONLY_RE)
-def test_these_mean_something_else_to_re2(pattern: str) -> None:
+def test_patterns_with_another_meaning_in_re2_stay_with_re(pattern: str) -> None:
     assert isinstance(patterns.compile_for_lines(pattern), re.Pattern)
 
 
 @needs_re2
-def test_ignoring_case_stays_with_re() -> None:
+def test_case_insensitive_patterns_stay_with_re() -> None:
     assert isinstance(patterns.compile_for_lines("k", ignore_case=True), re.Pattern)
     assert patterns.compile_for_lines("k", ignore_case=True).search("\N{KELVIN SIGN}")
 
@@ -81,7 +81,7 @@ LINES = st.text(st.one_of(st.sampled_from("aab é1_-٣\u2028\x1c\x85"), st.chara
 
 @needs_re2
 @given(pattern=written(), line=LINES)
-def test_both_find_the_same_lines(pattern: str, line: str) -> None:
+def test_re_and_re2_match_the_same_lines(pattern: str, line: str) -> None:
     line = line.encode("utf-8", "replace").decode().replace("\n", " ")
     ours = re.compile(pattern).search(line)
     theirs = patterns.compile_for_lines(pattern).search(line)
@@ -107,7 +107,7 @@ def lines_that_pass(
 
 @needs_re2
 @given(pattern=written(), lines=st.lists(LINES, min_size=1, max_size=5), ignore=st.booleans())
-def test_a_filter_passes_every_line_that_matches(
+def test_a_prefilter_passes_every_matching_line(
     pattern: str, lines: list[str], ignore: bool
 ) -> None:
     lines = [each.encode("utf-8", "replace").decode().replace("\n", " ") for each in lines]
@@ -143,7 +143,7 @@ def as_json(draw: st.DrawFn) -> tuple[str, str]:
 
 @needs_re2
 @given(pattern=written(JSON_PIECES), row=as_json(), ignore=st.booleans())
-def test_a_filter_of_json_passes_every_string_that_matches(
+def test_a_json_prefilter_passes_every_matching_string(
     pattern: str, row: tuple[str, str], ignore: bool
 ) -> None:
     text, line = row
@@ -154,7 +154,7 @@ def test_a_filter_of_json_passes_every_string_that_matches(
 
 
 @needs_re2
-def test_a_filter_of_json_leaves_out_most_other_lines() -> None:
+def test_a_json_prefilter_rejects_most_other_lines() -> None:
     rows = [
         json.dumps(each)
         for each in ("caf\u00e9", "cafe", "a\ncaf\u00e9", "\u4e2d\u6587\u5b57\u5178")
@@ -165,12 +165,12 @@ def test_a_filter_of_json_leaves_out_most_other_lines() -> None:
 
 @needs_re2
 @pytest.mark.parametrize("pattern", [*"abikstxz_9", "[a-z]", "[^a-z]", "[^iks]"])
-def test_a_filter_knows_all_cases_of_a_letter(pattern: str) -> None:
+def test_a_prefilter_knows_all_case_variants_of_a_letter(pattern: str) -> None:
     given = pattern if len(pattern) > 1 else re.escape(pattern)
     compiled = re.compile(given, re.IGNORECASE)
     every = [chr(code) for code in range(sys.maxunicode + 1) if not 0xD800 <= code < 0xE000]
     lines = [each for each in every if each != "\n" and compiled.search(each)]
-    if len(lines) > 100:  # All others are left out.
+    if len(lines) > 100:  # All others are rejected.
         lines = [each for each in every if each != "\n" and not compiled.search(each)]
         passed = lines_that_pass(given, lines, ignore_case=True)
         assert passed is not None
@@ -194,7 +194,7 @@ def test_a_literal_is_found_where_bytes_find_it(text: bytes, literal: bytes, sta
 
 
 @needs_re2
-def test_a_byte_that_turns_out_to_be_frequent_is_left_to_re2() -> None:
+def test_a_frequent_byte_is_left_to_re2() -> None:
     passes: Any = patterns.compile_literal(b"aab")
     text = b"." * 70_000 + b"ab" * 2_500 + b"aab"
     assert passes(text, 0) == text.find(b"aab")
@@ -203,7 +203,7 @@ def test_a_byte_that_turns_out_to_be_frequent_is_left_to_re2() -> None:
 
 
 @needs_re2
-def test_a_filter_ignores_boundaries_and_refuses_what_it_can_not_know() -> None:
+def test_a_prefilter_ignores_boundaries_and_is_refused_for_unsupported_syntax() -> None:
     assert lines_that_pass(r"\bcat\b", ["concat", "dog", "cat"], ignore_case=False) == [
         *("concat", "cat")
     ]

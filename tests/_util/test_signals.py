@@ -11,7 +11,7 @@ from tests.other_systems import WindowsLoop
 
 
 @pytest.mark.parametrize("loop", [asyncio.SelectorEventLoop, WindowsLoop])
-def test_a_signal_is_heard_until_listening_stops(loop: type[asyncio.AbstractEventLoop]) -> None:
+def test_signals_are_received_until_listening_stops(loop: type[asyncio.AbstractEventLoop]) -> None:
     async def count() -> int:
         heard = asyncio.Event()
         times = 0

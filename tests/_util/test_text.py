@@ -17,10 +17,12 @@ from rlm._util.text import all_used, counted
         (1, "more run", "", "1 more run"),
     ],
 )
-def test_a_number_with_its_noun(number: int, noun: str, plural: str, text: str) -> None:
+def test_counted_combines_a_number_with_its_noun(
+    number: int, noun: str, plural: str, text: str
+) -> None:
     assert counted(number, noun, plural) == text
 
 
-def test_a_limit_that_is_reached() -> None:
+def test_all_used_describes_a_limit_that_was_reached() -> None:
     assert all_used(1, "call") == "the only call is used"
     assert all_used(5_000, "call") == "all 5,000 calls are used"

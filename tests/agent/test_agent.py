@@ -49,14 +49,14 @@ async def test_chunks_joined_are_the_answer() -> None:
     ]
 
 
-async def test_an_answer_that_does_not_repeat_what_was_streamed_follows_it() -> None:
+async def test_an_answer_different_from_the_streamed_text_follows_it() -> None:
     agent, _ = agent_of(code("stream_output('Looking. ')\nFINAL('Found.')"))
     async with agent:
         assert await said(agent, "Look.") == ["Looking. ", "Found."]
     assert agent.get_conversation_history()[-1]["content"] == "Looking. Found."
 
 
-async def test_a_first_chunk_arrives_before_the_cell_that_sent_it_ends() -> None:
+async def test_the_first_chunk_arrives_before_its_cell_ends() -> None:
     heard = threading.Event()
     agent, _ = agent_of(code("stream_output('Wait: ')\nFINAL('Wait: ' + until_heard())"))
     agent.register_tool("until_heard", lambda: str(heard.wait(30)))
@@ -68,7 +68,7 @@ async def test_a_first_chunk_arrives_before_the_cell_that_sent_it_ends() -> None
     assert chunks == ["Wait: ", "True"]
 
 
-async def test_pieces_over_several_steps_and_strange_texts_arrive_exactly() -> None:
+async def test_chunks_of_several_steps_and_odd_texts_arrive_exactly() -> None:
     strange = "a\u2028b\x00\ud800é\r\n🦜"
     agent, _ = agent_of(
         code(f"stream_output({strange!r})"),
@@ -90,7 +90,7 @@ async def test_without_streaming_the_answer_is_one_piece() -> None:
         assert await said(agent, "Once.") == ["ab"]
 
 
-async def test_variables_history_and_context_data_live_in_the_repl_and_not_in_the_prompt() -> None:
+async def test_variables_history_and_context_data_are_in_the_repl_and_not_in_the_prompt() -> None:
     agent, client = agent_of(
         code("kept = context_data['user']['name']\nFINAL('Noted.')"),
         code("FINAL([kept, [t['query'] for t in history], context_1])"),
@@ -106,7 +106,7 @@ async def test_variables_history_and_context_data_live_in_the_repl_and_not_in_th
     assert "`context_data`: a dict of 1 item with keys user." in told
 
 
-async def test_what_cells_note_is_remembered_on_the_host_too() -> None:
+async def test_values_noted_by_cells_are_remembered_on_the_host() -> None:
     agent, _ = agent_of(
         code("add_to_context('berth', [7, 'north'])\nFINAL(get_agent_context('berth'))"),
         code("import os; os._exit(1)"),
@@ -118,7 +118,7 @@ async def test_what_cells_note_is_remembered_on_the_host_too() -> None:
         assert await said(agent, "Still there?") == ["{'berth': [7, 'north']}"]
 
 
-async def test_a_value_without_json_form_is_not_noted_and_the_cell_fails() -> None:
+async def test_noting_a_value_without_a_json_form_fails_the_cell() -> None:
     agent, client = agent_of(code("add_to_context('f', print)"), "FINAL(no)")
     async with agent:
         assert await said(agent, "Note it.") == ["no"]
@@ -132,7 +132,7 @@ async def test_a_value_without_json_form_is_not_noted_and_the_cell_fails() -> No
         agent.add_context(WRONG, 4)
 
 
-async def test_tools_sync_and_async_are_shown_called_and_repaired() -> None:
+async def test_sync_and_async_tools_are_shown_called_and_their_errors_repaired() -> None:
     async def depth(berth: int) -> float:
         """How deep the water is at a berth."""
         await asyncio.sleep(0)
@@ -154,7 +154,7 @@ async def test_tools_sync_and_async_are_shown_called_and_repaired() -> None:
     )
 
 
-async def test_a_tool_registered_between_turns_is_there_in_the_same_session() -> None:
+async def test_a_tool_registered_between_turns_is_available_in_the_same_session() -> None:
     agent, client = agent_of(
         code("x = 1\nFINAL(x)"),
         code("FINAL([x, tenfold(2)])"),
@@ -182,7 +182,7 @@ async def test_tools_of_one_turn_are_gone_in_the_next() -> None:
     assert "`once()`" in system(client.requests[0])
 
 
-async def test_a_turns_tool_may_stand_in_for_one_of_the_agents() -> None:
+async def test_a_tool_of_a_turn_may_replace_one_of_the_agent() -> None:
     cell = code("FINAL(pick())")
     agent, _ = agent_of(cell, cell)
     agent.register_tool("pick", lambda: "usual")
@@ -191,7 +191,7 @@ async def test_a_turns_tool_may_stand_in_for_one_of_the_agents() -> None:
         assert await said(agent, "Two.") == ["usual"]
 
 
-async def test_tools_that_can_not_be_are_refused_at_once() -> None:
+async def test_invalid_tools_are_refused_at_once() -> None:
     agent, _ = agent_of()
     with pytest.raises(ConfigError, match="agents have that name already"):
         agent.register_tool("analyze_text", len)
@@ -204,7 +204,7 @@ async def test_tools_that_can_not_be_are_refused_at_once() -> None:
     await agent.aclose()
 
 
-async def test_an_agent_without_tools_has_none() -> None:
+async def test_tools_can_be_disabled() -> None:
     agent, _ = agent_of("FINAL(ok)", enable_tools=False)
     with pytest.raises(ConfigError, match="enable_tools=False"):
         agent.register_tool("f", len)
@@ -214,7 +214,7 @@ async def test_an_agent_without_tools_has_none() -> None:
     await agent.aclose()
 
 
-async def test_progress_is_there_as_events() -> None:
+async def test_progress_is_available_as_events() -> None:
     agent, _ = agent_of(
         code("stream_output('a')\nadd_to_context('k', 1)\nn = f()\nFINAL('ab')"),
     )
@@ -226,7 +226,7 @@ async def test_progress_is_there_as_events() -> None:
     assert agent.get_conversation_history()[-1]["content"] == "ab"
 
 
-async def test_leaving_the_loop_ends_the_turn_and_the_agent_goes_on() -> None:
+async def test_leaving_the_loop_ends_the_turn_but_not_the_agent() -> None:
     agent, _ = agent_of(
         code("x = 5\nFINAL(x)"),
         code("stream_output('first')\nwhile True: pass"),
@@ -245,14 +245,14 @@ async def test_leaving_the_loop_ends_the_turn_and_the_agent_goes_on() -> None:
     ]
 
 
-async def test_turns_at_the_same_time_wait_for_each_other() -> None:
+async def test_concurrent_turns_run_one_after_the_other() -> None:
     agent, _ = agent_of(code("n = 1\nFINAL(n)"), code("n += 1\nFINAL(n)"), code("n += 1\nFINAL(n)"))
     async with agent:
         answers = await asyncio.gather(*(said(agent, "Count.") for _ in range(3)))
     assert answers == [["1"], ["2"], ["3"]]
 
 
-async def test_a_turn_that_can_not_be_answered_raises_and_is_no_part_of_the_conversation() -> None:
+async def test_a_failed_turn_raises_and_is_not_in_the_history() -> None:
     agent, _ = agent_of(ModelError("no such model", status=404), "FINAL(back)")
     async with agent:
         with pytest.raises(ModelError, match="no such model"):
@@ -261,7 +261,7 @@ async def test_a_turn_that_can_not_be_answered_raises_and_is_no_part_of_the_conv
         assert await said(agent, "Again?") == ["back"]
 
 
-async def test_limits_of_a_turn_have_their_names() -> None:
+async def test_exceeding_a_limit_raises_its_own_error() -> None:
     agent, _ = agent_of("FINAL(never)", max_tokens=10)
     async with agent:
         with pytest.raises(TokenLimitExceededError):
@@ -272,7 +272,7 @@ async def test_limits_of_a_turn_have_their_names() -> None:
             await said(agent, "Too dear.")
 
 
-async def test_what_was_streamed_before_a_limit_is_the_answer() -> None:
+async def test_text_streamed_before_a_limit_begins_the_answer() -> None:
     agent, _ = agent_of(code("stream_output('So far: ')"), "the rest", max_iterations=1)
     async with agent:
         assert await said(agent, "Go on.") == ["So far: ", "the rest"]
@@ -280,7 +280,7 @@ async def test_what_was_streamed_before_a_limit_is_the_answer() -> None:
     assert agent.last_result.stop_reason == "steps"
 
 
-async def test_children_stream_nothing_to_the_user_and_their_notes_reach_the_agent() -> None:
+async def test_child_runs_do_not_stream_to_the_user_but_their_notes_are_kept() -> None:
     child = code("stream_output('inner')\nadd_to_context('from', 'child')\nFINAL('done')")
     agent, _ = agent_of(
         code("FINAL(rlm_query('Do it.', context='x'))"),
@@ -293,7 +293,7 @@ async def test_children_stream_nothing_to_the_user_and_their_notes_reach_the_age
         assert await said(agent, "What is known?") == ["{'from': 'child'}"]
 
 
-async def test_streaming_has_an_end() -> None:
+async def test_the_total_streamed_text_is_limited() -> None:
     flood = "for _ in range(6): stream_output('x' * 4_000_000)"
     agent, client = agent_of(code(flood), "FINAL(short)")
     async with agent:
@@ -302,7 +302,7 @@ async def test_streaming_has_an_end() -> None:
     assert "submit the rest as the answer" in str(client.requests[1].messages[-1].content)
 
 
-async def test_one_piece_has_a_limit() -> None:
+async def test_the_size_of_one_chunk_is_limited() -> None:
     agent, client = agent_of(code("stream_output('x' * 20_000_001)"), "FINAL(short)")
     async with agent:
         assert await said(agent, "Flood.") == ["short"]
@@ -321,7 +321,7 @@ async def test_the_memory_is_bounded() -> None:
     assert "question 0" not in first_message(client.requests[3])
 
 
-async def test_further_keywords_are_those_of_rlm() -> None:
+async def test_other_keywords_are_passed_to_rlm() -> None:
     agent, client = agent_of("FINAL(ok)", limits=Limits(max_seconds=50), max_iterations=4)
     async with agent:
         await said(agent, "Go.")

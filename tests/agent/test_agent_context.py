@@ -1,4 +1,4 @@
-"""What an agent remembers, kept in a file and read again."""
+"""An agent's memory, saved to a file and loaded again."""
 
 import json
 import stat
@@ -23,7 +23,7 @@ JSON = st.recursive(
     st.lists(st.tuples(st.sampled_from(["user", "assistant"]), st.text())),
     st.dictionaries(st.text(), JSON),
 )
-def test_what_was_saved_comes_back(
+def test_a_saved_memory_is_restored(
     tmp_path_factory: pytest.TempPathFactory,
     messages: list[tuple[str, str]],
     data: dict[str, Any],
@@ -51,7 +51,7 @@ def test_lone_surrogates_survive_and_only_the_owner_can_read(tmp_path: Path) -> 
     assert [path.name for path in tmp_path.iterdir()] == ["m.json"]
 
 
-def test_turns_are_pairs_as_far_as_there_are_pairs() -> None:
+def test_turns_are_pairs_of_consecutive_messages() -> None:
     one = AgentContext()
     for role, content in [("assistant", "a"), ("user", "b"), ("user", "c"), ("assistant", "d")]:
         one.add_message(role, content)
@@ -75,7 +75,7 @@ def test_turns_are_pairs_as_far_as_there_are_pairs() -> None:
         '{"agent_id": "a", "max_history_size": -1, "history": [], "context_data": {}}',
     ],
 )
-def test_other_files_are_refused(tmp_path: Path, text: str) -> None:
+def test_invalid_files_are_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "other.json"
     path.write_text(text)
     with pytest.raises(ConfigError):
@@ -97,7 +97,7 @@ def test_wrong_settings_are_refused(wrong: tuple[Any, Any]) -> None:
         AgentContext(*wrong)
 
 
-async def test_another_agent_goes_on_with_a_saved_memory(tmp_path: Path) -> None:
+async def test_another_agent_can_continue_with_a_saved_memory(tmp_path: Path) -> None:
     path = tmp_path / "memory.json"
     agent, _ = agent_of(code("add_to_context('boat', 'Mira')\nFINAL('Noted.')"))
     agent.register_tool("search", lambda q: q)
@@ -120,7 +120,7 @@ async def test_another_agent_goes_on_with_a_saved_memory(tmp_path: Path) -> None
     assert "Earlier query: Her name is Mira." in str(client.requests[0].messages[1].content)
 
 
-async def test_loading_in_the_middle_begins_with_a_fresh_repl(tmp_path: Path) -> None:
+async def test_loading_a_memory_starts_a_new_repl(tmp_path: Path) -> None:
     agent = AgentRLM(ScriptedClient([code("x = 1\nFINAL(x)"), code("FINAL('x' in globals())")]))
     agent.save_context(tmp_path / "empty.json")
     async with agent:

@@ -16,7 +16,7 @@ def code(text: str) -> str:
 
 
 def sub_prompts(client: ScriptedClient) -> list[str]:
-    """What sub-calls were asked, without the steps of the run itself."""
+    """Return the prompts of sub-calls, without the steps of the run itself."""
     return [
         str(request.messages[1].content)
         for request in client.requests
@@ -25,7 +25,7 @@ def sub_prompts(client: ScriptedClient) -> list[str]:
 
 
 async def run(cell: str, answer: Any = "ok", context: Any = None) -> tuple[Any, list[str]]:
-    """The value that a cell hands in, and what its calls asked; `answer` answers them."""
+    """Return the value that a cell submits, and the prompts of its calls; `answer` answers them."""
     client = ScriptedClient([code(cell)])
 
     def reply(request: Request) -> str:
@@ -51,7 +51,7 @@ async def test_every_name_exists_and_is_described() -> None:
     assert [name for name in names if f"`{name}" not in told] == []
 
 
-async def test_other_environments_have_none_of_them() -> None:
+async def test_other_environments_have_no_agent_names() -> None:
     names = [entry.name for entry in AGENT_NAMES]
     client = ScriptedClient([code(f"FINAL([n in globals() for n in {names!r}])")])
     one = RLM(client)
@@ -60,7 +60,7 @@ async def test_other_environments_have_none_of_them() -> None:
     assert "stream_output" not in str(client.requests[0].messages[0].content)
 
 
-async def test_they_are_restored_before_each_cell() -> None:
+async def test_agent_names_are_restored_before_each_cell() -> None:
     client = ScriptedClient(
         [code("stream_output = analyze_text = 1"), code("FINAL(stream_output)")]
     )
@@ -69,7 +69,7 @@ async def test_they_are_restored_before_each_cell() -> None:
     await one.aclose()
 
 
-async def test_aspects_are_asked_for_side_by_side() -> None:
+async def test_aspects_are_requested_concurrently() -> None:
     found, asked = await run(
         "FINAL(analyze_text('The ferry is late.', ['tone', 'facts']))",
         lambda prompt: "sour" if ": tone" in prompt else "late",
@@ -90,7 +90,7 @@ async def test_entities_of_a_long_text_are_merged_in_order() -> None:
     assert len(asked) == 2
 
 
-async def test_a_reply_that_is_no_json_finds_nothing() -> None:
+async def test_a_reply_that_is_not_json_yields_no_entities() -> None:
     found, _ = await run("FINAL(extract_entities('Ada', 'people'))", "no idea")
     assert found == {"people": []}
 
@@ -108,7 +108,7 @@ async def test_several_solutions_are_compared() -> None:
 
 
 @pytest.mark.parametrize("score", ["7", "70", "-3", "true", '"9"', "NaN", "null"])
-async def test_options_are_judged_one_by_one_and_scores_held(score: str) -> None:
+async def test_options_are_judged_one_by_one_and_scores_clamped(score: str) -> None:
     def reply(prompt: str) -> str:
         said = score if "The option: north" in prompt else "5"
         return f'{{"score": {said}, "reason": "deep"}}'
@@ -121,7 +121,7 @@ async def test_options_are_judged_one_by_one_and_scores_held(score: str) -> None
     assert len(asked) == 2
 
 
-async def test_a_decision_asks_for_options_if_it_has_none() -> None:
+async def test_make_decision_requests_options_if_it_has_none() -> None:
     def reply(prompt: str) -> str:
         if prompt.startswith("List"):
             return '["stay", "sail"]'
@@ -144,7 +144,7 @@ async def test_a_long_value_is_summarized_in_pieces() -> None:
     assert all("wind" in prompt.splitlines()[0] for prompt in asked[:3])
 
 
-async def test_search_looks_at_contexts_notes_and_history() -> None:
+async def test_search_covers_contexts_notes_and_history() -> None:
     cell = (
         "context_data['shed'] = ['a red anchor', 'ropes']\nFINAL(search_context('red anchor', k=2))"
     )

@@ -1,4 +1,4 @@
-"""Tools of an agent that are given when it is made: functions, objects, and those of children."""
+"""Tools given to an agent's constructor: functions, objects, and sub-tools for child runs."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ async def said(agent: AgentRLM, message: str, **more: Any) -> str:
 
 
 @pytest.mark.parametrize("spelling", ["tools", "custom_tools"])
-async def test_tools_of_the_constructor_are_there_in_every_turn(spelling: str) -> None:
+async def test_tools_of_the_constructor_are_available_in_every_turn(spelling: str) -> None:
     client = ScriptedClient([code("FINAL([double(2), db.size()])")] * 2)
     given: dict[str, Any] = {spelling: {"double": double, "db": Store()}}
     async with AgentRLM(client, **given) as agent:
@@ -41,14 +41,14 @@ async def test_tools_of_the_constructor_are_there_in_every_turn(spelling: str) -
     assert "`db.size() -> int`: How many there are." in prompt
 
 
-async def test_a_list_and_a_registered_object_and_a_turn_s_own() -> None:
+async def test_tools_can_be_listed_registered_and_given_per_turn() -> None:
     client = ScriptedClient([code("FINAL([double(2), db.size(), other.size()])")])
     async with AgentRLM(client, tools=[double]) as agent:
         agent.register_tool("db", Store())
         assert await said(agent, "One.", tools={"other": Store()}) == "[4, 3, 3]"
 
 
-async def test_children_get_sub_tools() -> None:
+async def test_child_runs_get_sub_tools() -> None:
     client = ScriptedClient(
         [code("FINAL(rlm_query('sub', 'x'))")],
         rules=[("Query: sub", code("FINAL(['double' in dir(), db.size()])"))],
@@ -58,7 +58,7 @@ async def test_children_get_sub_tools() -> None:
         assert await said(agent, "One.") == "[False, 3]"
 
 
-async def test_mistakes_show_when_it_is_made() -> None:
+async def test_invalid_tool_options_are_refused_when_the_agent_is_made() -> None:
     with pytest.raises(ConfigError, match="enable_tools=False"):
         AgentRLM(ScriptedClient(), tools=[double], enable_tools=False)
     with pytest.raises(ConfigError, match="add_context"):
@@ -69,7 +69,7 @@ async def test_mistakes_show_when_it_is_made() -> None:
         AgentRLM(ScriptedClient(), tools={"analyze_text": double})
 
 
-async def test_an_agent_that_its_own_tool_asks_refuses_instead_of_waiting_for_ever() -> None:
+async def test_a_tool_that_asks_its_own_agent_is_refused_instead_of_deadlocking() -> None:
     client = ScriptedClient([code("again()"), "FINAL(done)"])
 
     async def again() -> str:

@@ -25,7 +25,7 @@ from rlm import (
         {"environment_kwargs": {"without": ["landlock"]}},
     ],
 )
-def test_weakening_is_refused_when_it_is_asked_for(options: dict[str, Any]) -> None:
+def test_options_that_weaken_enforcement_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(RLMEnforcementError):
         create_enforced_agent(ScriptedClient(), **options)
 
@@ -40,7 +40,7 @@ def test_weakening_is_refused_when_it_is_asked_for(options: dict[str, Any]) -> N
         ({"environment_kwargs": {"without": ["landlock"]}}, "without in environment_kwargs"),
     ],
 )
-async def test_an_agent_warns_where_it_departs_from_an_enforced_one(
+async def test_a_plain_agent_warns_where_it_differs_from_an_enforced_one(
     options: dict[str, Any], setting: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     await AgentRLM(ScriptedClient(), **options).aclose()
@@ -52,7 +52,7 @@ async def test_an_agent_warns_where_it_departs_from_an_enforced_one(
     assert not caplog.records
 
 
-async def test_an_answer_in_one_piece_is_refused_before_anything_is_sent() -> None:
+async def test_an_enforced_agent_refuses_to_answer_without_streaming() -> None:
     client = ScriptedClient(["FINAL(x)"])
     agent = create_enforced_agent(client)
     with pytest.raises(RLMEnforcementError, match="stream=True"):
@@ -62,13 +62,13 @@ async def test_an_answer_in_one_piece_is_refused_before_anything_is_sent() -> No
     await agent.aclose()
 
 
-def test_it_is_an_agent_and_its_error_a_config_error() -> None:
+def test_an_enforced_agent_is_an_agent_and_its_error_a_config_error() -> None:
     agent = create_enforced_agent(ScriptedClient(), environment="agent", max_iterations=3)
     assert isinstance(agent, AgentRLM)
     assert issubclass(RLMEnforcementError, ConfigError)
 
 
-def test_a_key_is_asked_for_as_by_rlm(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_key_is_reported_as_by_rlm(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with pytest.raises(ConfigError, match="OPENAI_API_KEY"):
         create_enforced_agent(backend="openai", backend_kwargs={"model_name": "gpt-4"})

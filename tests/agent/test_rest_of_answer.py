@@ -1,4 +1,4 @@
-"""The rule by which streamed pieces and the handed-in answer become one text."""
+"""The rule that combines streamed chunks and the submitted answer into one text."""
 
 import pytest
 from hypothesis import given
@@ -19,18 +19,22 @@ from rlm.agent.agent import rest_of
         ("ab", "abab", "ab"),
     ],
 )
-def test_what_is_still_to_be_said(streamed: str, submitted: str, rest: str) -> None:
+def test_the_rest_of_an_answer_follows_the_streamed_text(
+    streamed: str, submitted: str, rest: str
+) -> None:
     assert rest_of(streamed, submitted) == rest
 
 
 @given(st.text(), st.text())
-def test_nothing_that_was_handed_in_is_missing_from_the_answer(s: str, submitted: str) -> None:
+def test_streamed_text_and_the_rest_contain_the_whole_submission(s: str, submitted: str) -> None:
     answer = s + rest_of(s, submitted)
     assert answer.startswith(s)
     assert answer.endswith(submitted)
 
 
 @given(st.lists(st.text()), st.text())
-def test_a_whole_answer_is_the_answer(pieces: list[str], end: str) -> None:
+def test_a_submission_that_continues_the_stream_is_not_repeated(
+    pieces: list[str], end: str
+) -> None:
     streamed = "".join(pieces)
     assert streamed + rest_of(streamed, streamed + end) == streamed + end

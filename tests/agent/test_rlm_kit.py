@@ -14,7 +14,7 @@ def cell(code: str) -> str:
 
 
 async def test_a_conversation_with_tools_that_is_saved_and_continued(tmp_path: Path) -> None:
-    """The shape of its first example: tools, context, several turns, a second agent."""
+    """Modelled on its first example: tools, context, several turns, a second agent."""
     model = ScriptedClient([cell("FINAL(calculate('6 * 7'))"), cell("FINAL(len(context_data))")])
     agent = create_enforced_agent(backend=model)
     agent.register_tool("search_web", lambda query: f"results for {query}")
@@ -42,8 +42,8 @@ async def test_a_conversation_with_tools_that_is_saved_and_continued(tmp_path: P
     assert [m["content"] for m in other.agent_context.conversation_history[-1:]] == chunks
 
 
-async def test_a_context_that_the_program_keeps_itself() -> None:
-    """The shape of its second example: methods of an object as tools, on a context of its own."""
+async def test_a_program_can_manage_the_context_itself() -> None:
+    """Modelled on its second example: methods of an object as tools, with a separate context."""
 
     class Repository:
         def search_code(self, query: str, file_pattern: str = "*.py") -> str:
@@ -88,7 +88,7 @@ def kit_file(path: Path, **changes: Any) -> Path:
     return path
 
 
-async def test_its_saved_files_are_read(tmp_path: Path) -> None:
+async def test_files_saved_by_rlm_kit_can_be_loaded(tmp_path: Path) -> None:
     agent = AgentRLM(backend=ScriptedClient([cell("FINAL(context_data['user']['name'])")]))
     agent.load_context(kit_file(tmp_path / "kit.json"))
     assert agent.agent_context.agent_id == "4f1c"
@@ -102,8 +102,8 @@ async def test_its_saved_files_are_read(tmp_path: Path) -> None:
         assert [chunk async for chunk in agent.chat("Who?")] == ["Alex"]
 
 
-def test_times_and_metadata_survive_being_loaded_and_saved_again(tmp_path: Path) -> None:
-    """What a file of rlm-kit says about its messages is in ours, and in what ours become."""
+def test_timestamps_and_metadata_survive_loading_and_saving(tmp_path: Path) -> None:
+    """Facts about messages in rlm-kit's files survive loading and saving."""
     when = {"timestamp": 1.5, "metadata": {"rating": [5, "of 5"]}}
     as_text = {"timestamp": "2026-01-02T03:04:05", "metadata": {}}
     said = [
@@ -123,7 +123,7 @@ def test_times_and_metadata_survive_being_loaded_and_saved_again(tmp_path: Path)
     assert again.to_dict() == first.to_dict()
 
 
-def test_what_can_not_be_saved_is_refused_in_one_line(tmp_path: Path) -> None:
+def test_values_that_cannot_be_saved_are_refused_in_one_line(tmp_path: Path) -> None:
     memory = AgentContext()
     with pytest.raises(ConfigError, match="the metadata of a message has no JSON form"):
         memory.add_message("user", "x", {"when": object()})
@@ -133,7 +133,7 @@ def test_what_can_not_be_saved_is_refused_in_one_line(tmp_path: Path) -> None:
     assert not (tmp_path / "m.json").exists()
 
 
-def test_messages_of_other_roles_are_left_out(tmp_path: Path) -> None:
+def test_messages_of_other_roles_are_skipped(tmp_path: Path) -> None:
     other = [{"role": "system", "content": "x"}, {"role": "user", "content": "y"}]
     read, _ = AgentContext.load(kit_file(tmp_path / "kit.json", conversation_history=other))
     assert read.history == [{"role": "user", "content": "y"}]
@@ -142,7 +142,7 @@ def test_messages_of_other_roles_are_left_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "changes", [{"conversation_history": 3}, {"context_data": []}, {"agent_id": None}]
 )
-def test_a_broken_file_is_one_line(tmp_path: Path, changes: dict[str, Any]) -> None:
+def test_a_broken_file_is_reported_in_one_line(tmp_path: Path, changes: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="does not hold an agent's memory"):
         AgentContext.load(kit_file(tmp_path / "kit.json", **changes))
 
@@ -154,5 +154,5 @@ async def test_data_without_a_json_form_is_reported() -> None:
             [chunk async for chunk in agent.chat("Go.")]
 
 
-def test_ids_are_made_up_if_none_is_given() -> None:
+def test_an_agent_id_is_generated_if_none_is_given() -> None:
     assert AgentContext(None).agent_id != AgentContext(None).agent_id

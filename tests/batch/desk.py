@@ -1,4 +1,4 @@
-"""A batch over rows of a test, with everything around it."""
+"""A batch over the rows of a test, with its model, files and tallies."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ def number_of(request: Request) -> int:
 
 
 class Held(ScriptedClient):
-    """Requests wait until `release` says so; `waiting` are those that do."""
+    """A model whose requests wait until `release` allows them; `waiting` counts those that wait."""
 
     def __init__(self, reply: Callable[[Request], str], release: Callable[[int], bool]) -> None:
         super().__init__(rules=[("row ", reply)])
@@ -41,7 +41,7 @@ class Held(ScriptedClient):
 
 
 class Desk:
-    """Rows in a file, a model that answers, and a position for the answers."""
+    """Rows in a file, a model that answers them, and a file for the answers."""
 
     def __init__(self, folder: Path, model: ScriptedClient, *, journaled: bool = True) -> None:
         self.tasks, self.out = folder / "tasks.jsonl", folder / "answers.jsonl"
@@ -57,7 +57,7 @@ class Desk:
         self.tasks.write_text("".join(f"{line}\n" for line in lines))
 
     async def run(self, budget: dict[str, Any] | None = None, **plan: Any) -> Tally:
-        """One invocation of the command, so to speak."""
+        """Run the batch once, as one invocation of the command does."""
         self.budget = Budget.shared(**(budget or {}))
         journal = self.folder.journals.root if self.journaled else None
         engine = RLM(self.model, limits=self.limits, journal=journal)

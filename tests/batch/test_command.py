@@ -1,4 +1,4 @@
-"""`rlm batch` as a user runs it, and when it is killed."""
+"""`rlm batch` as a user runs it, and what remains when it is killed."""
 
 import json
 import random
@@ -33,7 +33,7 @@ def write_rows(folder: Path, count: int = ROWS) -> Path:
 
 
 def reply(asked: Asked) -> str:
-    """Two steps and a call a row: look, ask about a part, end."""
+    """Answer each row with two steps and a call: look, ask about a part, submit."""
     if "LOOKED" in asked.text:
         return "```repl\nFINAL(context)\n```"
     return "```repl\nprint('LOOK' + 'ED', llm_query('a part: ' + context))\n```"
@@ -70,7 +70,7 @@ def test_rows_become_answers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("concurrency", "calls"), [("8", 64), ("300", 300)])
-def test_every_row_may_have_a_request_on_the_way(
+def test_concurrency_follows_from_the_number_of_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, concurrency: str, calls: int
 ) -> None:
     given: list[_batching.BatchOptions] = []
@@ -87,7 +87,7 @@ def test_every_row_may_have_a_request_on_the_way(
     assert options.of_one_row().limits().max_concurrent_calls == calls
 
 
-def test_failed_rows_are_reported_and_the_rest_is_answered(tmp_path: Path) -> None:
+def test_invalid_rows_are_reported_and_the_rest_answered(tmp_path: Path) -> None:
     tasks = write_rows(tmp_path, 2)
     tasks.write_text(tasks.read_text() + "nonsense\n" * 7)
     done = rlm("batch", str(tasks), *OFFLINE, "--skip-bad-rows")
@@ -97,7 +97,7 @@ def test_failed_rows_are_reported_and_the_rest_is_answered(tmp_path: Path) -> No
     assert "and 2 more" in done.stderr
 
 
-def test_nothing_is_asked_before_every_row_is_checked(tmp_path: Path) -> None:
+def test_every_row_is_checked_before_anything_is_sent(tmp_path: Path) -> None:
     tasks = tmp_path / "tasks.jsonl"
     bad = ["nonsense", '{"qery": 1}', '{"query": "a", "context_file": ["tasks.jsonl", "gone"]}']
     tasks.write_text("\n".join(['{"query": "Why?"}', "", *bad, *["[]"] * 9]))
@@ -121,7 +121,7 @@ def test_nothing_is_asked_before_every_row_is_checked(tmp_path: Path) -> None:
     assert json.loads(answer).items() >= {"row": 0, "line": 1, "answer": "7"}.items()
 
 
-def test_a_file_that_is_not_there_is_told_with_the_one_that_is(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported_with_the_most_similar_one(tmp_path: Path) -> None:
     write_rows(tmp_path, 1)
     done = rlm("batch", "taks.jsonl", *OFFLINE, cwd=tmp_path)
     assert done.returncode == 1
@@ -140,7 +140,9 @@ def test_a_file_that_is_not_there_is_told_with_the_one_that_is(tmp_path: Path) -
         (["-o", "nowhere/out.jsonl", *OFFLINE], 4, ""),
     ],
 )
-def test_mistakes_are_reported(tmp_path: Path, options: list[str], code: int, words: str) -> None:
+def test_wrong_options_are_reported(
+    tmp_path: Path, options: list[str], code: int, words: str
+) -> None:
     tasks = write_rows(tmp_path, 1)
     done = rlm("batch", str(tasks), *options, cwd=tmp_path, LLM_BASE_URL="http://127.0.0.1:9/v1")
     assert done.returncode == code, done.stderr
@@ -148,7 +150,7 @@ def test_mistakes_are_reported(tmp_path: Path, options: list[str], code: int, wo
     assert "Traceback" not in done.stderr
 
 
-def test_other_settings_are_not_mixed(tmp_path: Path) -> None:
+def test_results_of_other_settings_are_not_mixed(tmp_path: Path) -> None:
     tasks = write_rows(tmp_path, 1)
     assert rlm("batch", str(tasks), *OFFLINE).returncode == 4
     done = rlm("batch", str(tasks), *OFFLINE, "--max-depth", "2")
@@ -157,7 +159,7 @@ def test_other_settings_are_not_mixed(tmp_path: Path) -> None:
     assert rlm("batch", str(tasks), *OFFLINE, "--max-depth", "2", "--overwrite").returncode == 4
 
 
-def test_a_budget_ends_it_and_a_larger_one_goes_on(tmp_path: Path) -> None:
+def test_a_budget_stops_a_batch_and_a_larger_one_continues_it(tmp_path: Path) -> None:
     tasks = write_rows(tmp_path, 10)
     with server() as one:
         done = rlm("batch", str(tasks), "--max-tokens", "16000", **variables(one))
@@ -167,7 +169,7 @@ def test_a_budget_ends_it_and_a_larger_one_goes_on(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         asked = asked_of(one)
     assert set(asked.values()) == {1}
-    assert 30 < len(asked) <= 40  # rows that were stopped had asked for a last answer
+    assert 30 < len(asked) <= 40  # stopped rows had requested a final answer
 
 
 def test_progress_is_drawn_in_a_terminal(tmp_path: Path) -> None:
@@ -179,7 +181,7 @@ def test_progress_is_drawn_in_a_terminal(tmp_path: Path) -> None:
     assert "━" in seen.stderr.decode()
 
 
-def test_ctrl_c_lets_go_and_the_same_command_goes_on(tmp_path: Path) -> None:
+def test_after_ctrl_c_the_same_command_continues(tmp_path: Path) -> None:
     tasks, holds_back = write_rows(tmp_path), True
 
     def held_back(asked: Asked) -> str | Answer:
@@ -229,7 +231,7 @@ def kill_often(folder: Path, seed: int, kills: int, count: int) -> None:
                 time.sleep(0.005)
             process.kill()
             process.communicate()
-            lost += 8  # at most so many requests were on their way
+            lost += 8  # at most this many requests were in flight
         assert rlm("batch", str(tasks), **variables(one)).returncode == 0
         asked = asked_of(one)
     assert_whole(tasks, count)
@@ -238,11 +240,11 @@ def kill_often(folder: Path, seed: int, kills: int, count: int) -> None:
 
 
 @pytest.mark.heavy
-def test_killed_three_times_it_ends_with_every_row_once(tmp_path: Path) -> None:
+def test_killed_three_times_a_batch_ends_with_every_row_once(tmp_path: Path) -> None:
     kill_often(tmp_path, 5, 3, ROWS)
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("seed", range(4))
-def test_killed_ten_times_it_ends_with_every_row_once(tmp_path: Path, seed: int) -> None:
+def test_killed_ten_times_a_batch_ends_with_every_row_once(tmp_path: Path, seed: int) -> None:
     kill_often(tmp_path, seed, 10, 150)

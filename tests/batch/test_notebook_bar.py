@@ -14,7 +14,7 @@ from rlm.limits import Amount, Budget
 
 
 class Shell:
-    """Keeps what a kernel would send."""
+    """Keeps the messages that a kernel would send."""
 
     execution_count = 1
 
@@ -47,7 +47,7 @@ async def test_a_batch_shows_one_bar(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert [each["update"] for each in shell.sent] == [False] + [True] * (len(shell.sent) - 1)
 
 
-def test_it_names_the_cost_and_why_it_stopped_and_escapes_that() -> None:
+def test_the_bar_shows_the_cost_and_the_escaped_reason_for_stopping() -> None:
     shell, budget = Shell(), Budget.shared(max_cost_usd=1)
     budget.charge(Amount(tokens=1_500, picodollars=12_300_000_000))
     bar = progress.NotebookBar(shell, budget)

@@ -1,4 +1,4 @@
-"""Rows are read one by one, whatever is in them."""
+"""Rows are read one by one, whatever they contain."""
 
 import contextlib
 import json
@@ -23,7 +23,7 @@ def source(folder: Path, text: str | bytes) -> Source:
     return Source(path)
 
 
-def test_empty_lines_do_not_count_as_rows_but_as_lines(tmp_path: Path) -> None:
+def test_empty_lines_are_not_rows_but_count_as_lines(tmp_path: Path) -> None:
     found = source(tmp_path, '\n{"query": "a"}\n\n  \r\n{"query": "b"}')
     positions = list(found.positions())
     assert [(position.number, position.line) for position in positions] == [(0, 2), (1, 5)]
@@ -50,9 +50,7 @@ def test_empty_lines_do_not_count_as_rows_but_as_lines(tmp_path: Path) -> None:
         (r'{"query": 5, "context": "\ud83d"}', "Expected `str`"),
     ],
 )
-def test_what_is_wrong_with_a_row_is_reported(
-    tmp_path: Path, line: str | bytes, words: str
-) -> None:
+def test_an_invalid_row_is_reported(tmp_path: Path, line: str | bytes, words: str) -> None:
     found = source(tmp_path, line)
     (position,) = found.positions()
     with pytest.raises(RowError, match=words):
@@ -63,7 +61,7 @@ def test_what_is_wrong_with_a_row_is_reported(
     st.binary(max_size=200)
     | st.text().map(lambda name: json.dumps({"query": "a", "context_file": name}).encode())
 )
-def test_any_line_is_checked_without_an_error(line: bytes) -> None:
+def test_any_line_can_be_checked(line: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         try:
             found = source(Path(folder), line)
@@ -83,7 +81,9 @@ def test_any_line_is_checked_without_an_error(line: bytes) -> None:
         ("loop", "Too many levels"),
     ],
 )
-def test_a_context_file_is_there_before_a_row_is_asked(tmp_path: Path, name: str, why: str) -> None:
+def test_a_missing_context_file_is_reported_before_a_row_is_asked(
+    tmp_path: Path, name: str, why: str
+) -> None:
     (tmp_path / "loop").symlink_to("loop")
     found = source(tmp_path, json.dumps({"query": "a", "context_file": ["tasks.jsonl", name]}))
     (position,) = found.positions()
@@ -101,9 +101,7 @@ def test_an_address_is_not_fetched_before_its_row_is_asked(tmp_path: Path) -> No
     assert "pa55word" not in bad
 
 
-def test_a_row_that_is_too_large_is_not_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_oversized_row_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_ROW_BYTES", 100)
     large = json.dumps({"query": "a", "context": "x" * 350})
     found = source(tmp_path, f'{{"query": "b"}}\n{large}\n{{"query": "c"}}\n')
@@ -114,7 +112,7 @@ def test_a_row_that_is_too_large_is_not_read(
         found.row(positions[1])
 
 
-def test_contexts_are_values_or_files(tmp_path: Path) -> None:
+def test_contexts_may_be_values_or_files(tmp_path: Path) -> None:
     texts = [
         {"query": "a"},
         {"query": "a", "context": None},
@@ -135,14 +133,14 @@ def test_contexts_are_values_or_files(tmp_path: Path) -> None:
         found.row(next(found.positions())).context_in(tmp_path)
 
 
-def test_what_can_not_be_read_again_is_refused(tmp_path: Path) -> None:
+def test_input_that_cannot_be_read_twice_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="not a file"):
         Source(tmp_path)
     with pytest.raises(ConfigError, match="not a file"):
         Source(tmp_path / "nowhere")
 
 
-def test_a_mark_of_the_encoding_is_no_part_of_the_first_row(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_not_part_of_the_first_row(tmp_path: Path) -> None:
     """Editors of Windows write one."""
     for text in ('{"query": "a"}\n{"query": "b"}', '\n{"query": "a"}\n\n{"query": "b"}\n'):
         plain = list(source(tmp_path, text).positions())
@@ -159,7 +157,7 @@ def test_a_mark_of_the_encoding_is_no_part_of_the_first_row(tmp_path: Path) -> N
 
 TEXTS = st.text(st.characters(codec="utf-8"))
 ANY_TEXTS = st.text(st.characters(exclude_categories=()))
-"""With halves of surrogate pairs."""
+"""Values that may contain lone surrogates."""
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | ANY_TEXTS,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(ANY_TEXTS, inner, max_size=3),
@@ -168,7 +166,7 @@ VALUES = st.recursive(
 
 
 @given(st.lists(st.tuples(TEXTS, VALUES), max_size=5))
-def test_rows_come_back_as_they_were_written(
+def test_rows_are_read_as_they_were_written(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, Any]]
 ) -> None:
     rows = [(f"q{query}", json.loads(json.dumps(context))) for query, context in rows]

@@ -1,4 +1,4 @@
-"""Rows side by side on one budget: each answered once, in order, and every failure reported."""
+"""Concurrent rows on one budget: each answered once, in order, and every failure reported."""
 
 import asyncio
 import json
@@ -53,7 +53,7 @@ async def test_answers_are_in_the_order_of_the_rows(tmp_path: Path) -> None:
     await opening
     assert (tally.total, tally.answered, tally.failed) == (6, 6, 0)
     assert [each["answer"] for each in desk.answers] == [f"{2 * n}" for n in range(6)]
-    assert written == [0] * 6  # nothing of the later ones was written before the first
+    assert written == [0] * 6  # no later answer was written before the first
     assert desk.journals == []
 
 
@@ -62,10 +62,10 @@ async def test_the_number_of_concurrent_rows_is_limited(tmp_path: Path) -> None:
     desk.write(rows(20))
     await desk.run(concurrency=3)
     assert desk.model.max_in_flight <= 3
-    assert max(tally.running for tally in desk.tallies) == 2  # told when one has ended
+    assert max(tally.running for tally in desk.tallies) == 2  # reported when one has ended
 
 
-async def test_ids_and_meta_come_back(tmp_path: Path) -> None:
+async def test_ids_and_metadata_are_copied_to_the_answers(tmp_path: Path) -> None:
     desk = Desk(tmp_path, answering())
     desk.write([{"query": "row 1 ?", "id": "one", "meta": {"a": ["é\x7f\x1b"]}}])
     await desk.run()
@@ -75,7 +75,7 @@ async def test_ids_and_meta_come_back(tmp_path: Path) -> None:
     assert b"\x7f" not in desk.out.read_bytes()
 
 
-async def test_what_failed_is_tried_again_after_all_others(tmp_path: Path) -> None:
+async def test_failed_rows_are_retried_after_all_others(tmp_path: Path) -> None:
     order: list[int] = []
 
     def fail_once(request: Request) -> str | ModelError:
@@ -93,7 +93,9 @@ async def test_what_failed_is_tried_again_after_all_others(tmp_path: Path) -> No
     assert [each["answer"] for each in desk.answers] == ["0", "2", "4", "6"]
 
 
-async def test_what_fails_again_is_reported_and_tried_by_the_next_batch(tmp_path: Path) -> None:
+async def test_rows_that_fail_again_are_reported_and_retried_by_the_next_batch(
+    tmp_path: Path,
+) -> None:
     broken = True
 
     def maybe(request: Request) -> str | ModelError:
@@ -114,7 +116,7 @@ async def test_what_fails_again_is_reported_and_tried_by_the_next_batch(tmp_path
     assert [each["answer"] for each in desk.answers] == ["0", "2", "4"]
 
 
-async def test_a_row_that_is_wrong_is_not_tried_again_and_may_be_repaired(tmp_path: Path) -> None:
+async def test_an_invalid_row_is_not_retried_and_may_be_corrected(tmp_path: Path) -> None:
     desk = Desk(tmp_path, answering())
     desk.write([rows(1)[0], '{"query": "row 1 ?", "context_file": "missing.txt"}', "nonsense"])
     with pytest.raises(BadRowsError, match=r"2 of 3 rows .* can't be asked") as raised:
@@ -142,7 +144,7 @@ async def test_an_answered_row_may_not_change_but_rows_may_be_added(tmp_path: Pa
         await desk.run()
 
 
-async def test_many_failures_in_a_row_end_it(tmp_path: Path) -> None:
+async def test_many_consecutive_failures_end_the_batch(tmp_path: Path) -> None:
     desk = Desk(tmp_path, ScriptedClient(rules=[("row ", ModelError("no such key"))]))
     desk.write(rows(100))
     tally = await desk.run(concurrency=2, tries=1, failures_in_a_row=5)
@@ -150,7 +152,7 @@ async def test_many_failures_in_a_row_end_it(tmp_path: Path) -> None:
     assert len(desk.model.requests) <= 6
 
 
-async def test_files_are_read_once_for_rows_that_name_the_same(
+async def test_a_file_named_by_several_rows_is_read_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stored: list[object] = []
@@ -185,7 +187,7 @@ def paid(request: Request, text: str) -> Usage:
     return Usage(input_tokens=900, output_tokens=100)
 
 
-async def test_the_budget_of_all_rows_holds_and_a_larger_one_goes_on(tmp_path: Path) -> None:
+async def test_the_budget_holds_for_all_rows_and_a_larger_one_continues(tmp_path: Path) -> None:
     desk = Desk(tmp_path, answering(usage=paid))
     desk.write(rows(30))
     tally = await desk.run({"max_tokens": 24_000}, concurrency=16)
@@ -198,13 +200,13 @@ async def test_the_budget_of_all_rows_holds_and_a_larger_one_goes_on(tmp_path: P
     assert tally.failed == 0
     tally = await desk.run({"max_tokens": 100_000}, concurrency=16)
     assert (tally.answered, tally.stopped) == (30, "")
-    assert desk.budget.used.tokens == 30_000  # what was used the first time counts
+    assert desk.budget.used.tokens == 30_000  # usage of the first attempt counts
     assert len(desk.model.requests) == 30
     assert [each["row"] for each in desk.answers] == list(range(30))
 
 
-async def test_what_a_row_recalls_is_counted_once(tmp_path: Path) -> None:
-    """The second of two steps fails at first: the row is tried again, and recalls the first."""
+async def test_usage_of_a_retried_row_is_counted_once(tmp_path: Path) -> None:
+    """The second of two steps fails at first; the retried row recalls the first step."""
     asked: Counter[int] = Counter()
 
     def reply(request: Request) -> str | ModelError:
@@ -223,7 +225,7 @@ async def test_what_a_row_recalls_is_counted_once(tmp_path: Path) -> None:
     assert [each["tokens"] for each in desk.answers] == [2_000] * 4
 
 
-async def test_what_was_given_up_counts_in_the_next_batch(tmp_path: Path) -> None:
+async def test_usage_of_a_cancelled_row_counts_in_the_next_batch(tmp_path: Path) -> None:
     hangs = True
     model = Held(answer, lambda number: not hangs)
     desk = Desk(tmp_path, model)
@@ -244,14 +246,14 @@ async def test_what_was_given_up_counts_in_the_next_batch(tmp_path: Path) -> Non
     assert desk.budget.used.tokens == lost + desk.answers[0]["tokens"]
 
 
-async def test_journals_of_answered_rows_are_kept_if_that_is_wanted(tmp_path: Path) -> None:
+async def test_journals_of_answered_rows_are_kept_on_request(tmp_path: Path) -> None:
     desk = Desk(tmp_path, answering())
     desk.write(rows(2))
     await desk.run(keeps_runs=True)
     assert len(desk.journals) == 2
 
 
-async def test_a_row_that_ends_at_a_limit_of_its_own_has_its_best_answer(tmp_path: Path) -> None:
+async def test_a_row_that_reaches_its_own_limit_has_its_best_answer(tmp_path: Path) -> None:
     desk = Desk(tmp_path, ScriptedClient(rules=[("row ", "```repl\nprint(1)\n```")]))
     desk.limits = replace(desk.limits, max_steps=1)
     desk.write(rows(2))
@@ -263,7 +265,7 @@ async def test_a_row_that_ends_at_a_limit_of_its_own_has_its_best_answer(tmp_pat
 # -- ends -----------------------------------------------------------------------------------------
 
 
-async def test_a_cancelled_batch_goes_on_and_pays_nothing_twice(tmp_path: Path) -> None:
+async def test_a_cancelled_batch_continues_and_pays_nothing_twice(tmp_path: Path) -> None:
     first = "```repl\nprint('one')\n```"
     steps: Counter[int] = Counter()
     hangs = True
@@ -285,11 +287,11 @@ async def test_a_cancelled_batch_goes_on_and_pays_nothing_twice(tmp_path: Path) 
     assert len(desk.journals) == 4
     hangs = False
     assert (await desk.run(concurrency=4)).answered == 8
-    assert steps == Counter(dict.fromkeys(range(8), 2))  # no reply was asked for twice
+    assert steps == Counter(dict.fromkeys(range(8), 2))  # no reply was requested twice
     assert desk.journals == []
 
 
-async def test_only_one_process_works_on_a_batch(tmp_path: Path) -> None:
+async def test_only_one_process_can_run_a_batch(tmp_path: Path) -> None:
     desk = Desk(tmp_path, answering())
     desk.write(rows(1))
     with desk.folder.opened(), pytest.raises(ConfigError, match="is writing"):
@@ -297,7 +299,7 @@ async def test_only_one_process_works_on_a_batch(tmp_path: Path) -> None:
     assert (await desk.run()).answered == 1
 
 
-async def test_a_foreign_file_is_not_overwritten(tmp_path: Path) -> None:
+async def test_a_file_of_another_origin_is_not_overwritten(tmp_path: Path) -> None:
     desk = Desk(tmp_path, answering())
     desk.write(rows(1))
     desk.out.write_text("precious")
@@ -309,7 +311,7 @@ async def test_a_foreign_file_is_not_overwritten(tmp_path: Path) -> None:
     assert (await desk.run()).answered == 1
 
 
-async def test_a_damaged_table_says_so(tmp_path: Path) -> None:
+async def test_a_damaged_table_is_reported(tmp_path: Path) -> None:
     desk = Desk(tmp_path, answering())
     desk.write(rows(1))
     desk.folder.path.mkdir()
@@ -318,7 +320,7 @@ async def test_a_damaged_table_says_so(tmp_path: Path) -> None:
         await desk.run()
 
 
-async def test_settings_are_not_mixed(tmp_path: Path) -> None:
+async def test_results_of_other_settings_are_not_mixed(tmp_path: Path) -> None:
     desk = Desk(tmp_path, answering())
     with desk.folder.opened() as table:
         table.check_settings({"model": "a", "depth": 1})
@@ -327,7 +329,7 @@ async def test_settings_are_not_mixed(tmp_path: Path) -> None:
             table.check_settings({"model": "b", "depth": 1})
 
 
-def test_the_outcome_of_hostile_answers_is_one_line(tmp_path: Path) -> None:
+def test_the_outcome_of_a_hostile_answer_is_one_line(tmp_path: Path) -> None:
     position = RowPosition(0, 1, 0, 1, "d")
     line = outcomes.failed(position, None, "a\nb\u2028\x1b[2J\ud800", 1)
     assert line.isascii()

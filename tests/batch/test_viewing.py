@@ -47,7 +47,7 @@ async def test_answers_are_shown_beside_gold(tmp_path: Path) -> None:
     assert (found["figures"][0]["samples"], found["figures"][0]["score"]) == (3, 100.0)
 
 
-async def test_without_its_state_the_answers_are_enough(tmp_path: Path) -> None:
+async def test_the_answers_file_is_enough_without_the_state_folder(tmp_path: Path) -> None:
     out = await answered(tmp_path)
     alone = tmp_path / "alone.jsonl"
     alone.write_bytes(out.read_bytes() + b'{"row": 3, "stop_reas')
@@ -55,7 +55,7 @@ async def test_without_its_state_the_answers_are_enough(tmp_path: Path) -> None:
     assert len(BatchRuns(alone).results()["samples"]) == 3
 
 
-async def test_a_batch_in_progress_shows_what_its_table_holds(tmp_path: Path) -> None:
+async def test_a_batch_in_progress_shows_the_answers_so_far(tmp_path: Path) -> None:
     out = tmp_path / "answers.jsonl"
     folder = BatchFolder(out)
     with folder.opened() as table:
@@ -75,7 +75,7 @@ def entry(line: dict[str, Any]) -> Any:
     return Entry("d", "answered", 1, Amount(), json.dumps(line))
 
 
-async def test_two_batches_are_compared(tmp_path: Path) -> None:
+async def test_two_batches_can_be_compared(tmp_path: Path) -> None:
     for name in ("one", "other"):
         (tmp_path / name).mkdir()
     one = await answered(tmp_path / "one")
@@ -90,7 +90,7 @@ async def test_two_batches_are_compared(tmp_path: Path) -> None:
         shelf_of(str(one), str(tmp_path))
 
 
-def test_rows_that_share_an_id_are_all_there(tmp_path: Path) -> None:
+def test_rows_that_share_an_id_are_all_shown(tmp_path: Path) -> None:
     out = tmp_path / "answers.jsonl"
     lines = [
         {"row": at, "id": "same", "stop_reason": "answer", "answer": "x" * 5_000} for at in (0, 1)
@@ -128,7 +128,7 @@ def test_rows_without_an_id_are_named_by_their_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", HOSTILE)
-def test_lines_that_are_no_rows_are_left_out(tmp_path: Path, line: bytes) -> None:
+def test_invalid_lines_are_skipped(tmp_path: Path, line: bytes) -> None:
     out = tmp_path / "answers.jsonl"
     good = b'{"row": 0, "stop_reason": "answer", "answer": {"a": [1]}, "meta": ["x"]}'
     out.write_bytes(good + b"\n" + line + b"\n")
@@ -139,7 +139,7 @@ def test_lines_that_are_no_rows_are_left_out(tmp_path: Path, line: bytes) -> Non
     assert isinstance(shelf_of(str(out))[0], OneFile)
 
 
-def test_a_table_that_is_none_is_reported(tmp_path: Path) -> None:
+def test_a_damaged_table_is_reported_in_the_viewer(tmp_path: Path) -> None:
     out = tmp_path / "answers.jsonl"
     state = BatchFolder(out).path
     state.mkdir()
@@ -156,7 +156,7 @@ def test_a_table_that_is_none_is_reported(tmp_path: Path) -> None:
     assert BatchRuns(out).results()["samples"] == []
 
 
-async def test_the_page_gets_results_only_where_there_are_some(tmp_path: Path) -> None:
+async def test_results_are_served_only_for_batches(tmp_path: Path) -> None:
     (tmp_path / "batch").mkdir()
     out = await answered(tmp_path / "batch")
     async with serving(BatchRuns(out), tmp_path) as client:

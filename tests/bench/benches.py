@@ -1,4 +1,4 @@
-"""What tests of `rlm bench` share: models that know the answers, and a benchmark in few words."""
+"""Helpers for tests of `rlm bench`: models that know the answers, and a short way to run it."""
 
 import hashlib
 import re
@@ -26,7 +26,7 @@ LOOK = (
 
 
 def size_of(task: Task) -> int:
-    """A small one that the task can do."""
+    """Return a small size that the task supports."""
     return max(task.smallest, 2_000)
 
 
@@ -44,12 +44,12 @@ def answers_to(
 
 
 def digest_of(context: str) -> str:
-    """Without the ends: a prompt may have a line break there, or not."""
+    """Return the digest of a text without surrounding blanks, which a prompt may add or drop."""
     return hashlib.sha256(context.strip().encode()).hexdigest()
 
 
 def knowing(answers: Mapping[str, str], **options: Any) -> ScriptedClient:
-    """A model that knows answers by the whole context: it has it hashed in the sandbox first.
+    """A model that looks up answers by the hash of the whole context, computed in the sandbox.
 
     Asked directly, it hashes the text below the question. So it answers only if the context
     arrived, byte for byte.
@@ -90,7 +90,7 @@ async def benched(
     engine_options: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> tuple[dict[str, Outcome], Tally]:
-    """Everything that is missing in a folder; the outcomes that are in it then."""
+    """Run every missing trial of a folder; return all outcomes in the folder."""
     engine = RLM(client, journal=journals_in(folder).root, **(engine_options or {}))
     try:
         with Results.opened(folder, settings_of(engine, tasks)) as results:

@@ -39,7 +39,7 @@ KINDS = {
     "graphwalks/bfs": "find",
     "graphwalks/parents": "list",
 }
-"""What kind of answer a task wants, according to a reader of the question."""
+"""Return the kind of answer that a task wants, judging by its question."""
 
 NOT_FOUND = "NOT FOUND"
 WORDY = "In this part it says: "
@@ -50,7 +50,7 @@ VALUE = r"\d{5}|[A-Z][a-z]{2} \d\d, \d{4}"
 
 
 class Honest:
-    """Give it the tasks and samples that it will be asked about: it knows them by their queries."""
+    """Register the tasks and samples to be asked about; they are recognised by their queries."""
 
     def __init__(self, samples: Iterable[tuple[str, Sample]]) -> None:
         self._specs: dict[str, str] = {}
@@ -134,10 +134,10 @@ PARTS = {
     "Do not answer it yet": "shorten",
     "\nNotes:\n": "reduce",
 }
-"""What a prompt says → what its reader has to do; the first that is said counts."""
+"""Phrase of a prompt → role of its reader; the first match counts."""
 
 
-# -- facts of a part, and what they come to -------------------------------------------------------
+# -- facts of a part, and what they imply ---------------------------------------------------------
 
 
 def _needles(sample: Sample, part: str) -> list[str]:
@@ -182,7 +182,7 @@ _FACTS = {"s-niah": _needles, "multihop": _hops, "codeqa": _code, "graphwalks": 
 
 
 def _facts_in(below: str) -> str:
-    """Notes without all that stands around the facts."""
+    """Return the facts of notes without the text around them."""
     notes = below.partition("\nNotes:\n")[2]
     return re.sub(rf"^(?:\[\d+\] )?(?:{WORDY})?|\n(?=\n)", "", notes, flags=re.MULTILINE)
 
@@ -218,7 +218,7 @@ def _ancestors(above: Mapping[str, str], name: str) -> set[str]:
 
 
 def _walked(query: str, notes: str, is_all: bool) -> str:
-    """Who has not seen all edges can't know which nodes are reached in fewer steps."""
+    """Without all edges, it is unknown which nodes are reached in fewer steps."""
     return (
         ""
         if not is_all

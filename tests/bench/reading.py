@@ -1,4 +1,4 @@
-"""A second reader of the tasks: it knows nothing but a query and a text, and finds what is right.
+"""A second solver of the tasks, which knows only a query and a text and finds the right answer.
 
 It works things out in another way than the tasks do. The text may be a whole context, or notes.
 """
@@ -16,7 +16,7 @@ from rlm.bench.random_text import SUBJECTS, labelled_texts
 
 
 def needles_in(text: str) -> list[tuple[str, str]]:
-    """Keys and numbers, as often as they are said."""
+    """Return keys and numbers, once per mention."""
     return re.findall(r"The access number for ([a-z-]+) is (\d{7})\.", text)
 
 
@@ -54,7 +54,7 @@ def quoted(query: str) -> list[str]:
 
 
 def answer_of(kind: str, query: str, lines: list[Line]) -> Any:
-    """The gold's value, worked out in another way than the task does."""
+    """Return the gold answer, computed in another way than by the task."""
     asked = query.partition(BEFORE_THE_QUESTION)[2]
     counts = Counter(label for _, _, label in lines)
     labels = quoted(query)
@@ -102,7 +102,7 @@ def answer_of(kind: str, query: str, lines: list[Line]) -> Any:
 
 
 def pair_groups(query: str, lines: Iterable[Line]) -> tuple[list[int], list[int]]:
-    """The users who are what one of a pair has to be, and those who are what the other has to."""
+    """Return the users that fit each of the two conditions for a pair."""
     owned: dict[int, list[tuple[date, str]]] = {}
     for day, user, label in lines:
         owned.setdefault(user, []).append((day, label))
@@ -124,7 +124,7 @@ def pair_conditions(query: str) -> tuple[str, str]:
 
 
 def holds(words: str, own: list[tuple[date, str]]) -> bool:
-    """Whether what the words say is true of a user's lines."""
+    """Return whether a condition holds for a user's lines."""
     if found := re.fullmatch(r"either (.*) or (.*), but not both", words):
         return holds(found[1], own) != holds(found[2], own)
     if found := re.fullmatch(r'(has at least .*") and (has at least .*")', words):
@@ -163,7 +163,7 @@ HOPS = {
     r"the mayor of (.*)": r"The mayor of {} is (.*?)\.",
     r"the town near the spring of (.*)": r"The {} has its spring near (.*?)\.",
 }
-"""How a hop is asked for → how it is said."""
+"""Wording of a hop in the question → wording in the text."""
 
 
 def described_in(query: str) -> str:

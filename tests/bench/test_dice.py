@@ -1,4 +1,4 @@
-"""Numbers that must never change: every sample is made of them."""
+"""Random numbers that must never change, because every sample is made from them."""
 
 import subprocess
 import sys
@@ -43,7 +43,7 @@ def test_the_stream_does_not_depend_on_how_python_hashes() -> None:
     assert len(said) == 1
 
 
-def test_every_number_below_the_bound_is_about_as_likely() -> None:
+def test_numbers_are_uniformly_distributed() -> None:
     dice = Dice("even")
     counts = [0] * 10
     for _ in range(10_000):
@@ -60,7 +60,7 @@ def test_numbers_stay_within_their_bounds(seed: int, bound: int) -> None:
 
 
 @given(st.integers(0, 10**6), st.lists(st.integers(), max_size=30), st.data())
-def test_shuffling_and_sampling_lose_and_double_nothing(
+def test_shuffling_and_sampling_keep_every_item_once(
     seed: int, items: list[int], data: st.DataObject
 ) -> None:
     dice, places = Dice(seed), list(range(len(items)))

@@ -1,4 +1,4 @@
-"""Trials that are cut off go on from their journals, pay for nothing twice, and leave nothing."""
+"""Interrupted trials resume from their journals, pay nothing twice, and leave nothing behind."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ PRICE = Price(1.0, 1.0)
 
 
 class Held(ScriptedClient):
-    """Answers `most` requests; later ones wait until it is raised."""
+    """A model that answers `most` requests; later ones wait until `most` is raised."""
 
     def __init__(self, most: int, **options: Any) -> None:
         super().__init__(rules=[("", answer)], price=PRICE, **options)
@@ -82,7 +82,7 @@ async def cut_off(client: Held, folder: Path, method: str, **options: Any) -> No
 
 
 async def uninterrupted(folder: Path, method: str) -> float:
-    """What the trial costs if it is not disturbed."""
+    """Return what the trial costs without an interruption."""
     client = Held(1_000, window_tokens=WINDOWS.get(method))
     outcomes, _ = await benched(client, NEEDLE, folder, methods=(method,))
     (outcome,) = outcomes.values()
@@ -96,7 +96,7 @@ def spent_in(folder: Path) -> float:
 
 
 @pytest.mark.parametrize("method", NEEDED)
-async def test_a_trial_that_was_cut_off_pays_only_for_the_rest(method: str, tmp_path: Path) -> None:
+async def test_an_interrupted_trial_pays_only_for_the_rest(method: str, tmp_path: Path) -> None:
     client = Held(NEEDED[method] - 1, window_tokens=WINDOWS.get(method))
     await cut_off(client, tmp_path, method)
     (line,) = lines_in(tmp_path)
@@ -108,11 +108,11 @@ async def test_a_trial_that_was_cut_off_pays_only_for_the_rest(method: str, tmp_
     assert outcome.score == 1.0
     assert (outcome.run_id, outcome.requests) == (line["run_id"], NEEDED[method])
     assert outcome.cost_usd == pytest.approx(await uninterrupted(tmp_path / "other", method))
-    assert client.answered == NEEDED[method]  # no reply was asked for twice
+    assert client.answered == NEEDED[method]  # no reply was requested twice
     assert not journals_in(tmp_path).root.exists()
 
 
-async def test_what_failed_goes_on_too(tmp_path: Path) -> None:
+async def test_a_failed_trial_resumes_too(tmp_path: Path) -> None:
     away = True
 
     def sometimes(request: Request) -> str | ModelError:
@@ -131,7 +131,7 @@ async def test_what_failed_goes_on_too(tmp_path: Path) -> None:
     assert spent_in(tmp_path) == pytest.approx(await uninterrupted(tmp_path / "other", "rlm"))
 
 
-def test_a_run_that_ended_with_an_error_does_not_go_on() -> None:
+def test_a_run_that_ended_with_an_error_does_not_resume() -> None:
     """Its journal would only lead to the same error, and its costs are in its line."""
     assert not outcome_of(status="failed", stop_reason="error").goes_on
     assert outcome_of(status="failed").goes_on
@@ -142,7 +142,7 @@ def outcome_of(**facts: Any) -> Outcome:
     return Outcome(task=SPEC, size=1, seed=0, method="rlm", score=None, **facts)
 
 
-async def test_money_in_journals_is_spent_and_counts_once(
+async def test_money_in_journals_is_counted_as_spent_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     budgets: list[Budget] = []
@@ -172,8 +172,8 @@ async def test_money_in_journals_is_spent_and_counts_once(
     assert budget.used.picodollars / PICODOLLARS == pytest.approx(outcome.cost_usd - paid_usd)
 
 
-async def test_a_trial_that_the_end_of_the_money_cut_off_goes_on(tmp_path: Path) -> None:
-    """The second step is refused: it is longer by what the first one said, and that is costly."""
+async def test_a_trial_stopped_by_the_money_limit_resumes(tmp_path: Path) -> None:
+    """The second step is refused: it includes the long reply of the first, which is too costly."""
 
     def wordy(request: Request) -> str:
         said = answer(request)
@@ -207,7 +207,7 @@ async def test_an_answer_that_has_no_line_yet_is_scored_without_a_request(tmp_pa
     assert one.calls == 1
 
 
-async def test_journals_are_kept_if_that_is_wanted_and_removed_when_it_is_not(
+async def test_journals_are_kept_on_request_and_otherwise_removed(
     tmp_path: Path,
 ) -> None:
     client = Held(1_000)
@@ -215,19 +215,19 @@ async def test_journals_are_kept_if_that_is_wanted_and_removed_when_it_is_not(
     (outcome,) = outcomes.values()
     assert journals(tmp_path) == [outcome.run_id]
     assert len(list(journals_in(tmp_path).contexts.iterdir())) == 1
-    await benched(client, NEEDLE, tmp_path)  # as after a kill: its trial is done, its journal there
+    await benched(client, NEEDLE, tmp_path)  # as after a kill: trial ended, journal left
     assert not journals_in(tmp_path).root.exists()
     assert client.answered == NEEDED["rlm"]
 
 
-async def test_contexts_do_not_pile_up_beside_a_trial_that_goes_on(tmp_path: Path) -> None:
+async def test_contexts_do_not_accumulate_beside_resumable_trials(tmp_path: Path) -> None:
     broken = ScriptedClient(rules=[("", ModelError("gone", status=400))])
     await benched(broken, NEEDLE, tmp_path, seeds=range(3))
     assert len(journals(tmp_path)) == 3
     assert list(journals_in(tmp_path).contexts.iterdir()) == []
 
 
-async def test_a_journal_open_elsewhere_is_not_an_impossible_plain_call(
+async def test_a_journal_in_use_is_not_reported_as_an_impossible_trial(
     tmp_path: Path,
 ) -> None:
     client = Held(0)
@@ -242,7 +242,7 @@ async def test_a_journal_open_elsewhere_is_not_an_impossible_plain_call(
     assert [each.status for each in read_outcomes(tmp_path)] == ["failed"]
 
 
-async def test_other_settings_have_other_runs(tmp_path: Path) -> None:
+async def test_other_settings_have_other_run_ids(tmp_path: Path) -> None:
     engine = RLM(Held(0))
     settings = settings_of(engine, NEEDLE)
     await engine.aclose()

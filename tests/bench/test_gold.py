@@ -1,4 +1,4 @@
-"""Gold, found again by a second reader who knows nothing but the query and the text."""
+"""Gold answers are found again by a second solver that knows only the query and the text."""
 
 import ast
 import re
@@ -41,7 +41,9 @@ def lines_of(sample: Sample) -> list[Line]:
 
 @pytest.mark.parametrize("variant", ["single", "multi-key", "multi-value", "multi-query"])
 @pytest.mark.parametrize("depth", [0, 50, 100])
-def test_needles_are_where_and_what_they_should_be(variant: str, depth: int) -> None:
+def test_needles_are_placed_at_the_right_depth_with_the_right_values(
+    variant: str, depth: int
+) -> None:
     (task,) = find_tasks(f"s-niah/{variant},depth={depth}").values()
     sample = task.generate(3, SIZE)
     said = needles_in(sample.context)
@@ -56,14 +58,14 @@ def test_needles_are_where_and_what_they_should_be(variant: str, depth: int) -> 
     )
 
 
-def test_without_a_depth_seeds_go_through_all_of_them() -> None:
+def test_without_a_depth_option_seeds_cover_all_depths() -> None:
     depths = [one("s-niah/single").generate(seed, 500).facts["depth"] for seed in range(11)]
     assert depths == [0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100]
 
 
 @pytest.mark.parametrize("variant", ["counting", "user", "timeline"])
 @pytest.mark.parametrize("size", [500, SIZE])
-def test_the_gold_of_every_kind_of_oolong_question(variant: str, size: int) -> None:
+def test_gold_answers_of_oolong_questions_are_correct(variant: str, size: int) -> None:
     """In a small context there are many ties."""
     kinds = set()
     for seed in range(10 if size == SIZE else 40):
@@ -81,20 +83,22 @@ def test_a_fifth_of_the_users_have_four_fifths_of_the_lines() -> None:
     assert 0.76 < sum(counts[: sample.facts["users"] // 5]) / len(lines) < 0.84
 
 
-def test_which_labels_are_common_differs_from_sample_to_sample() -> None:
+def test_the_most_common_labels_differ_between_samples() -> None:
     samples = [one("oolong/counting").generate(seed, SIZE) for seed in range(0, 60, 4)]
     assert len({sample.gold["value"] for sample in samples}) >= 5
     assert {sample.facts["texts"] for sample in samples} == set(SUBJECTS)
 
 
 DATED = (6, 7, 16, 17, 18, 19)
-"""Shapes with a date: with many users, some have lines on that very day."""
+"""Shapes with a date: with many users, some have lines on that day."""
 
 
 @pytest.mark.parametrize(
     ("seeds", "size"), [(range(20), SIZE), ([seed + 20 for seed in DATED], 16_000)]
 )
-def test_the_gold_of_all_twenty_shapes_of_pairs(seeds: Sequence[int], size: int) -> None:
+def test_gold_answers_of_all_twenty_shapes_of_pairs_are_correct(
+    seeds: Sequence[int], size: int
+) -> None:
     asked = set()
     for seed in seeds:
         sample = one("oolong-pairs").generate(seed, size)
@@ -109,15 +113,15 @@ def test_the_gold_of_all_twenty_shapes_of_pairs(seeds: Sequence[int], size: int)
 
 
 @pytest.mark.parametrize("variant", ["2-hops", "3-hops", "4-hops"])
-def test_the_gold_of_hops(variant: str) -> None:
-    """Follows the question from its inside out, by nothing but the sentences of the documents."""
+def test_gold_answers_of_multihop_questions_are_correct(variant: str) -> None:
+    """Resolve the question from the inside out, using only sentences of the documents."""
     for seed in range(6):
         sample = one(f"multihop/{variant}").generate(seed, SIZE)
         found = named(described_in(sample.query), sample.context)
         assert found == (sample.gold["value"], int(variant[0]))
 
 
-def test_a_thousand_documents_and_no_fact_twice() -> None:
+def test_a_thousand_documents_repeat_no_fact() -> None:
     sample = one("multihop/2-hops").generate(1, 200_000)
     heads = re.findall(r"^=== (.*) \((\w+)\) ===$", sample.context, re.MULTILINE)
     assert len(heads) == len(set(heads)) == 1_000
@@ -125,7 +129,7 @@ def test_a_thousand_documents_and_no_fact_twice() -> None:
 
 
 @pytest.mark.parametrize("variant", ["bfs", "parents"])
-def test_the_gold_of_walks(variant: str) -> None:
+def test_gold_answers_of_graph_walks_are_correct(variant: str) -> None:
     for seed in range(4):
         sample = one(f"graphwalks/{variant}").generate(seed, SIZE)
         edges = edges_in(sample.context)
@@ -141,7 +145,7 @@ def test_the_gold_of_walks(variant: str) -> None:
 
 
 @pytest.mark.parametrize("variant", ["calls", "raises", "hierarchy"])
-def test_the_gold_about_code(variant: str) -> None:
+def test_gold_answers_about_code_are_correct(variant: str) -> None:
     for seed in range(3):
         sample = one(f"codeqa/{variant}").generate(seed, 12_000)
         modules = modules_of(sample.context)
@@ -163,7 +167,7 @@ def test_the_gold_about_code(variant: str) -> None:
             assert [label for label in options if name in bases(modules, label)] == [right]
 
 
-def test_questions_about_a_tree_of_the_users(tmp_path: Path) -> None:
+def test_questions_about_the_users_own_code(tmp_path: Path) -> None:
     for number in range(6):
         (tmp_path / f"part_{number}.py").write_text(
             f"class Base{number}:\n    pass\n\n\nclass Mid{number}(Base{number}):\n    pass\n\n\n"
@@ -185,7 +189,7 @@ def test_questions_about_a_tree_of_the_users(tmp_path: Path) -> None:
     assert CodeQA("calls", tree=str(tmp_path)).identity() != before
 
 
-def test_a_call_is_a_call_of_that_very_name(tmp_path: Path) -> None:
+def test_only_calls_of_exactly_that_name_count(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text(
         "def load(x): return x\n\n\ndef loading(x): return load  # load(1) is not here\n\n\n"
         "y = load(1), x.load(2), loading(3), 'load(4)', load.cache(5), load(load(6))\n"

@@ -1,4 +1,4 @@
-"""The harness proven for map/reduce: who reads each part honestly has 100, on every task.
+"""The harness verified for map/reduce: a model that reads each part perfectly scores 100.
 
 The model knows no answers: whatever is cut apart, left unread, merged wrongly or lost on the way
 costs it points. Who reads the text of another sample has what chance gives; test_oracle.py derives
@@ -31,13 +31,13 @@ LINES = Group({s: task for s, task in ALL.items() if s.startswith("oolong")}, 2_
 """A table of all labels has to fit in one prompt."""
 
 FACTS = Group({s: task for s, task in ALL.items() if s not in LINES.tasks}, 8_000, 2_000)
-"""Now and then there are more notes than one prompt holds."""
+"""Sometimes there are more notes than fit one prompt."""
 
 
 async def by_map_reduce(
     group: Group, seeds: Sequence[int], folder: Path
 ) -> tuple[Honest, dict[str, list[float]]]:
-    """The model, and the scores of each task."""
+    """Return the model, and the scores of each task."""
     tasks, size, window = group
     samples = [(s, task.generate(seed, size)) for s, task in tasks.items() for seed in seeds]
     model = Honest(samples)
@@ -59,7 +59,7 @@ def not_all_right(scores: Mapping[str, list[float]]) -> dict[str, list[float]]:
 
 
 @pytest.mark.heavy
-async def test_an_honest_reader_has_100_on_every_task(tmp_path: Path) -> None:
+async def test_a_perfect_reader_scores_100_on_every_task(tmp_path: Path) -> None:
     labelling, scores = await by_map_reduce(LINES, range(20), tmp_path / "lines")
     assert not_all_right(scores) == {}
     reading, scores = await by_map_reduce(FACTS, range(4), tmp_path / "facts")
@@ -71,7 +71,7 @@ async def test_an_honest_reader_has_100_on_every_task(tmp_path: Path) -> None:
 
 
 class OfOthers(Task):
-    """A task whose questions are asked about the text of the next sample of their kind."""
+    """A task that asks its questions about the text of the next sample of the same kind."""
 
     name, about, scoring = "of-others", "", ""
 
@@ -88,7 +88,7 @@ class OfOthers(Task):
 
 @pytest.mark.heavy
 @pytest.mark.parametrize(("group", "count"), [(LINES, 10), (FACTS, 2)], ids=["lines", "facts"])
-async def test_who_reads_the_text_of_others_has_what_chance_gives(
+async def test_a_reader_of_other_texts_scores_at_chance_level(
     group: Group, count: int, tmp_path: Path
 ) -> None:
     others = {spec: OfOthers(spec, task) for spec, task in group.tasks.items()}

@@ -25,7 +25,7 @@ GOLD: dict[str, str | bool] = {
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_right_labels_give_the_right_answer(seed: int) -> None:
+def test_correct_labels_give_the_gold_answer(seed: int) -> None:
     """Eight seeds are two of each kind of question."""
     task = COUNTING[SPEC]
     sample = task.generate(seed, SIZE)
@@ -45,14 +45,14 @@ def test_wrong_labels_give_another_count() -> None:
 
 
 @pytest.mark.parametrize("spec", sorted(set(ALL) - {SPEC}))
-def test_other_tasks_are_refused_before_anything_is_paid(spec: str) -> None:
+def test_tasks_without_labels_are_refused_before_anything_is_paid(spec: str) -> None:
     with pytest.raises(ConfigError, match=f"operators can't answer {spec}"):
         check_methods({spec: ALL[spec]}, ["rlm", "operators"])
     check_methods({spec: ALL[spec]}, ["rlm", "plain", "mapreduce"])
     check_methods(COUNTING, ["operators"])
 
 
-async def test_operators_are_a_method(tmp_path: Path) -> None:
+async def test_operators_can_be_benchmarked(tmp_path: Path) -> None:
     client = NoisyOracle(GOLD, omission_rate=0.2, drift_rate=0.3)
     outcomes, tally = await benched(
         client,
@@ -69,7 +69,7 @@ async def test_operators_are_a_method(tmp_path: Path) -> None:
     assert all(each.calls == each.requests for each in outcomes.values())
 
 
-async def test_wrong_labels_cost_points(tmp_path: Path) -> None:
+async def test_wrong_labels_lower_the_score(tmp_path: Path) -> None:
     outcomes, _ = await benched(
         NoisyOracle(GOLD, error_rate=0.4),
         COUNTING,
@@ -82,7 +82,7 @@ async def test_wrong_labels_cost_points(tmp_path: Path) -> None:
 
 
 class Held(NoisyOracle):
-    """Answers two requests; later ones wait until it is let go."""
+    """A model that answers two requests; later ones wait until it is released."""
 
     def __init__(self) -> None:
         super().__init__(GOLD, price=Price(1.0, 1.0))
@@ -96,7 +96,7 @@ class Held(NoisyOracle):
         return await super().complete(request, timeout_seconds=timeout_seconds)
 
 
-async def test_a_trial_that_was_cut_off_asks_only_for_the_rest(tmp_path: Path) -> None:
+async def test_an_interrupted_trial_requests_only_the_remaining_labels(tmp_path: Path) -> None:
     client = Held()
 
     async def bench() -> float | None:

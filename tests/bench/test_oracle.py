@@ -1,4 +1,4 @@
-"""The harness itself, proven: who knows the answers has 100, who has them of others has chance.
+"""The harness verified: a model with the right answers scores 100, with others' answers chance.
 
 Every task and variant goes through the real engine and real sandboxed sessions, and by plain calls.
 
@@ -23,11 +23,11 @@ from tests.bench.benches import ALL, answers_to, benched, knowing, size_of
 
 CHANCE = {"s-niah": 0.01, "multihop": 0.01, "graphwalks": 0.01, "oolong-pairs": 0.01, "oolong": 0.3}
 KINDS = {"oolong/counting": 4, "oolong/user": 4, "oolong/timeline": 5}
-"""So many seeds further is the next question of the same kind; elsewhere all are of one."""
+"""The number of seeds until the next question of the same kind; 1 for other tasks."""
 
 
 def bound(spec: str, pairs: int) -> float:
-    """What the mean score of others' answers over a number of pairs of samples stays below."""
+    """An upper bound on the mean score of answers to other samples, by the number of pairs."""
     if spec.startswith("codeqa"):
         return 0.25 + 4 * math.sqrt(3 / 16 / pairs)
     return CHANCE[spec.partition("/")[0]]
@@ -46,12 +46,12 @@ def agreement(task: Task, spec: str, count: int) -> tuple[float, int]:
 
 
 @pytest.mark.parametrize("spec", ALL)
-def test_answers_of_others_are_right_by_chance_only(spec: str) -> None:
+def test_answers_to_other_samples_score_at_chance_level(spec: str) -> None:
     mean, pairs = agreement(ALL[spec], spec, 40 if spec.startswith("oolong") else 12)
     assert mean <= bound(spec, pairs)
 
 
-async def test_who_knows_the_answers_has_100_on_every_task(tmp_path: Path) -> None:
+async def test_a_model_that_knows_the_answers_scores_100_on_every_task(tmp_path: Path) -> None:
     client = knowing(answers_to(ALL, (0,)))
     outcomes, tally = await benched(client, ALL, tmp_path, methods=("rlm", "plain"), concurrency=4)
     assert len(outcomes) == 2 * len(ALL)
@@ -60,8 +60,8 @@ async def test_who_knows_the_answers_has_100_on_every_task(tmp_path: Path) -> No
     assert (tally.failed, tally.stopped) == (0, "")
 
 
-async def test_who_has_the_answers_of_others_has_what_chance_gives(tmp_path: Path) -> None:
-    """Exactly what the scorers say of those answers, and nothing where nothing is to be had."""
+async def test_a_model_with_answers_to_other_samples_scores_at_chance_level(tmp_path: Path) -> None:
+    """The scores are exactly those that the scorers give such answers."""
     seeds = range(2)
     client = knowing(answers_to(ALL, seeds, from_next=1))
     outcomes, _ = await benched(client, ALL, tmp_path, seeds=seeds, concurrency=4)

@@ -1,4 +1,4 @@
-"""The report: right figures, and pictures that are whole whatever the names are."""
+"""The report: correct figures, and complete charts whatever the names are."""
 
 import re
 import xml.etree.ElementTree as ET
@@ -57,7 +57,7 @@ def kept(folder: Path, outcomes: list[Outcome], model: str = "m") -> Path:
 # -- figures ---------------------------------------------------------------------------------------
 
 
-def test_wilsons_interval_as_it_is_published() -> None:
+def test_wilsons_interval_matches_published_values() -> None:
     low, high = interval(0.5, 10)
     assert (round(low, 4), round(high, 4)) == (0.2366, 0.7634)
     low, high = interval(1.0, 20)
@@ -65,7 +65,9 @@ def test_wilsons_interval_as_it_is_published() -> None:
 
 
 @given(st.floats(0, 1), st.integers(1, 10_000))
-def test_an_interval_holds_its_mean_and_shrinks_with_samples(mean: float, count: int) -> None:
+def test_an_interval_contains_its_mean_and_shrinks_with_more_samples(
+    mean: float, count: int
+) -> None:
     low, high = interval(mean, count)
     assert 0 <= low <= mean + 1e-12
     assert mean - 1e-12 <= high <= 1
@@ -73,7 +75,7 @@ def test_an_interval_holds_its_mean_and_shrinks_with_samples(mean: float, count:
     assert narrower[1] - narrower[0] < high - low
 
 
-def test_the_figures_of_some_outcomes() -> None:
+def test_figures_summarise_outcomes() -> None:
     made = figures(
         [
             outcome(score=1.0, cost_usd=0.1),
@@ -89,7 +91,7 @@ def test_the_figures_of_some_outcomes() -> None:
     assert (made.tokens, made.steps, made.seconds) == (100.0, 3.0, 2.0)
 
 
-def test_a_cost_that_is_unknown_once_is_unknown() -> None:
+def test_one_unknown_cost_makes_the_total_unknown() -> None:
     assert figures([outcome(), outcome(cost_usd=None)]).cost_usd is None
     assert figures([outcome(score=None, status="failed")]).score is None
 
@@ -111,7 +113,7 @@ def drawn(series: list[Series], **options: Any) -> ET.Element:
     return ET.fromstring(chart("a title", "percent", series, size_names=sizes, **options))
 
 
-def test_a_picture_has_marks_bars_and_a_legend_for_both_kinds_of_readers() -> None:
+def test_a_chart_has_marks_error_bars_and_a_legend_in_both_themes() -> None:
     series = [
         Series("rlm", [Point(8, 90, 80, 95), Point(800, 85, 70, 92)], 0),
         Series("plain", [Point(8, 50, 40, 60), Point(800, 0, 0, 0, True)], 1),
@@ -126,11 +128,11 @@ def test_a_picture_has_marks_bars_and_a_legend_for_both_kinds_of_readers() -> No
 
 
 def heights(picture: ET.Element) -> list[float]:
-    """Of the circles that are not in the legend."""
+    """Return the heights of the circles outside the legend."""
     return [float(each.attrib["cy"]) for each in picture.iter(f"{SVG}circle")][1:]
 
 
-def test_higher_values_are_higher_on_both_kinds_of_axes() -> None:
+def test_higher_values_are_drawn_higher_on_linear_and_logarithmic_axes() -> None:
     narrow = heights(drawn([Series("a", [Point(1, 2, 2, 2), Point(2, 4, 4, 4)], 0)]))
     wide = heights(
         drawn([Series("a", [Point(n, 10.0**n, 10.0**n, 10.0**n) for n in (1, 2, 4)], 0)])
@@ -139,7 +141,7 @@ def test_higher_values_are_higher_on_both_kinds_of_axes() -> None:
     assert wide[1] - wide[2] == pytest.approx(2 * (wide[0] - wide[1]), abs=0.2)  # steps of ten
 
 
-def test_a_long_legend_goes_on_in_another_row() -> None:
+def test_a_long_legend_continues_in_another_row() -> None:
     names = [f"mapreduce, provider/a-model-with-a-long-name-{n}" for n in range(4)]
     picture = drawn([Series(name, [Point(8, 1, 1, 1)], 2, n) for n, name in enumerate(names)])
     places = {
@@ -151,7 +153,7 @@ def test_a_long_legend_goes_on_in_another_row() -> None:
     assert all(x + 7 * len(names[0]) < 720 for x, _ in places.values())
 
 
-def test_names_are_only_names() -> None:
+def test_names_are_escaped() -> None:
     name = '<script>&"x'
     texts = [each.text for each in drawn([Series(name, [Point(8, 1, 1, 1)], 0)]).iter(f"{SVG}text")]
     assert name in texts
@@ -163,7 +165,7 @@ NUMBERS = st.floats(0, 1e9, allow_nan=False)
 @given(
     st.lists(st.tuples(st.integers(1, 10**9), NUMBERS, NUMBERS), min_size=1, max_size=8), st.text()
 )
-def test_any_values_and_names_give_a_whole_picture(
+def test_any_values_and_names_give_a_complete_chart(
     values: list[tuple[int, float, float]], name: str
 ) -> None:
     name = "".join(char for char in name if char.isprintable())
@@ -203,7 +205,7 @@ def test_a_report_of_one_folder(tmp_path: Path) -> None:
     assert "US dollars" in (folder / "oolong-cost.svg").read_text("utf-8")
 
 
-def test_scores_of_the_paper_are_quoted_as_what_they_are(tmp_path: Path) -> None:
+def test_scores_of_the_paper_are_marked_as_quoted(tmp_path: Path) -> None:
     tasks = ("codeqa/calls", "multihop/2-hops", "oolong/user", "oolong-pairs", "s-niah/single")
     folder = kept(tmp_path / "mine", [outcome(task=task) for task in tasks])
     text = write_report([folder], tmp_path / "out").read_text("utf-8")
@@ -219,7 +221,7 @@ def test_scores_of_the_paper_are_quoted_as_what_they_are(tmp_path: Path) -> None
     assert "From the paper" not in write_report([only], tmp_path / "other").read_text("utf-8")
 
 
-def test_several_folders_beside_each_other(tmp_path: Path) -> None:
+def test_several_folders_are_reported_side_by_side(tmp_path: Path) -> None:
     first = kept(tmp_path / "one", [outcome(model="a|b", sub_model="a|b", cost_usd=None)], "a|b")
     second = kept(tmp_path / "two", [outcome(model="c", sub_model="d", cost_usd=None)], "c")
     text = write_report([first, second], tmp_path / "both").read_text("utf-8")

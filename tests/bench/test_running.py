@@ -1,4 +1,4 @@
-"""Benchmarks that are interrupted, fail, run out of money, or are asked for twice."""
+"""Benchmarks that are interrupted, fail, run out of money, or are run twice."""
 
 import asyncio
 import json
@@ -36,7 +36,7 @@ def key(seed: int, method: str = "plain") -> str:
     return Trial("s-niah/single", SIZE, seed, method).key
 
 
-async def test_a_second_pass_does_only_what_is_missing(tmp_path: Path) -> None:
+async def test_a_second_pass_runs_only_missing_trials(tmp_path: Path) -> None:
     client = knowing(answers_to(NEEDLE, range(4)))
     await benched(client, NEEDLE, tmp_path, seeds=range(2), methods=("plain",), concurrency=1)
     assert len(client.requests) == 2
@@ -47,10 +47,10 @@ async def test_a_second_pass_does_only_what_is_missing(tmp_path: Path) -> None:
     assert len(client.requests) == 4
     assert len(lines_in(tmp_path)) == 4
     await benched(client, NEEDLE, tmp_path, seeds=(0,), methods=("plain", "rlm"))
-    assert len(client.requests) == 6  # the plain call is there already; a run has two steps
+    assert len(client.requests) == 6  # the plain call has been made already; a run has two steps
 
 
-async def test_a_result_tells_everything(tmp_path: Path) -> None:
+async def test_a_result_records_everything_about_a_trial(tmp_path: Path) -> None:
     client = knowing(answers_to(NEEDLE, (0,)), price=Price(1.0, 2.0))
     outcomes, _ = await benched(client, NEEDLE, tmp_path)
     (line,) = lines_in(tmp_path)
@@ -64,7 +64,7 @@ async def test_a_result_tells_everything(tmp_path: Path) -> None:
     assert outcomes[key(0, "rlm")] == msgspec.convert(line, Outcome)
 
 
-async def test_what_failed_is_recorded_and_tried_again(tmp_path: Path) -> None:
+async def test_failures_are_recorded_and_retried(tmp_path: Path) -> None:
     broken = ScriptedClient(rules=[("", ModelError("no power", status=400))])
     outcomes, tally = await benched(broken, NEEDLE, tmp_path, methods=("plain", "rlm"))
     assert [each.status for each in outcomes.values()] == ["failed", "failed"]
@@ -77,7 +77,7 @@ async def test_what_failed_is_recorded_and_tried_again(tmp_path: Path) -> None:
     assert len(lines_in(tmp_path)) == 4  # nothing is rewritten: the last line of a key counts
 
 
-async def test_a_dead_server_is_not_asked_for_every_sample(tmp_path: Path) -> None:
+async def test_after_consecutive_failures_no_further_samples_are_tried(tmp_path: Path) -> None:
     broken = ScriptedClient(rules=[("", ModelError("gone", status=400))])
     _, tally = await benched(
         broken, NEEDLE, tmp_path, seeds=range(30), methods=("plain",), concurrency=1
@@ -99,7 +99,7 @@ async def test_a_context_beyond_the_window_is_not_possible_for_a_plain_call(tmp_
     assert len(client.requests) == sent  # it is not tried again either
 
 
-async def test_map_reduce_is_a_method_too(tmp_path: Path) -> None:
+async def test_mapreduce_can_be_benchmarked(tmp_path: Path) -> None:
     (gold,) = NEEDLE["s-niah/single"].generate(0, SIZE).gold
     client = ScriptedClient(rules=[("", f"It is {gold}.")])
     outcomes, _ = await benched(client, NEEDLE, tmp_path, methods=("mapreduce",))
@@ -111,7 +111,7 @@ async def test_map_reduce_is_a_method_too(tmp_path: Path) -> None:
 # -- crashes ---------------------------------------------------------------------------------------
 
 
-async def test_half_a_line_is_cut_off_and_done_again(tmp_path: Path) -> None:
+async def test_a_partial_line_is_removed_and_its_trial_repeated(tmp_path: Path) -> None:
     client = knowing(answers_to(NEEDLE, range(2)))
     await benched(client, NEEDLE, tmp_path, seeds=range(2), methods=("plain",), concurrency=1)
     path = tmp_path / "results.jsonl"
@@ -126,7 +126,7 @@ async def test_half_a_line_is_cut_off_and_done_again(tmp_path: Path) -> None:
     assert all(each.score == 1.0 for each in outcomes.values())
 
 
-async def test_a_last_line_that_is_longer_than_a_block_is_cut_off_too(tmp_path: Path) -> None:
+async def test_a_partial_line_longer_than_a_block_is_removed_too(tmp_path: Path) -> None:
     client = knowing(answers_to(NEEDLE, range(2)))
     await benched(client, NEEDLE, tmp_path, methods=("plain",))
     path = tmp_path / "results.jsonl"
@@ -147,13 +147,13 @@ async def test_a_last_line_that_is_longer_than_a_block_is_cut_off_too(tmp_path: 
         b"\xff\n",
     ],
 )
-def test_a_line_that_is_no_result_is_named(line: bytes, tmp_path: Path) -> None:
+def test_an_invalid_line_is_named(line: bytes, tmp_path: Path) -> None:
     (tmp_path / "results.jsonl").write_bytes(line)
     with pytest.raises(ConfigError, match=r"line 1 of .*results.jsonl is no result"):
         list(read_outcomes(tmp_path))
 
 
-async def test_contexts_are_not_kept(tmp_path: Path) -> None:
+async def test_contexts_of_finished_trials_are_deleted(tmp_path: Path) -> None:
     (tmp_path / ".contexts").mkdir()
     (tmp_path / ".contexts" / "of a killed process.txt").write_text("x")
     await benched(knowing(answers_to(NEEDLE, range(3))), NEEDLE, tmp_path, seeds=range(3))
@@ -188,7 +188,7 @@ async def test_results_of_other_settings_are_not_mixed(tmp_path: Path) -> None:
         assert set(results.settings.tasks) == {"s-niah/single", "graphwalks/bfs"}
 
 
-async def test_two_processes_do_not_write_into_one_folder(tmp_path: Path) -> None:
+async def test_only_one_process_can_write_to_a_folder(tmp_path: Path) -> None:
     engine = RLM(knowing({}))
     settings = settings_of(engine, NEEDLE)
     await engine.aclose()
@@ -203,7 +203,7 @@ async def test_two_processes_do_not_write_into_one_folder(tmp_path: Path) -> Non
 # -- money and concurrency -------------------------------------------------------------------------
 
 
-async def test_the_money_is_for_all_of_it_and_what_is_left_undone_can_go_on(tmp_path: Path) -> None:
+async def test_the_money_limit_covers_all_trials_and_the_rest_can_continue(tmp_path: Path) -> None:
     client = knowing(answers_to(NEEDLE, range(6)), price=Price(100.0, 100.0))
 
     async def pass_with(usd: float | None) -> tuple[dict[str, Outcome], Any]:
@@ -241,7 +241,9 @@ async def test_an_answer_after_a_call_that_was_refused_is_not_scored(tmp_path: P
     assert outcomes[key(0, "rlm")].score == 1.0
 
 
-async def test_money_without_a_price_is_refused_before_anything_is_sent(tmp_path: Path) -> None:
+async def test_a_money_limit_without_a_price_is_refused_before_anything_is_sent(
+    tmp_path: Path,
+) -> None:
     client = knowing(answers_to(NEEDLE, (0,)))
     with pytest.raises(UnknownPriceError):
         await benched(client, NEEDLE, tmp_path, engine_options={}, max_cost_usd=1.0)
@@ -272,7 +274,7 @@ async def test_the_number_of_concurrent_samples_is_limited(
     assert most == 3
 
 
-def test_all_tasks_and_sizes_grow_evenly() -> None:
+def test_tasks_and_sizes_are_interleaved() -> None:
     made = list(works(["a", "b"], [1, 2], range(2), ["rlm", "plain"], {"a|1|0|rlm"}))
     assert [(each.task, each.size, each.seed) for each in made] == [
         *(("a", 1, 0), ("b", 1, 0), ("a", 2, 0), ("b", 2, 0)),
@@ -282,7 +284,7 @@ def test_all_tasks_and_sizes_grow_evenly() -> None:
     assert made[1].methods == ("rlm", "plain")
 
 
-# -- tasks of others -------------------------------------------------------------------------------
+# -- custom tasks -------------------------------------------------------------------------------
 
 
 class Echo(Task):
@@ -300,12 +302,12 @@ class Echo(Task):
         return 2.0
 
 
-async def test_a_score_that_is_none_ends_the_benchmark_with_a_word(tmp_path: Path) -> None:
+async def test_an_invalid_score_ends_the_benchmark_with_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"echo: score\(\) returned 2.0"):
         await benched(ScriptedClient(["3"]), {"echo": Echo()}, tmp_path, methods=("plain",))
 
 
-def test_a_name_is_registered_once() -> None:
+def test_a_task_name_can_be_registered_only_once() -> None:
     other = type("Other", (Echo,), {"name": "s-niah"})
     with pytest.raises(ConfigError, match="there is a task 's-niah' already: Needles"):
         register(other)

@@ -39,7 +39,7 @@ def task(spec: str) -> Task:
         ("none", 0.0),
     ],
 )
-def test_a_needle(answer: str, score: float) -> None:
+def test_scoring_one_needle(answer: str, score: float) -> None:
     assert task("s-niah/single").score(answer, ["4471902"]) == score
 
 
@@ -57,7 +57,7 @@ def test_a_needle(answer: str, score: float) -> None:
         ),
     ],
 )
-def test_several_needles_and_an_answer_that_names_every_number(answer: str, score: float) -> None:
+def test_scoring_several_needles(answer: str, score: float) -> None:
     gold = ["1111111", "2222222", "3333333", "4444444"]
     assert task("s-niah/multi-value").score(answer, gold) == score
 
@@ -76,13 +76,13 @@ def test_several_needles_and_an_answer_that_names_every_number(answer: str, scor
         ("-42", 0.75**84),
         ("1,042", 0.75**1000),
         ("42 or 43", 0.0),
-        ("Of 317 lines, 42 are spam", 0.0),  # which of the two it means, nobody can tell
+        ("Of 317 lines, 42 are spam", 0.0),  # it is unclear which of the two it means
         ("v42", 0.0),
         ("forty-two", 0.0),
         ("", 0.0),
     ],
 )
-def test_a_number(answer: str, score: float) -> None:
+def test_scoring_a_number(answer: str, score: float) -> None:
     gold = {"kind": "number", "value": 42}
     assert task("oolong/counting").score(answer, gold) == pytest.approx(score)
 
@@ -104,12 +104,12 @@ def test_a_number(answer: str, score: float) -> None:
         ("", 0.0),
     ],
 )
-def test_a_label(answer: str, score: float) -> None:
+def test_scoring_a_label(answer: str, score: float) -> None:
     gold = {"kind": "choice", "value": "spam", "among": LABELS}
     assert task("oolong/counting").score(answer, gold) == score
 
 
-def test_a_label_within_another_one_is_not_mentioned() -> None:
+def test_a_label_contained_in_another_is_not_matched() -> None:
     among = ["phone", "lost or stolen phone", "less common"]
     assert scoring.one_choice("It is lost_or_stolen-phone!", among) == "lost or stolen phone"
     assert scoring.one_choice("phone", among) == "phone"
@@ -134,7 +134,7 @@ def test_a_label_within_another_one_is_not_mentioned() -> None:
         ("", 0.0),
     ],
 )
-def test_a_date(answer: str, score: float) -> None:
+def test_scoring_a_date(answer: str, score: float) -> None:
     assert task("oolong/timeline").score(answer, {"kind": "date", "value": "2023-03-07"}) == score
 
 
@@ -149,7 +149,7 @@ def test_a_date(answer: str, score: float) -> None:
         ("482130", 0.0),
     ],
 )
-def test_a_user(answer: str, score: float) -> None:
+def test_scoring_a_user(answer: str, score: float) -> None:
     assert task("oolong/user").score(answer, {"kind": "user", "value": 48213}) == score
 
 
@@ -173,7 +173,7 @@ def test_a_user(answer: str, score: float) -> None:
         ("", 0.0),
     ],
 )
-def test_pairs(answer: str, score: float) -> None:
+def test_scoring_pairs(answer: str, score: float) -> None:
     assert task("oolong-pairs").score(answer, [[1, 2], [3, 4]]) == pytest.approx(score)
 
 
@@ -189,7 +189,7 @@ def test_pairs(answer: str, score: float) -> None:
         ("", 0.0),
     ],
 )
-def test_a_name(answer: str, score: float) -> None:
+def test_scoring_a_name(answer: str, score: float) -> None:
     gold = {"value": "Velmora", "among": ["Tarnwick", "Velmora"]}
     assert task("multihop/2-hops").score(answer, gold) == score
 
@@ -218,7 +218,7 @@ def test_a_name(answer: str, score: float) -> None:
         ("", 0.0),
     ],
 )
-def test_a_letter(answer: str, score: float) -> None:
+def test_scoring_a_letter(answer: str, score: float) -> None:
     gold = {"value": "B", "options": ["17", "19", "20", "31"]}
     assert task("codeqa/calls").score(answer, gold) == score
 
@@ -236,20 +236,20 @@ def test_a_letter(answer: str, score: float) -> None:
         ("", 0.0),
     ],
 )
-def test_nodes(answer: str, score: float) -> None:
+def test_scoring_nodes(answer: str, score: float) -> None:
     gold = ["amber-otter-1", "quiet-reef-22"]
     assert task("graphwalks/bfs").score(answer, gold) == pytest.approx(score)
 
 
 @pytest.mark.parametrize("char", ["a", "1", " ", "(", "-", "\n", "`", "answer", "not "])
-def test_endless_answers_are_read_in_one_go(char: str) -> None:
-    """A pattern that goes back and forth would take hours for these."""
+def test_endless_answers_are_scored_in_linear_time(char: str) -> None:
+    """A backtracking pattern would take hours for these."""
     endless = char * 50_000
     for spec, gold in GOLDS.items():
         assert task(spec).score(endless, gold) < 1e-9
 
 
-def test_f1_of_nothing_wanted() -> None:
+def test_f1_without_wanted_items() -> None:
     assert scoring.f1(set(), set()) == 1.0
     assert scoring.f1({1}, set()) == 0.0
 
@@ -273,7 +273,7 @@ ANSWERS = st.text(max_size=30) | st.lists(PIECES, max_size=12).map("".join)
 
 
 @given(ANSWERS, st.sampled_from(sorted(GOLDS)))
-def test_a_score_is_from_0_to_1_whatever_is_answered(answer: str, spec: str) -> None:
+def test_any_answer_scores_from_0_to_1(answer: str, spec: str) -> None:
     assert 0.0 <= task(spec).score(answer, GOLDS[spec]) <= 1.0
 
 
@@ -290,13 +290,13 @@ WRAPPINGS = st.sampled_from(
 
 
 @given(WRAPPINGS, st.sampled_from(sorted(GOLDS)))
-def test_a_right_answer_is_right_in_every_wrapping(wrapping: str, spec: str) -> None:
+def test_a_right_answer_scores_1_in_any_wording(wrapping: str, spec: str) -> None:
     one = task(spec)
     assert one.score(wrapping.format(one.reference(GOLDS[spec])), GOLDS[spec]) == 1.0
 
 
 @given(WRAPPINGS, st.sampled_from(sorted(GOLDS)))
-def test_a_wrong_answer_is_wrong_in_every_wrapping(wrapping: str, spec: str) -> None:
+def test_a_wrong_answer_does_not_score_1_in_any_wording(wrapping: str, spec: str) -> None:
     wrong = {
         "s-niah/multi-value": "3333333",
         "oolong/counting": "1042",
@@ -337,7 +337,7 @@ def test_pairs_are_read_in_any_order_and_form(
 
 
 @given(PAIRS, PAIRS)
-def test_f1_is_symmetric_and_1_only_for_equals(
+def test_f1_is_symmetric_and_1_only_for_equal_sets(
     one: set[frozenset[int]], two: set[frozenset[int]]
 ) -> None:
     score = scoring.f1(one, two)
@@ -346,12 +346,12 @@ def test_f1_is_symmetric_and_1_only_for_equals(
 
 
 @given(st.integers(-(10**9), 10**9), st.integers(-(10**6), 10**6))
-def test_a_number_scores_by_its_distance(wanted: int, error: int) -> None:
+def test_a_number_is_scored_by_its_distance(wanted: int, error: int) -> None:
     assert scoring.number(str(wanted + error), wanted) == pytest.approx(0.75 ** abs(error))
 
 
 @given(st.text(max_size=200))
-def test_the_part_that_counts_is_part_of_the_answer(text: str) -> None:
+def test_the_scored_text_is_part_of_the_answer(text: str) -> None:
     found = scoring.final_text(text)
     as_text = re.sub(r"\s+", "", found)
     assert as_text in re.sub(r"\s+", "", text) or text.strip()[:1] in '{["'

@@ -1,4 +1,4 @@
-"""Samples: the same bytes everywhere, as large as was asked for, under the names they go by."""
+"""Samples: the same bytes everywhere, of the requested size, under their documented names."""
 
 import hashlib
 import json
@@ -55,7 +55,7 @@ def test_a_seed_gives_the_same_bytes_with_every_python(spec: str) -> None:
 
 
 @pytest.mark.parametrize("spec", TASKS)
-def test_contexts_have_the_size_that_was_asked_for(spec: str) -> None:
+def test_contexts_have_the_requested_size(spec: str) -> None:
     for size in (one(spec).smallest, 9_000):
         for seed in range(2):
             context = one(spec).generate(seed, size).context
@@ -66,7 +66,7 @@ def test_contexts_have_the_size_that_was_asked_for(spec: str) -> None:
 
 
 @pytest.mark.parametrize("spec", TASKS)
-def test_pieces_can_be_read_twice_and_other_seeds_give_other_samples(spec: str) -> None:
+def test_samples_can_be_read_twice_and_differ_between_seeds(spec: str) -> None:
     first, second = (one(spec).generate(seed, SIZE) for seed in (1, 2))
     assert first.context == first.context
     assert first.context != second.context
@@ -77,7 +77,7 @@ def test_pieces_can_be_read_twice_and_other_seeds_give_other_samples(spec: str) 
 # -- sizes and names -------------------------------------------------------------------------------
 
 
-def test_sizes_as_people_write_them() -> None:
+def test_sizes_are_parsed_and_shown_with_units() -> None:
     assert parse_sizes("8k, 32K,1M,1.5m,8000") == (8_000, 32_000, 1_000_000, 1_500_000)
     assert [show_size(size) for size in (8_000, 1_500_000, 777, 128_000, 10**7)] == [
         *("8k", "1.5M", "777", "128k", "10M")
@@ -117,7 +117,7 @@ def test_an_option_is_part_of_the_name() -> None:
     ]
 
 
-def test_labelled_texts_are_small_and_carry_their_licences() -> None:
+def test_bundled_texts_are_small_and_licensed() -> None:
     folder = Path(__file__).parents[2] / "src" / "rlm" / "bench" / "data"
     licences = (folder / "LICENSES.md").read_text("utf-8")
     assert sum(path.stat().st_size for path in folder.iterdir()) < 400_000
@@ -140,7 +140,7 @@ sample = task.generate(1, 10_000_000)
 chars = sum(map(len, sample.pieces()))
 print(chars, re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
 """
-"""The peak as Linux has it for this program: `ru_maxrss` begins with what its parent had."""
+"""Peak memory of this program as Linux reports it: `ru_maxrss` starts with its parent's value."""
 
 
 @pytest.mark.heavy

@@ -47,7 +47,7 @@ async def test_every_trial_is_a_run_with_its_score(tmp_path: Path) -> None:
         assert opened["run"]["steps"] == each.steps
 
 
-async def test_results_hold_answers_beside_gold_and_figures_by_method(tmp_path: Path) -> None:
+async def test_results_show_answers_beside_gold_and_figures_by_method(tmp_path: Path) -> None:
     right = answers_to(NEEDLE, (0,)) | dict.fromkeys(answers_to(NEEDLE, (1,)), "<b>nothing</b>")
     await benched(knowing(right), NEEDLE, tmp_path, seeds=(0, 1), methods=("rlm", "plain"))
     found = TrialRuns(tmp_path).results()
@@ -64,7 +64,7 @@ async def test_results_hold_answers_beside_gold_and_figures_by_method(tmp_path: 
     assert figures == [("rlm", 50.0, 1), ("plain", 50.0, 1)]
 
 
-async def test_two_folders_are_compared_and_another_kind_is_refused(tmp_path: Path) -> None:
+async def test_two_folders_are_compared_and_other_kinds_refused(tmp_path: Path) -> None:
     one, other = tmp_path / "one", tmp_path / "other"
     await benched(knowing(answers_to(NEEDLE, (0,))), NEEDLE, one)
     await benched(knowing(dict.fromkeys(answers_to(NEEDLE, (0,)), "no")), NEEDLE, other)
@@ -82,7 +82,7 @@ async def test_two_folders_are_compared_and_another_kind_is_refused(tmp_path: Pa
             shelf_of(str(one), str(wrong))
 
 
-async def test_a_folder_without_gold_is_read_too(tmp_path: Path) -> None:
+async def test_a_folder_without_gold_answers_can_be_read(tmp_path: Path) -> None:
     await benched(knowing(answers_to(NEEDLE, (0,))), NEEDLE, tmp_path)
     path = tmp_path / "results.jsonl"
     line = json.loads(path.read_text("utf-8"))
@@ -92,7 +92,7 @@ async def test_a_folder_without_gold_is_read_too(tmp_path: Path) -> None:
     assert sample["gold"] is None
 
 
-async def test_a_trial_that_goes_on_is_one_run(tmp_path: Path) -> None:
+async def test_a_resumed_trial_is_one_run(tmp_path: Path) -> None:
     broken = ScriptedClient(rules=[("", "no code at all")])
     await benched(broken, NEEDLE, tmp_path, engine_options={"strategy": "rlm"})
     before = list((tmp_path / "runs").iterdir())
@@ -124,7 +124,7 @@ def test_other_folders_are_shown_as_before(tmp_path: Path) -> None:
     assert isinstance(shelf, Folder)
 
 
-async def test_a_new_score_is_news_to_an_open_page(tmp_path: Path) -> None:
+async def test_an_open_page_is_notified_of_a_new_score(tmp_path: Path) -> None:
     await benched(knowing(answers_to(NEEDLE, (0,))), NEEDLE, tmp_path)
     library = Library(TrialRuns(tmp_path))
     before = library.state()
@@ -135,7 +135,7 @@ async def test_a_new_score_is_news_to_an_open_page(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("missing", ["results.jsonl", "settings.json"])
-async def test_half_a_folder_is_not_a_benchmark(missing: str, tmp_path: Path) -> None:
+async def test_an_incomplete_folder_is_not_a_benchmark(missing: str, tmp_path: Path) -> None:
     await benched(knowing(answers_to(NEEDLE, (0,))), NEEDLE, tmp_path)
     assert TrialRuns.are_in(tmp_path)
     (tmp_path / missing).unlink()

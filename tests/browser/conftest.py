@@ -22,7 +22,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def visit(browser: Any) -> Iterator[Any]:
-    """Opens pages; whatever the test is about, they end without an error and run nobody's text."""
+    """Opens pages; afterwards, checks that they had no errors and executed no text."""
     from tests.browser.driving import Visits
 
     visits = Visits(browser)

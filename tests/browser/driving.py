@@ -1,4 +1,4 @@
-"""Debian's Chromium without a screen, and pages of it that are watched for everything they say.
+"""Debian's Chromium, headless, with pages whose messages, errors and requests are recorded.
 
 Types of playwright are `Any` here: the checkers of this project run where it is not installed.
 """
@@ -96,7 +96,7 @@ class Visits:
         self.asked.append((request.method, request.url))
 
     def problems(self) -> list[str]:
-        """What pages said or did, besides what was forgiven."""
+        """What pages logged or did, except for what is forgiven."""
         found = [*self.said]
         for method, url in self.asked:
             parts = urlsplit(url)
@@ -121,5 +121,5 @@ def node_count(page: Page) -> int:
 
 
 def wait_until(page: Page, condition: str, argument: Any = None) -> None:
-    """Until an expression of the page is true."""
+    """Wait until an expression is true in the page."""
     page.wait_for_function(condition, arg=argument)

@@ -1,4 +1,4 @@
-"""A real `rlm ask` in another process, whose model says the next thing when it is told to."""
+"""A real `rlm ask` in another process, whose model gives its next reply when released."""
 
 import subprocess
 import threading
@@ -36,7 +36,7 @@ class Going:
         return said.reply if isinstance(said, Answer) else said
 
     def finish(self) -> str:
-        """What the command printed."""
+        """Return what the command printed."""
         assert self.process is not None
         out, err = self.process.communicate(timeout=SECONDS)
         assert self.process.returncode == 0, err

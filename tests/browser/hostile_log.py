@@ -1,4 +1,4 @@
-"""A log in which everything that can be said tries to be more than text."""
+"""A log in which every text tries to be executed or interpreted."""
 
 import json
 from pathlib import Path
@@ -40,7 +40,7 @@ LONE = "half \ud83d a pair \udc00"
 
 
 def _line(event: Event) -> bytes:
-    """As JSON that may hold halves of surrogate pairs: `LONE` where an event says LONE."""
+    """Return JSON that may hold lone surrogates, in place of each LONE."""
     text = json.dumps(msgspec.to_builtins(event))
     return text.replace("LONE", json.dumps(LONE)[1:-1]).encode() + b"\n"
 

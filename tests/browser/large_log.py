@@ -21,7 +21,7 @@ NEEDLE = "the purple heron has landed"
 
 
 def write_large_log(path: Path, max_bytes: int = BYTES) -> int:
-    """How many steps it has. Near its end, one prompt says what no other does."""
+    """How many steps the log has. One prompt near its end has a unique text."""
     rnd = random.Random(1)
     words = [f"word{number}" for number in range(5_000)]
     text = " ".join(rnd.choices(words, k=100_000))

@@ -1,4 +1,4 @@
-"""Models that play a part: what they say depends only on what they are asked, never on when."""
+"""Models that play a part: their replies depend only on the requests, never on timing."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Runs as somebody could have made them, for lists, trees, timelines, maps and pictures.
+"""Realistic runs, for lists, trees, timelines, maps and screenshots.
 
 One of them has everything: 64 calls at once, a cell that fails, child runs down to depth 3, a long
 output, markdown, and prints and prompts that hold exactly known parts of its context.
@@ -37,7 +37,7 @@ TROUBLES = (
 
 
 def tickets(chars: int = 96_000) -> str:
-    """Support tickets, each unlike every other; of this length."""
+    """Return different support tickets, of this total length."""
     rnd = random.Random(7)
     lines = []
     for number in range(chars // 80):
@@ -112,7 +112,7 @@ STEPS: Steps = {
 
 
 def _note(prompt: str) -> Answer:
-    """Some parts take longer than others, and one of them has to be asked twice."""
+    """Some parts take longer than others, and one needs a retry."""
     number = int(prompt.split("Part ")[1].split(".")[0])
     delay = 0.15 + ((number * 37) % 64) / 64
     text = f"yes: {number % 4 + 1}" if number % 5 == 3 else "no"
@@ -123,7 +123,7 @@ PART = Part(STEPS, _note)
 
 
 class Story(NamedTuple):
-    """Where its runs are kept, the one that has everything, and another to compare it with."""
+    """The folder of the runs, the main run, and another run to compare it with."""
 
     state: Path
     main: RunResult

@@ -1,4 +1,4 @@
-"""The map of a context of which it is known, to the character, what was read and by whom."""
+"""The coverage map of a context for which it is known exactly what was read, and by which calls."""
 
 import random
 import re
@@ -20,7 +20,7 @@ SIDE, ROWS = 13, 18
 CHARS = 20_000
 LETTERS = "abcdefghijklmnopqrstuvwxyz .\u00e4\u6587\U0001f642"
 TEXT = "".join(random.Random(3).choices(LETTERS, k=CHARS))
-"""Random, so that no part of it stands there twice; with characters of one and of two units."""
+"""A random text without repetitions, with characters of one and two UTF-16 units."""
 
 QUERY, CHILD = "What is in it?", "Look closer."
 CODES = [
@@ -84,13 +84,13 @@ def click(page: Page, number: int) -> None:
     page.locator(".context-map canvas").click(position=spot)
 
 
-def test_the_percentage_is_that_of_what_was_never_looked_at(page: Page) -> None:
+def test_the_percentage_of_unread_text_is_shown(page: Page) -> None:
     expect(page.locator(".coverage-head .big")).to_have_text(UNREAD)
     expect(page.locator(".coverage-head")).to_contain_text("20,000 characters, 4 readers.")
     expect(page.locator(".coverage-head")).to_contain_text("Found by matching every output")
 
 
-def test_every_square_has_the_colour_of_how_often_it_was_read(page: Page) -> None:
+def test_every_square_is_coloured_by_how_often_it_was_read(page: Page) -> None:
     """The lowest pixels of a square are filled if anything of it was read, the highest if all."""
     columns, squares = pieces(page)
     found: dict[str, Any] = page.evaluate(
@@ -114,7 +114,7 @@ def test_every_square_has_the_colour_of_how_often_it_was_read(page: Page) -> Non
     )
     inks = [
         ",".join([*re.findall(r"\d+", ink)[:3], "255"]) for ink in found["inks"]
-    ]  # as a canvas tells them
+    ]  # as a canvas reports them
     assert len(set(inks)) == 5
     wrong = []
     for (start, end), (top, bottom) in zip(squares, found["seen"], strict=True):
@@ -144,7 +144,7 @@ def test_every_square_has_the_colour_of_how_often_it_was_read(page: Page) -> Non
         (19_000, []),
     ],
 )
-def test_a_click_on_a_square_names_its_readers(
+def test_clicking_a_square_lists_its_readers(
     page: Page, mapped: Mapped, place: int, readers: list[str]
 ) -> None:
     _, squares = pieces(page)
@@ -165,8 +165,8 @@ def test_a_click_on_a_square_names_its_readers(
     assert shown.evaluate("each => each.textContent") == TEXT[start:end]
 
 
-def test_what_was_read_is_shaded_exactly(page: Page) -> None:
-    """A square at an edge: the shaded part of its text ends where reading did."""
+def test_the_text_of_a_square_is_shaded_exactly_where_it_was_read(page: Page) -> None:
+    """In a square at an edge, the shaded part of the text ends where reading ended."""
     _, squares = pieces(page)
     number = next(at for at, (start, end) in enumerate(squares) if start < 4_000 < end)
     start, end = squares[number]
@@ -187,7 +187,7 @@ def test_a_reader_is_one_click_away(page: Page) -> None:
     expect(prompt).to_contain_text(f"Tell me:{TEXT[8_000:8_020]}")
 
 
-def test_the_map_is_walked_by_keys_and_gaps_are_told(page: Page) -> None:
+def test_the_map_can_be_navigated_by_keyboard_and_unread_parts_are_named(page: Page) -> None:
     _, squares = pieces(page)
     page.get_by_role("application", name=re.compile("Map of the context")).focus()
     page.keyboard.press("End")
@@ -204,7 +204,7 @@ def test_the_map_is_walked_by_keys_and_gaps_are_told(page: Page) -> None:
     expect(page.locator(".inspect")).to_contain_text("This part was never read.")
 
 
-def test_a_child_run_has_a_map_of_what_it_read(visit: Visits, mapped: Mapped) -> None:
+def test_a_child_run_has_its_own_map(visit: Visits, mapped: Mapped) -> None:
     page = visit(f"{mapped.url}#/run/{mapped.run.run_id}")
     page.get_by_role("treeitem").nth(1).get_by_role("link").click()
     expect(page.get_by_role("heading", name=CHILD)).to_be_visible()

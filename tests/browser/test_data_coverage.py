@@ -27,7 +27,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield f"{url}#/run/{RUN_ID}"
 
 
-def test_documents_are_listed_by_how_much_of_them_was_read(visit: Visits, corpus: str) -> None:
+def test_documents_are_listed_with_how_much_was_read(visit: Visits, corpus: str) -> None:
     page = visit(f"{corpus}/coverage")
     expect(page.locator(".coverage-head")).to_contain_text("2 of 5,000 documents read")
     expect(page.locator(".coverage-head")).to_contain_text("1.15 kB of 1.00 MB read")
@@ -44,7 +44,7 @@ def test_documents_are_listed_by_how_much_of_them_was_read(visit: Visits, corpus
     assert page.locator("main img").count() == 0
 
 
-def test_requests_for_data_are_rows_of_the_step(visit: Visits, corpus: str) -> None:
+def test_data_requests_are_rows_of_the_step(visit: Visits, corpus: str) -> None:
     page = visit(f"{corpus}/step/1")
     rows = page.locator("details.operator")
     expect(rows).to_have_count(3)
@@ -54,7 +54,7 @@ def test_requests_for_data_are_rows_of_the_step(visit: Visits, corpus: str) -> N
     expect(rows.nth(1)).to_contain_text("docs/b.txt (1.00 kB of 1.00 kB read)")
 
 
-def test_the_context_says_what_it_is(visit: Visits, corpus: str) -> None:
+def test_the_context_page_explains_a_context_of_data(visit: Visits, corpus: str) -> None:
     page = visit(f"{corpus}/context")
     expect(page.locator(".context-page")).to_contain_text(
         "data that stays where it is: a corpus of"
@@ -63,7 +63,7 @@ def test_the_context_says_what_it_is(visit: Visits, corpus: str) -> None:
     expect(page.locator(".coverage-head .big")).to_have_text("0.1 %")
 
 
-def test_tables_are_listed_by_statement(visit: Visits, tables: str) -> None:
+def test_statements_on_tables_are_listed(visit: Visits, tables: str) -> None:
     page = visit(f"{tables}/coverage")
     expect(page.locator(".coverage-head")).to_contain_text("41 requests for data")
     rows = page.get_by_role("region", name="Statements").locator("tbody tr")

@@ -93,7 +93,7 @@ def drop(page: Page, name: str, text: str) -> None:
     page.evaluate(DROP, [name, text])
 
 
-def test_a_log_of_the_reference_engine_is_dropped(visit: Visits, story_url: str) -> None:
+def test_a_log_of_the_reference_engine_can_be_dropped(visit: Visits, story_url: str) -> None:
     page = visit(story_url)
     expect(page.locator(".list-page")).to_be_visible()
     drop(page, REFERENCE_LOG.name, REFERENCE_LOG.read_text("utf-8"))
@@ -111,7 +111,7 @@ def test_a_log_of_the_reference_engine_is_dropped(visit: Visits, story_url: str)
     assert (methods.count("POST"), methods.count("DELETE")) == (1, 1)
 
 
-def test_a_second_file_takes_the_place_of_the_first(visit: Visits, story_url: str) -> None:
+def test_a_second_dropped_file_replaces_the_first(visit: Visits, story_url: str) -> None:
     page = visit(story_url)
     expect(page.locator(".list-page")).to_be_visible()
 
@@ -130,7 +130,7 @@ def test_a_second_file_takes_the_place_of_the_first(visit: Visits, story_url: st
     assert (methods.count("POST"), methods.count("DELETE")) == (2, 2)
 
 
-def test_a_file_that_was_removed_meanwhile_says_so(visit: Visits, story_url: str) -> None:
+def test_a_file_removed_in_the_meantime_is_reported(visit: Visits, story_url: str) -> None:
     visit.forgive("404")
     page = visit(story_url)
     expect(page.locator(".list-page")).to_be_visible()
@@ -149,7 +149,7 @@ def test_a_file_that_was_removed_meanwhile_says_so(visit: Visits, story_url: str
     expect(page.locator(".where")).to_have_text("all runs")
 
 
-def test_a_file_that_is_too_large_is_not_sent(
+def test_an_oversized_file_is_not_uploaded(
     visit: Visits, story_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rlm.viewer.application.MAX_FILE_BYTES", 1_000)
@@ -189,7 +189,9 @@ def test_a_dropped_log_shows_what_the_server_shows(
 
 
 @pytest.mark.parametrize("text", ["", "not a log\n\x00", '{"a": 1}\n', "[" * 100_000])
-def test_a_file_that_is_no_log_says_so(visit: Visits, story_url: str, text: str) -> None:
+def test_a_dropped_file_that_is_not_a_log_is_reported(
+    visit: Visits, story_url: str, text: str
+) -> None:
     page = visit(story_url)
     expect(page.locator(".list-page")).to_be_visible()
     drop(page, "<img src=x>.jsonl", text)
@@ -243,7 +245,7 @@ def test_the_development_page_opens_a_log_of_ours_beside_the_runs(
     expect(page.locator(f"[id='row-{story.main.run_id}']")).to_be_visible()
 
 
-def test_the_development_server_gives_others_only_what_they_opened(dev: Dev) -> None:
+def test_the_development_server_gives_other_pages_only_files_they_opened(dev: Dev) -> None:
     """Neither runs, nor stored contexts, nor a way to open files from pages of other sites."""
     address = urlsplit(dev.url)
     own = {"Origin": f"http://{address.netloc}"}

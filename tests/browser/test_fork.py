@@ -1,4 +1,4 @@
-"""Fork from here, on the server that users have; and that nobody else can have it fork."""
+"""Forking from the page, on the server that users run, which forks for nobody else."""
 
 import threading
 from collections.abc import Iterator
@@ -64,14 +64,14 @@ def at_step(visit: Visits, setting: Setting, step: int) -> Page:
 
 
 def answered(page: Page, setting: Setting, answer: str) -> None:
-    """A new run is on the page, and ends with that."""
+    """Wait until a new run is on the page and has ended with this answer."""
     wait_until(page, "id => !location.hash.includes(id)", setting.run.run_id)
     expect(page.locator(".run-facts .status")).to_contain_text("answer")
     page.keyboard.press("Escape")
     expect(page.locator(".answer")).to_contain_text(answer)
 
 
-def test_an_edited_reply_goes_on_in_a_new_run(visit: Visits, setting: Setting) -> None:
+def test_an_edited_reply_starts_a_new_run(visit: Visits, setting: Setting) -> None:
     page = at_step(visit, setting, 1)
     asked = setting.model.count
     page.get_by_role("button", name="Fork from here").click()
@@ -87,7 +87,7 @@ def test_an_edited_reply_goes_on_in_a_new_run(visit: Visits, setting: Setting) -
     expect(page.locator(".run-row .query")).to_have_count(2)
 
 
-def test_an_edited_cell_goes_on_too(visit: Visits, setting: Setting) -> None:
+def test_an_edited_cell_starts_a_new_run(visit: Visits, setting: Setting) -> None:
     page = at_step(visit, setting, 2)
     page.get_by_role("button", name="Edit and fork").click()
     text = page.get_by_role("textbox", name="Text of cell 1 of step 2")
@@ -97,16 +97,14 @@ def test_an_edited_cell_goes_on_too(visit: Visits, setting: Setting) -> None:
     answered(page, setting, "the first answer, number 7")
 
 
-def test_a_run_can_be_run_again_from_a_step_without_an_edit(
-    visit: Visits, setting: Setting
-) -> None:
+def test_a_run_can_be_repeated_from_a_step_without_an_edit(visit: Visits, setting: Setting) -> None:
     page = at_step(visit, setting, 2)
     page.get_by_role("button", name="Fork from here").click()
     page.get_by_role("button", name="Run again from here").click()
     answered(page, setting, ANSWER)
 
 
-def test_nothing_happens_when_it_is_cancelled(visit: Visits, setting: Setting) -> None:
+def test_cancelling_the_dialog_does_nothing(visit: Visits, setting: Setting) -> None:
     page = at_step(visit, setting, 1)
     page.get_by_role("button", name="Fork from here").click()
     page.get_by_role("button", name="Cancel").click()
@@ -119,7 +117,7 @@ def test_nothing_happens_when_it_is_cancelled(visit: Visits, setting: Setting) -
     assert len(setting.runs(page)) == 1
 
 
-def test_what_can_not_be_forked_is_said_in_the_dialog(visit: Visits, setting: Setting) -> None:
+def test_a_failed_fork_is_explained_in_the_dialog(visit: Visits, setting: Setting) -> None:
     visit.forgive("400")
     page = at_step(visit, setting, 1)
     page.route(
@@ -169,7 +167,7 @@ def test_a_request_without_the_token_is_refused(visit: Visits, setting: Setting)
 
 
 class Stranger(BaseHTTPRequestHandler):
-    """A page of somebody else."""
+    """A page of another website."""
 
     def do_GET(self) -> None:
         body = b"<!doctype html><title>elsewhere</title><link rel=icon href='data:,'>"
@@ -194,7 +192,7 @@ def stranger() -> Iterator[str]:
     thread.join()
 
 
-def test_a_page_of_another_site_can_neither_fork_nor_read(
+def test_another_website_can_neither_fork_nor_read(
     visit: Visits, setting: Setting, stranger: str
 ) -> None:
     visit.forgive("CORS policy|403|ERR_FAILED|ERR_BLOCKED|frame-ancestors|X-Frame-Options|refused")

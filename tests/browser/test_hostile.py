@@ -1,4 +1,4 @@
-"""Whatever a log says, it is text: it runs nothing, loads nothing, and moves nothing."""
+"""Everything in a log is shown as text: it runs nothing, loads nothing, and breaks no layout."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,7 +35,7 @@ def url(log: Path) -> Iterator[str]:
 
 
 def is_harmless(page: Page) -> None:
-    """No element came out of a text, no link leads elsewhere, and the page is not too wide."""
+    """Check that no text became an element, no link leads away, and the page is not too wide."""
     assert page.locator(MADE).count() == 0
     assert page.locator("[onerror], [onload], [onmouseover], [srcdoc]").count() == 0
     links = page.eval_on_selector_all("a", "all => all.map((each) => each.getAttribute('href'))")
@@ -65,7 +65,7 @@ def test_lists_runs_and_steps_show_only_text(visit: Visits, url: str, width: int
         is_harmless(page)
 
 
-def test_texts_of_five_million_characters_come_in_parts(visit: Visits, url: str) -> None:
+def test_very_long_texts_are_loaded_in_parts(visit: Visits, url: str) -> None:
     page = visit(f"{url}{RUN}/step/1")
     output = page.locator(".output-stderr")
     expect(output.locator(".more")).to_contain_text(f"of {LINE_CHARS:,} characters")
@@ -77,7 +77,7 @@ def test_texts_of_five_million_characters_come_in_parts(visit: Visits, url: str)
     is_harmless(page)
 
 
-def test_replies_as_written_and_calls_show_only_text(visit: Visits, url: str) -> None:
+def test_raw_replies_and_calls_show_only_text(visit: Visits, url: str) -> None:
     page = visit(f"{url}{RUN}/step/1")
     page.get_by_role("button", name="Show as written").click()
     expect(page.get_by_label("Reply as it was written")).to_contain_text("[press](javascript:")
@@ -88,7 +88,7 @@ def test_replies_as_written_and_calls_show_only_text(visit: Visits, url: str) ->
 
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("view", ["calls", "usage", "coverage", "search?q=pwned"])
-def test_pictures_and_search_show_only_text(visit: Visits, url: str, view: str, width: int) -> None:
+def test_charts_and_search_show_only_text(visit: Visits, url: str, view: str, width: int) -> None:
     page = visit(f"{url}{RUN}/{view}", width=width)
     waits = {"calls": ".gantt", "usage": ".usage-chart", "coverage": ".empty"}
     expect(page.locator(waits.get(view, ".hit")).first).to_be_visible()

@@ -1,4 +1,4 @@
-"""A log of 200 MB opens, scrolls and is searched; the page stays small. Times are only told."""
+"""A log of 200 MB can be opened, scrolled and searched; the page stays small. Times are printed."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -30,7 +30,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Large]:
 
 @pytest.fixture
 def timed(capsys: pytest.CaptureFixture[str]) -> Callable[[str], None]:
-    """Tells how long something took since the one before it."""
+    """Print how long something took since the previous call."""
     last = time.perf_counter()
 
     def tell(what: str) -> None:
@@ -44,7 +44,7 @@ def timed(capsys: pytest.CaptureFixture[str]) -> Callable[[str], None]:
 
 
 def scrolled(page: Page, selector: str, places: int) -> int:
-    """Scroll a list to its end in so many leaps; the most nodes the page had meanwhile."""
+    """Scroll a list to its end in this many leaps; return the most nodes the page ever had."""
     most: int = page.evaluate(
         """async ([selector, places]) => {
           const list = document.querySelector(selector)
@@ -94,7 +94,9 @@ def reads_well(page: Page, large: Large, timed: Callable[[str], None]) -> None:
     assert node_count(page) < MAX_NODES
 
 
-def test_the_server_opens_it(visit: Visits, large: Large, timed: Callable[[str], None]) -> None:
+def test_the_viewer_opens_a_large_log(
+    visit: Visits, large: Large, timed: Callable[[str], None]
+) -> None:
     assert large.path.stat().st_size >= BYTES
     timed(f"a log of {large.path.stat().st_size / 1e6:.0f} MB, {large.steps} steps is written")
     with rlm_view(str(large.path)) as viewer:
@@ -111,7 +113,7 @@ def test_the_server_opens_it(visit: Visits, large: Large, timed: Callable[[str],
         reads_well(page, large, timed)
 
 
-def test_a_dropped_one_is_opened_by_the_server(
+def test_a_dropped_large_log_is_opened_by_the_server(
     visit: Visits, large: Large, timed: Callable[[str], None]
 ) -> None:
     with rlm_view(str(large.path.parent / ".."), RLM_STATE_DIR=str(large.path.parent)) as viewer:
@@ -131,7 +133,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Log:
     return write_log(folder, "events", words(1_000_000), 200, lambda events, _: events >= 100_000)
 
 
-def test_a_run_of_100_000_events_is_read_on_every_page(
+def test_every_page_of_a_run_of_100000_events_loads(
     visit: Visits, many: Log, timed: Callable[[str], None]
 ) -> None:
     pages = {

@@ -1,4 +1,4 @@
-"""The list of runs, and a run with its tree and its steps, as somebody reads them."""
+"""The list of runs, and a run with its tree and its steps, as a user reads them."""
 
 import re
 from typing import Any
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.heavy
 
 
 def queries(page: Page) -> list[str]:
-    """Of the list, from above."""
+    """Return the queries in the list, from top to bottom."""
     found: list[str] = page.locator(".run-row .query a").all_inner_texts()
     return found
 
@@ -31,7 +31,7 @@ def at_step(page: Page, story: Story, step: int, **options: Any) -> None:
 # -- the list -------------------------------------------------------------------------------------
 
 
-def test_the_list_tells_what_each_run_was(visit: Visits, story: Story, story_url: str) -> None:
+def test_the_list_shows_what_each_run_was(visit: Visits, story: Story, story_url: str) -> None:
     page = visit(story_url)
     row = page.locator(".run-row", has_text=QUERY)
     expect(row).to_be_visible()
@@ -103,7 +103,7 @@ def test_a_run_is_opened_and_read_without_a_mouse(
     page.keyboard.press("k")
     page.keyboard.press("o")
     expect(page.get_by_role("heading", name=QUERY)).to_be_visible()
-    page.keyboard.press("o")  # the first there is: what was before the first step
+    page.keyboard.press("o")  # the first entry: events before the first step
     expect(page.get_by_role("heading", name="Before the first step")).to_be_visible()
     for step in (1, 2):
         page.keyboard.press("j")
@@ -137,7 +137,7 @@ def test_help_is_one_key_away_and_keeps_other_keys_out(visit: Visits, story_url:
     expect(page.get_by_role("heading", name=QUERY)).to_be_visible()
 
 
-def test_the_tree_of_runs_is_walked_down_to_depth_3(
+def test_the_tree_of_runs_can_be_opened_down_to_depth_3(
     visit: Visits, story: Story, story_url: str
 ) -> None:
     page = visit(f"{story_url}#/run/{story.main.run_id}")
@@ -226,7 +226,7 @@ def test_a_child_run_is_opened_from_its_call(visit: Visits, story: Story, story_
     expect(page.get_by_role("heading", name=CHILD)).to_be_visible()
 
 
-def test_long_output_comes_on_demand(visit: Visits, story: Story, story_url: str) -> None:
+def test_long_output_is_loaded_on_demand(visit: Visits, story: Story, story_url: str) -> None:
     page = visit(story_url)
     at_step(page, story, 4)
     output = page.locator(".output")
@@ -259,7 +259,7 @@ def test_search_finds_and_opens_the_call(visit: Visits, story: Story, story_url:
     expect(page.get_by_text("No text contains “never said”.")).to_be_visible()
 
 
-def test_a_run_that_is_not_there_is_told_in_a_sentence(visit: Visits, story_url: str) -> None:
+def test_a_missing_run_is_reported_in_a_sentence(visit: Visits, story_url: str) -> None:
     visit.forgive("404")
     page = visit(f"{story_url}#/run/nobody")
     expect(page.get_by_role("alert")).to_contain_text("no such run")

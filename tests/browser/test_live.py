@@ -33,7 +33,7 @@ def output(page: Page) -> Page:
     return page.locator(".step .output")
 
 
-def test_a_run_is_followed_from_its_start_to_its_end(visit: Visits, tmp_path: Path) -> None:
+def test_a_run_is_followed_live_from_start_to_end(visit: Visits, tmp_path: Path) -> None:
     visit.forgive(AWAY)
     state = tmp_path / "state"
     folder = {"RLM_STATE_DIR": str(state)}
@@ -56,7 +56,7 @@ def test_a_run_is_followed_from_its_start_to_its_end(visit: Visits, tmp_path: Pa
             going.release()
             at(page, 3)
 
-            # Who goes back is left in peace, until they want to follow again.
+            # Going back stops following, until the user chooses to follow again.
             page.keyboard.press("k")
             at(page, 2)
             expect(output(page)).to_contain_text("it says yes")
@@ -87,8 +87,8 @@ def test_a_run_is_followed_from_its_start_to_its_end(visit: Visits, tmp_path: Pa
                 assert page.evaluate("window.__loaded_once") is True
 
 
-def test_the_list_is_right_again_after_a_restart(visit: Visits, tmp_path: Path) -> None:
-    """What happened while the viewer was away is not told twice; the page asks again."""
+def test_the_list_is_correct_after_a_restart_of_the_viewer(visit: Visits, tmp_path: Path) -> None:
+    """Events during the viewer's absence are not shown twice; the page reloads the list."""
     visit.forgive(AWAY)
     state = tmp_path / "state"
     with rlm_view(RLM_STATE_DIR=str(state)) as first:
@@ -118,7 +118,7 @@ def test_a_run_that_is_killed_is_shown_as_interrupted(visit: Visits, tmp_path: P
         expect(row.locator(".status")).to_contain_text("interrupted")
 
 
-def test_pictures_of_a_running_run_grow(visit: Visits, tmp_path: Path) -> None:
+def test_charts_of_a_running_run_grow(visit: Visits, tmp_path: Path) -> None:
     state = tmp_path / "state"
     with rlm_view(RLM_STATE_DIR=str(state)) as viewer, asking(state, QUERY, PART) as going:
         page = visit(viewer.url)

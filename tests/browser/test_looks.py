@@ -1,4 +1,4 @@
-"""Wide and narrow, dark and light: nothing sticks out, focus is seen, and everything has a name."""
+"""Wide and narrow, dark and light: pages fit, focus is visible, and everything has a name."""
 
 import importlib
 import re
@@ -41,7 +41,7 @@ def shown(visit: Visits, story: Story, url: str, view: str, **options: Any) -> P
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("size", SIZES, ids=["wide", "narrow"])
 @pytest.mark.parametrize("view", VIEWS)
-def test_nothing_sticks_out_of_the_window(
+def test_no_page_is_wider_than_the_window(
     visit: Visits, story: Story, story_url: str, view: str, size: tuple[int, int], scheme: str
 ) -> None:
     page = shown(visit, story, story_url, view, width=size[0], height=size[1], scheme=scheme)
@@ -80,7 +80,7 @@ def test_the_theme_can_be_chosen_and_is_remembered(
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("view", ["list", "step", "calls", "coverage"])
-def test_focus_can_be_seen_wherever_the_tab_key_goes(
+def test_keyboard_focus_is_always_visible(
     visit: Visits, story: Story, story_url: str, view: str, scheme: str
 ) -> None:
     page = shown(visit, story, story_url, view, scheme=scheme)
@@ -113,7 +113,7 @@ def test_focus_can_be_seen_wherever_the_tab_key_goes(
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("size", SIZES, ids=["wide", "narrow"])
 @pytest.mark.parametrize("view", VIEWS)
-def test_axe_finds_nothing_that_shuts_people_out(
+def test_axe_finds_no_accessibility_problems(
     visit: Visits, story: Story, story_url: str, view: str, size: tuple[int, int], scheme: str
 ) -> None:
     axe = importlib.import_module("axe_playwright_python.sync_playwright").Axe()

@@ -1,4 +1,4 @@
-"""Calls over time, tokens and cost, two runs side by side: what they show is what happened."""
+"""Charts of calls, tokens and cost, and two runs compared: they show what happened."""
 
 import re
 
@@ -26,7 +26,7 @@ def calls_page(visit: Visits, story: Story, url: str) -> Page:
 
 
 def ink(page: Page) -> int:
-    """How many pixels of the chart are not of its ground."""
+    """Return how many pixels of the chart differ from its background."""
     drawn: int = page.evaluate(
         """() => {
           const canvas = document.querySelector('.gantt canvas')
@@ -55,7 +55,7 @@ def test_64_calls_at_once_are_drawn_and_listed(visit: Visits, story: Story, stor
     assert 5 < rows.count() < CALLS, "only rows in view exist"
 
 
-def test_keys_go_from_call_to_call_and_enter_opens_it(
+def test_arrow_keys_move_between_calls_and_enter_opens_one(
     visit: Visits, story: Story, story_url: str
 ) -> None:
     page = calls_page(visit, story, story_url)
@@ -72,7 +72,7 @@ def test_keys_go_from_call_to_call_and_enter_opens_it(
     expect(page.get_by_role("heading", name="Step 2", exact=True)).to_be_visible()
 
 
-def test_a_click_chooses_a_call_and_a_double_click_opens_it(
+def test_a_click_selects_a_call_and_a_double_click_opens_it(
     visit: Visits, story: Story, story_url: str
 ) -> None:
     page = calls_page(visit, story, story_url)
@@ -107,7 +107,7 @@ def test_a_call_can_be_opened_from_the_list_below(
     expect(page.get_by_role("link", name="open the child run")).to_be_visible()
 
 
-def test_zooming_draws_another_picture(visit: Visits, story: Story, story_url: str) -> None:
+def test_zooming_redraws_the_chart(visit: Visits, story: Story, story_url: str) -> None:
     page = calls_page(visit, story, story_url)
     before = page.evaluate(DRAWN)
     page.get_by_role("button", name="Zoom in").click()
@@ -141,7 +141,7 @@ def test_tokens_and_cost_add_up_by_depth(visit: Visits, story: Story, story_url:
 # -- two runs -------------------------------------------------------------------------------------
 
 
-def test_two_runs_are_compared(visit: Visits, story: Story, story_url: str) -> None:
+def test_two_runs_can_be_compared(visit: Visits, story: Story, story_url: str) -> None:
     page = visit(story_url)
     expect(page.locator(".run-row", has_text=QUERY)).to_be_visible()
     for key in "jxjx":

@@ -101,7 +101,7 @@ def test_the_order_stays_in_the_address(visit: Visits, url: str) -> None:
     )
 
 
-def test_any_address_shows_the_list(visit: Visits, url: str) -> None:
+def test_any_address_options_show_the_list(visit: Visits, url: str) -> None:
     base = url.partition("?")[0]
     page = visit(url)
     for options in (
@@ -118,7 +118,7 @@ def test_any_address_shows_the_list(visit: Visits, url: str) -> None:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_turns_of_a_chat_are_one_row_that_opens(visit: Visits, url: str, width: int) -> None:
+def test_turns_of_a_chat_are_one_expandable_row(visit: Visits, url: str, width: int) -> None:
     page = visit(url, width=width)
     expect(page.locator(".bar")).to_contain_text("4 runs")
     group = page.get_by_role("button", name="chat First turn?")
@@ -134,7 +134,7 @@ def test_turns_of_a_chat_are_one_row_that_opens(visit: Visits, url: str, width: 
     expect(page.locator(".group")).to_have_class(re.compile("active"))
 
 
-def test_a_group_is_opened_by_keyboard(visit: Visits, url: str) -> None:
+def test_a_group_can_be_opened_by_keyboard(visit: Visits, url: str) -> None:
     page = visit(url)
     expect(page.locator(".bar")).to_contain_text("4 runs")
     for key in "jjjo":
@@ -145,7 +145,7 @@ def test_a_group_is_opened_by_keyboard(visit: Visits, url: str) -> None:
 # -- all texts ------------------------------------------------------------------------------------
 
 
-def test_a_text_of_any_run_is_found_and_opened_at_its_place(visit: Visits, url: str) -> None:
+def test_text_of_any_run_is_found_and_opened_at_its_position(visit: Visits, url: str) -> None:
     page = visit(url)
     expect(page.locator(".bar")).to_contain_text("4 runs")
     page.keyboard.press("/")
@@ -222,12 +222,12 @@ def test_another_page_sees_a_judgment_without_reloading(visit: Visits, url: str)
     expect(page.locator(".run-row", has_text="Alone?")).to_contain_text("fresh")
 
 
-# -- nobody is shut out ---------------------------------------------------------------------------
+# -- accessibility --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", WIDTHS)
-def test_axe_finds_nothing_and_nothing_sticks_out(
+def test_axe_finds_no_problems_and_no_page_is_wider_than_the_window(
     visit: Visits, url: str, width: int, scheme: str
 ) -> None:
     page = visit(url, width=width, scheme=scheme)
@@ -244,7 +244,7 @@ def test_axe_finds_nothing_and_nothing_sticks_out(
         assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
 
 
-def test_an_empty_list_says_what_would_appear(visit: Visits, tmp_path: Path) -> None:
+def test_an_empty_list_says_what_would_appear_there(visit: Visits, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with viewing(tmp_path / "empty") as address:
         page = visit(address)
@@ -254,8 +254,8 @@ def test_an_empty_list_says_what_would_appear(visit: Visits, tmp_path: Path) -> 
 # -- many -----------------------------------------------------------------------------------------
 
 
-def test_ten_thousand_runs(visit: Visits, tmp_path: Path) -> None:
-    """The page holds only the rows in view, and answers keys and filters."""
+def test_a_list_of_ten_thousand_runs_stays_responsive(visit: Visits, tmp_path: Path) -> None:
+    """The page holds only the rows in view, and responds to keys and filters."""
     folder = tmp_path / "many"
     folder.mkdir()
     for part in range(10):

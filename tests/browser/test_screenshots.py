@@ -74,7 +74,7 @@ PICTURES: dict[str, tuple[str, Callable[[Page, Story], None]]] = {
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("name", PICTURES)
-def test_a_picture_of_what_was(
+def test_screenshots_of_finished_runs_are_taken(
     visit: Visits, story: Story, story_url: str, name: str, scheme: str
 ) -> None:
     address, arrange = PICTURES[name]
@@ -91,7 +91,7 @@ def is_quick(prompt: str) -> bool:
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_a_picture_of_what_goes_on(visit: Visits, tmp_path: Path, scheme: str) -> None:
+def test_screenshots_of_a_running_run_are_taken(visit: Visits, tmp_path: Path, scheme: str) -> None:
     state = tmp_path / "state"
     with (
         rlm_view(RLM_STATE_DIR=str(state)) as viewer,
@@ -106,7 +106,7 @@ def test_a_picture_of_what_goes_on(visit: Visits, tmp_path: Path, scheme: str) -
         take(page, "live", scheme)
 
 
-def test_there_are_few_pictures_and_all_of_them_are_made_here() -> None:
+def test_exactly_these_screenshots_exist() -> None:
     names = {path.name for path in IMAGES.glob("viewer-*.png")}
     assert names == {
         f"viewer-{name}-{scheme}.png" for name in (*PICTURES, "live") for scheme in SCHEMES

@@ -1,4 +1,4 @@
-"""The context by line, the timeline, usage, actions and results, as somebody works with them."""
+"""The context by line, the timeline, usage, actions and results, as a user works with them."""
 
 import re
 from collections.abc import Iterator
@@ -47,7 +47,7 @@ def at(url: str, made: Workbench, rest: str = "") -> str:
 # -- the context ----------------------------------------------------------------------------------
 
 
-def test_a_citation_opens_in_the_context_and_its_readers_are_named(
+def test_a_citation_opens_in_the_context_and_shows_its_readers(
     visit: Visits, made: Workbench, url: str
 ) -> None:
     page = visit(at(url, made))
@@ -71,7 +71,9 @@ def test_a_citation_in_wide_characters_is_marked_exactly(
     assert marked.replace("\n", "") == WIDE[:30].replace("\n", "")
 
 
-def test_words_are_found_and_walked_through(visit: Visits, made: Workbench, url: str) -> None:
+def test_words_are_found_in_the_context_and_can_be_stepped_through(
+    visit: Visits, made: Workbench, url: str
+) -> None:
     page = visit(at(url, made, "/context"))
     expect(page.locator(".context-row")).to_have_count(200)
     page.keyboard.press("s")
@@ -91,7 +93,7 @@ def test_words_are_found_and_walked_through(visit: Visits, made: Workbench, url:
     expect(page.locator(".context-find [role=status]")).to_have_text("0")
 
 
-def test_a_line_is_jumped_to_and_pages_lead_on(visit: Visits, made: Workbench, url: str) -> None:
+def test_a_line_can_be_jumped_to_and_pages_turned(visit: Visits, made: Workbench, url: str) -> None:
     page = visit(at(url, made, "/context"))
     expect(page.locator(".context-row")).to_have_count(200)
     page.get_by_label("Line to jump to").fill("301")
@@ -112,7 +114,7 @@ def test_a_line_is_jumped_to_and_pages_lead_on(visit: Visits, made: Workbench, u
     expect(page.locator(".line-number").first).to_have_text("1")
 
 
-def test_a_line_that_nothing_read_says_so_and_a_printed_one_names_the_cell(
+def test_a_line_shows_whether_and_by_which_cell_it_was_read(
     visit: Visits, made: Workbench, url: str
 ) -> None:
     page = visit(at(url, made, "/context"))
@@ -125,7 +127,7 @@ def test_a_line_that_nothing_read_says_so_and_a_printed_one_names_the_cell(
 # -- the timeline and usage -----------------------------------------------------------------------
 
 
-def test_the_timeline_has_every_kind_and_hides_what_is_not_wanted(
+def test_the_timeline_has_every_kind_and_can_hide_some(
     visit: Visits, made: Workbench, url: str
 ) -> None:
     page = visit(at(url, made, "/calls"))
@@ -164,7 +166,7 @@ def test_usage_adds_up_by_model_depth_and_step(visit: Visits, made: Workbench, u
 STEPS = {"Which?": [cell("x = 1"), cell("FINAL('done')")]}
 
 
-def test_a_run_in_progress_is_stopped_then_resumed_and_deleted(
+def test_a_run_in_progress_can_be_stopped_resumed_and_deleted(
     visit: Visits, tmp_path: Path
 ) -> None:
     visit.forgive("404")
@@ -199,7 +201,7 @@ def test_a_run_in_progress_is_stopped_then_resumed_and_deleted(
     assert list((state / "runs").glob("*.sqlite")) == []
 
 
-def test_a_killed_run_goes_on_and_the_page_shows_its_new_steps(
+def test_a_killed_run_is_resumed_and_the_page_shows_its_new_steps(
     visit: Visits, tmp_path: Path
 ) -> None:
     visit.forgive("ERR_CONNECTION_(REFUSED|RESET)|ERR_INCOMPLETE|503")  # The first viewer ends.
@@ -211,7 +213,7 @@ def test_a_killed_run_goes_on_and_the_page_shows_its_new_steps(
         with rlm_view(RLM_STATE_DIR=str(state)) as viewer:
             page = visit(viewer.url)
             page.locator(".run-row", has_text="Which?").get_by_role("link").click()
-            # The overview, what was before the first step, and two steps.
+            # The overview, events before the first step, and two steps.
             expect(page.locator(".aside-steps .step-row")).to_have_count(4)
         assert going.process is not None
         going.process.kill()
@@ -266,7 +268,7 @@ def far(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
         yield address, run.run_id
 
 
-def test_a_hit_in_a_run_scrolls_to_its_words(visit: Visits, far: tuple[str, str]) -> None:
+def test_a_hit_within_a_run_scrolls_to_the_words(visit: Visits, far: tuple[str, str]) -> None:
     url, run_id = far
     page = visit(f"{url}#/run/{run_id}/search?q=hidden place")
     page.locator(".hit", has_text="output of cell 1").click()
@@ -279,7 +281,7 @@ def test_a_hit_in_a_run_scrolls_to_its_words(visit: Visits, far: tuple[str, str]
     assert page.evaluate("CSS.highlights.has('hit')") is False
 
 
-def test_a_hit_of_all_runs_scrolls_to_its_words(visit: Visits, far: tuple[str, str]) -> None:
+def test_a_hit_among_all_runs_scrolls_to_the_words(visit: Visits, far: tuple[str, str]) -> None:
     url, _ = far
     page = visit(f"{url}#/find?q=hidden")
     page.locator(".hit", has_text="output of cell 1").click()
@@ -290,7 +292,9 @@ def test_a_hit_of_all_runs_scrolls_to_its_words(visit: Visits, far: tuple[str, s
     wait_until(page, MARKED, ["found", "Selected step"])
 
 
-def test_a_run_is_copied_as_it_was_asked(visit: Visits, made: Workbench, url: str) -> None:
+def test_the_command_to_repeat_a_run_can_be_copied(
+    visit: Visits, made: Workbench, url: str
+) -> None:
     page = visit(at(url, made))
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     expect(page.get_by_role("heading", name="Facts")).to_be_visible()
@@ -304,7 +308,7 @@ def test_a_run_is_copied_as_it_was_asked(visit: Visits, made: Workbench, url: st
     expect(page.get_by_role("dialog")).to_have_count(0)
 
 
-def test_a_shared_file_needs_no_server_and_asks_nobody(visit: Visits, tmp_path: Path) -> None:
+def test_an_exported_page_needs_no_server(visit: Visits, tmp_path: Path) -> None:
     visit.forgive("downloads")
     log = write_hostile_log(tmp_path / "log.jsonl")
     with viewing(log) as url:
@@ -325,7 +329,7 @@ def test_a_shared_file_needs_no_server_and_asks_nobody(visit: Visits, tmp_path: 
     assert shared.evaluate("document.querySelectorAll('style').length") == 1
 
 
-def test_a_page_of_another_site_can_neither_stop_nor_delete(
+def test_another_website_can_neither_stop_nor_delete_a_run(
     visit: Visits, made: Workbench, url: str, stranger: str
 ) -> None:
     visit.forgive("CORS policy|403|ERR_FAILED|refused")
@@ -356,7 +360,7 @@ POST = """([address, headers]) =>
 # -- results --------------------------------------------------------------------------------------
 
 
-def test_two_benchmarks_are_compared(visit: Visits, made: Workbench, bench_url: str) -> None:
+def test_two_benchmarks_can_be_compared(visit: Visits, made: Workbench, bench_url: str) -> None:
     page = visit(bench_url)
     expect(page.locator(".folders li")).to_have_count(2)
     expect(page.locator(".figures tbody tr")).to_have_count(4)
@@ -378,7 +382,7 @@ def test_two_benchmarks_are_compared(visit: Visits, made: Workbench, bench_url: 
     expect(page.locator(".bar [role=status]")).to_have_text("2 of 24 samples")
 
 
-def test_a_sample_leads_to_its_run(visit: Visits, made: Workbench) -> None:
+def test_a_sample_links_to_its_run(visit: Visits, made: Workbench) -> None:
     with viewing(made.bench, shelf=TrialRuns(made.bench)) as url:
         page = visit(f"{url}#/results")
         page.get_by_label("show").select_option("wrong")
@@ -423,7 +427,7 @@ def test_a_batch_shows_answers_beside_gold(visit: Visits, made: Workbench) -> No
 
 
 @pytest.mark.parametrize("width", [1280, 420])
-def test_hostile_results_are_text(
+def test_hostile_results_are_shown_as_text(
     visit: Visits, made: Workbench, tmp_path: Path, width: int
 ) -> None:
     out = tmp_path / "answers.jsonl"

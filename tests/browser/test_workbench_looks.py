@@ -77,7 +77,7 @@ def take(page: Page, name: str, size: str, scheme: str) -> None:
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("name", VIEWS)
-def test_a_page_fits_shuts_nobody_out_and_has_a_picture(
+def test_pages_fit_the_window_are_accessible_and_have_screenshots(
     visit: Visits, made: tuple[Workbench, Places], name: str, size: str, scheme: str
 ) -> None:
     page = shown(visit, made, name, size, scheme)
@@ -95,7 +95,7 @@ def test_a_page_fits_shuts_nobody_out_and_has_a_picture(
 
 
 @pytest.mark.parametrize("name", ["timeline", "usage", "context", "compared", "compare", "actions"])
-def test_focus_can_be_seen_wherever_the_tab_key_goes(
+def test_keyboard_focus_is_always_visible(
     visit: Visits, made: tuple[Workbench, Places], name: str
 ) -> None:
     page = shown(visit, made, name, "wide", "light", arranged=name == "actions")
@@ -121,6 +121,6 @@ def test_focus_can_be_seen_wherever_the_tab_key_goes(
     assert [each["name"] for each in seen if not each["is_marked"]] == []
 
 
-def test_every_picture_is_made_here() -> None:
+def test_exactly_these_screenshots_exist() -> None:
     made = {f"{name}-{size}-{scheme}.png" for name in VIEWS for size in SIZES for scheme in SCHEMES}
     assert {path.name for path in IMAGES.glob("*.png")} == made

@@ -47,7 +47,7 @@ def _shelf(place: Path) -> RunSource:
 def viewing(
     place: Path, *, context: Path | None = None, shelf: RunSource | None = None
 ) -> Generator[str, None, None]:
-    """The address of a viewer of whatever lies there, or of a source of runs."""
+    """Yield the address of a viewer of a path, or of a source of runs."""
     shelf = shelf or _shelf(place)
     nothing = ContextFolder(place.parent / "no-contexts")
     beside = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)

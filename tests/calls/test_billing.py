@@ -28,11 +28,11 @@ def test_bytes_are_counted_not_characters() -> None:
     assert bound_tokens((Message("user", "\ud800"),)) == 3 + MESSAGE_OVERHEAD_TOKENS
 
 
-def test_a_first_request_counts_its_bytes() -> None:
+def test_the_first_request_is_bounded_by_its_bytes() -> None:
     assert ReportedPrefix().bound(request(SYSTEM, TASK)) == 8_000 + 2 * MESSAGE_OVERHEAD_TOKENS
 
 
-def test_a_later_request_counts_what_was_reported_and_the_bytes_of_what_is_new() -> None:
+def test_a_later_request_counts_reported_tokens_plus_the_bytes_of_new_messages() -> None:
     known = ReportedPrefix()
     known.note(request(SYSTEM, TASK), used(2_000))
     longer = request(SYSTEM, TASK, REPLY, OUTPUT, cap=200)  # another output cap changes no input
@@ -42,7 +42,7 @@ def test_a_later_request_counts_what_was_reported_and_the_bytes_of_what_is_new()
     assert known.bound(longest) == 2_300 + 400 + MESSAGE_OVERHEAD_TOKENS
 
 
-def test_only_whole_messages_of_the_same_model_tools_and_sampling_count() -> None:
+def test_the_reported_count_is_reused_only_for_an_identical_prefix() -> None:
     known = ReportedPrefix()
     known.note(request(SYSTEM, TASK, tools=()), used(2_000))
     tool = ToolSpec("python", "runs code", {})
@@ -56,7 +56,7 @@ def test_only_whole_messages_of_the_same_model_tools_and_sampling_count() -> Non
         assert known.bound(other) == input_bound(other)
 
 
-def test_a_conversation_that_was_shortened_keeps_what_is_known_of_its_beginning() -> None:
+def test_a_shortened_conversation_keeps_the_count_reported_for_its_start() -> None:
     known = ReportedPrefix()
     known.note(request(SYSTEM, TASK), used(2_000))
     known.note(request(SYSTEM, TASK, REPLY, OUTPUT), used(2_400))
@@ -64,13 +64,13 @@ def test_a_conversation_that_was_shortened_keeps_what_is_known_of_its_beginning(
     assert known.bound(request(SYSTEM, TASK, notes)) == 2_000 + 50 + MESSAGE_OVERHEAD_TOKENS
 
 
-def test_hidden_tokens_that_were_reported_count() -> None:
+def test_reported_hidden_tokens_are_counted() -> None:
     known = ReportedPrefix()
     known.note(request(TASK), used(9_000))  # a provider that adds instructions of its own
     assert known.bound(request(TASK)) == 9_000
 
 
-def test_a_server_that_leaves_out_what_it_had_cached_is_not_believed() -> None:
+def test_an_implausibly_low_reported_count_is_ignored() -> None:
     known = ReportedPrefix()
     known.note(request(SYSTEM, TASK), used(2_000))
     longer = request(SYSTEM, TASK, REPLY, OUTPUT)
@@ -83,7 +83,7 @@ def test_a_server_that_leaves_out_what_it_had_cached_is_not_believed() -> None:
     assert first.bound(longer) == input_bound(longer)
 
 
-def test_a_reply_without_usage_teaches_nothing() -> None:
+def test_a_reply_without_usage_leaves_the_known_count_unchanged() -> None:
     known = ReportedPrefix()
     known.note(request(SYSTEM, TASK), used(2_000))
     known.note(request(SYSTEM, TASK, REPLY), None)
@@ -92,9 +92,7 @@ def test_a_reply_without_usage_teaches_nothing() -> None:
 
 
 @given(st.integers(0, 2**32), st.lists(st.text(max_size=80), min_size=1, max_size=12), st.data())
-def test_no_tokenizer_reports_more_than_the_bound(
-    seed: int, texts: list[str], data: st.DataObject
-) -> None:
+def test_no_tokenizer_exceeds_the_bound(seed: int, texts: list[str], data: st.DataObject) -> None:
     tokenizer, known = RandomTokenizer(seed), ReportedPrefix()
     messages: tuple[Message, ...] = ()
     for number, text in enumerate(texts):

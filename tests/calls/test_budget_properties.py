@@ -184,10 +184,10 @@ async def test_budgets_hold_over_random_trees(
     seed: int, limits: Limits, hedged: bool, cached: bool
 ) -> None:
     client, result = await run(seed, limits, hedged=hedged, cached=cached)
-    # Never a call sent that could exceed, whatever the calls in flight would turn out to cost.
+    # No call is sent that could exceed the budget, whatever the calls in flight turn out to cost.
     assert client.unaffordable == 0
     told = [e.usage for e in result.events if isinstance(e, (CallEnded, ModelReplied)) and e.usage]
-    # Never a paid reply lost: each one is in an event and in the sums, also if two raced.
+    # No paid reply is lost: each is in an event and in the totals, even if two raced.
     assert sum(e.requests for e in told) == client.replies == result.usage.total.requests
     assert sum(e.total_tokens for e in told) == client.reply_tokens
     assert result.usage.total.total_tokens == client.reply_tokens

@@ -27,7 +27,7 @@ CUT_OFF = ModelError("cut off", retryable=True, ambiguous=True, retry_after_seco
 
 
 class House:
-    """Calls over a scripted client, with everything a test looks at."""
+    """Calls over a scripted client, with everything that a test examines."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ def request(prompt: str = "hello", cap: int = 100) -> Request:
     return Request(model="m", messages=(Message("user", prompt),), max_output_tokens=cap)
 
 
-async def test_a_call_is_paid_once_and_reported_twice() -> None:
+async def test_a_call_is_billed_once_and_reported_as_started_and_ended() -> None:
     house = House(["hi"])
     assert (await house.call()).text == "hi"
     assert [type(e) for e in house.recorder.events] == [CallStarted, CallEnded]
@@ -71,21 +71,21 @@ async def test_a_call_is_paid_once_and_reported_twice() -> None:
     assert house.budget.reserved.tokens == house.budget.in_flight == 0
 
 
-async def test_the_engines_own_requests_are_no_calls() -> None:
+async def test_requests_of_the_engine_itself_do_not_count_as_calls() -> None:
     house = House(["hi"])
     await house.calls.run_request(house.scope, request(), purpose="step")
     assert [type(e) for e in house.recorder.events] == [ModelAsked, ModelReplied]
     assert house.budget.used.calls == 0
 
 
-async def test_a_retry_is_the_same_call() -> None:
+async def test_a_retry_does_not_count_as_another_call() -> None:
     house = House([BUSY, BUSY, "hi"], Limits(max_calls=1))
     assert (await house.call()).text == "hi"
     assert house.events(CallEnded)[0].retries == 2
     assert house.budget.used.calls == 1
 
 
-async def test_every_retry_is_reported_when_it_is_decided() -> None:
+async def test_every_retry_is_reported_as_soon_as_it_is_decided() -> None:
     house = House([CUT_OFF, BUSY, "hi", BUSY, "hi"])
     await house.call()
     assert [type(e) for e in house.recorder.events] == [
@@ -98,7 +98,7 @@ async def test_every_retry_is_reported_when_it_is_decided() -> None:
     assert house.events(CallRetried)[-1].call_id is None
 
 
-async def test_people_see_that_a_run_waits_for_another_try() -> None:
+async def test_the_console_shows_that_a_step_is_being_retried() -> None:
     shown = io.StringIO()
     house = House([BUSY, "hi", BUSY, "hi"])
     house.scope.recorders = (ConsoleRecorder(shown),)
@@ -107,7 +107,7 @@ async def test_people_see_that_a_run_waits_for_another_try() -> None:
     assert shown.getvalue() == "  asking m again in 0.0 s: busy\n"
 
 
-async def test_it_gives_up_after_some_tries_and_nothing_stays_reserved() -> None:
+async def test_a_call_gives_up_after_max_attempts_and_frees_its_reservation() -> None:
     house = House([BUSY] * 10, Limits(max_tokens=10_000))
     with pytest.raises(ModelError, match="busy"):
         await house.call()
@@ -116,7 +116,7 @@ async def test_it_gives_up_after_some_tries_and_nothing_stays_reserved() -> None
     assert house.events(CallEnded)[0].error == "busy"
 
 
-async def test_a_client_may_say_how_often_it_is_worth_trying() -> None:
+async def test_a_client_can_set_its_own_max_attempts() -> None:
     class Impatient(ScriptedClient):
         max_attempts = 2
 
@@ -128,14 +128,14 @@ async def test_a_client_may_say_how_often_it_is_worth_trying() -> None:
     assert len(client.requests) == 2
 
 
-async def test_what_can_not_succeed_is_not_tried_again() -> None:
+async def test_a_permanent_error_is_not_retried() -> None:
     house = House([ModelError("no such model", status=404), "never"])
     with pytest.raises(ModelError, match="no such model"):
         await house.call()
     assert len(house.client.requests) == 1
 
 
-async def test_every_ambiguous_try_counts_as_billed() -> None:
+async def test_every_ambiguous_attempt_counts_as_billed() -> None:
     house = House([CUT_OFF, CUT_OFF, "hi"], Limits(max_tokens=10_000))
     await house.call()
     worst = 5 + 16 + 100
@@ -143,7 +143,7 @@ async def test_every_ambiguous_try_counts_as_billed() -> None:
     assert house.budget.used.tokens == 2 * worst + usage.total_tokens
 
 
-async def test_no_money_for_another_try_reports_the_failure_itself() -> None:
+async def test_without_budget_for_a_retry_the_original_failure_is_raised() -> None:
     house = House([CUT_OFF, "never"], Limits(max_tokens=150))
     with pytest.raises(ModelError, match="cut off"):
         await house.call()
@@ -176,7 +176,7 @@ async def test_a_stored_reply_is_not_requested_again() -> None:
     assert [e.stored for e in house.events(CallEnded)] == [False, False, True, True]
 
 
-async def test_a_failed_commit_is_no_reply() -> None:
+async def test_a_failed_commit_raises_and_is_still_billed() -> None:
     class Broken(MemoryStore):
         async def put(self, key: ReplyKey, reply: Reply) -> None:
             raise OSError("disk full")
@@ -187,7 +187,7 @@ async def test_a_failed_commit_is_no_reply() -> None:
     assert house.budget.used.tokens == 5 + 16 + 100  # it was paid for
 
 
-async def test_width_is_kept_and_order_is_free() -> None:
+async def test_a_batch_uses_the_full_width() -> None:
     house = House([f"reply {n}" for n in range(50)], width=8)
     house.client.delay_seconds = 0.001
     replies = await asyncio.gather(*(house.call(f"p{n}") for n in range(50)))
@@ -195,7 +195,7 @@ async def test_width_is_kept_and_order_is_free() -> None:
     assert house.client.max_in_flight == 8
 
 
-async def test_cancelled_on_the_wire_counts_as_billed_cancelled_in_the_queue_does_not() -> None:
+async def test_a_call_cancelled_on_the_wire_is_billed_but_one_in_the_queue_is_not() -> None:
     house = House(["a", "b"], Limits(max_tokens=10_000), width=1)
     house.client.delay_seconds = 60
     tasks = [asyncio.create_task(house.call(f"p{n}")) for n in range(2)]
@@ -210,7 +210,7 @@ async def test_cancelled_on_the_wire_counts_as_billed_cancelled_in_the_queue_doe
     assert house.calls.scheduler.free_slot(id(house.client)) is not None
 
 
-async def test_a_tight_budget_gets_a_smaller_cap_rather_than_nothing() -> None:
+async def test_a_tight_budget_lowers_the_output_cap() -> None:
     house = House(["hi"], Limits(max_tokens=1_000))
     await house.calls.counted_call(house.scope, request(cap=4_096))
     assert house.client.requests[0].max_output_tokens == 1_000 - 5 - 16
@@ -223,22 +223,20 @@ async def test_a_cap_too_small_to_be_useful_is_refused() -> None:
     assert house.client.requests == []
 
 
-async def test_a_small_cap_follows_from_money_too() -> None:
+async def test_a_money_limit_lowers_the_output_cap() -> None:
     house = House(["hi"], Limits(max_cost_usd=0.01), price=Price(1.0, 10.0))
     await house.calls.counted_call(house.scope, request(cap=4_096))
     sent = house.client.requests[0].max_output_tokens
     assert (sent, house.budget.overshoot.picodollars) == ((10**10 - 21 * 10**6) // 10**7, 0)
 
 
-async def test_a_provider_that_does_not_say_is_billed_at_the_bound() -> None:
+async def test_a_reply_without_usage_is_billed_at_the_bound() -> None:
     house = House([Reply(text="four")], Limits(max_tokens=1_000))
     await house.call("héllo")
     assert house.budget.used.tokens == 6 + 16 + 4
 
 
-async def test_the_price_comes_from_the_provider_or_the_table_and_is_never_zero_by_default() -> (
-    None
-):
+async def test_the_price_comes_from_the_provider_or_the_table_and_never_defaults_to_zero() -> None:
     usage = Usage(10, 5)
     house = House([Reply(text="x", usage=usage)])
     await house.call()
@@ -278,14 +276,14 @@ async def test_a_client_that_returns_no_reply_gets_an_error_and_is_billed() -> N
     assert house.budget.reserved.tokens == 0
 
 
-async def test_a_configuration_error_of_a_client_costs_nothing_and_stays_what_it_is() -> None:
+async def test_a_config_error_of_a_client_costs_nothing_and_is_raised_unchanged() -> None:
     house = House([ConfigError("n must be 1")], Limits(max_tokens=1_000))
     with pytest.raises(ConfigError, match="n must be 1"):
         await house.call()
     assert house.budget.used.tokens == house.budget.reserved.tokens == 0
 
 
-async def test_caps_shrink_again_when_others_were_faster() -> None:
+async def test_output_caps_shrink_when_concurrent_calls_use_the_budget_first() -> None:
     house = House([Reply(text="x", usage=Usage(10, 700))] * 4, Limits(max_tokens=2_000))
     calls = [house.calls.counted_call(house.scope, request(cap=4_096)) for _ in range(4)]
     done = await asyncio.gather(*calls, return_exceptions=True)
@@ -294,7 +292,7 @@ async def test_caps_shrink_again_when_others_were_faster() -> None:
     assert [isinstance(one, Reply) for one in done] == [True, True, True, False]
 
 
-async def test_lone_surrogates_in_parts_are_replaced_too_and_pictures_stay_out_of_events() -> None:
+async def test_lone_surrogates_in_parts_are_replaced_and_pictures_stay_out_of_events() -> None:
     house = House(["hi"])
     parts = [
         {"type": "text", "text": "what is\ud800 this?"},
@@ -311,13 +309,13 @@ async def test_lone_surrogates_in_parts_are_replaced_too_and_pictures_stay_out_o
     )
 
 
-async def test_lone_surrogates_are_replaced_on_the_way_out() -> None:
+async def test_lone_surrogates_are_replaced_before_sending() -> None:
     house = House(["hi"], store=MemoryStore())
     await house.call("a\ud800b\udfffc😀")
     assert house.client.requests[0].messages[-1].content == "a�b�c😀"
 
 
-async def test_a_broken_recorder_is_reported_and_ends_nothing(
+async def test_a_failing_recorder_is_reported_and_does_not_end_the_run(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     class Broken:
@@ -368,12 +366,12 @@ def served(client: Any, limits: Limits, width: int = 64) -> tuple[Calls, Scope]:
     return calls, Scope(run_id="run", budget=Budget(limits), recorders=(), tree=Tree(16))
 
 
-def test_while_a_server_wants_a_pause_no_other_call_is_sent() -> None:
+def test_no_call_is_sent_while_its_server_has_asked_for_a_pause() -> None:
     async def main() -> None:
         server = Server(busy_until=30.0)
         calls, scope = served(server, Limits(max_tokens=100_000), width=2)
         await asyncio.gather(*(calls.counted_call(scope, request()) for _ in range(10)))
-        # Two were sent before anybody knew. Nobody asks again before the time, and then only one.
+        # Two were sent before the pause was known. None is sent during it, and then only one.
         assert server.asked[:4] == pytest.approx([0.0, 0.0, 30.0, 31.0])
         assert len(server.asked) == 12
         assert scope.budget.in_flight == scope.budget.reserved.tokens == 0
@@ -397,11 +395,11 @@ def test_a_call_without_time_for_the_pause_fails_at_once_and_costs_nothing() -> 
 @pytest.mark.parametrize(
     ("limits", "width"), [(Limits(call_seconds=20.0), 32), (Limits(max_seconds=20.0), 64)]
 )
-def test_a_time_out_slows_the_lane_unless_it_was_the_runs_own_time(
+def test_a_timeout_slows_the_lane_unless_the_run_itself_ran_out_of_time(
     limits: Limits, width: int
 ) -> None:
     class Silent(Server):
-        """Waits for its own time-out, or for ours."""
+        """Waits for its own timeout, or for ours."""
 
         async def complete(self, request: Request, *, timeout_seconds: float) -> Reply:
             await asyncio.sleep(timeout_seconds * self.busy_until)

@@ -37,7 +37,7 @@ def cell(code: str) -> str:
     return f"```repl\n{code}\n```"
 
 
-async def test_each_call_has_its_key_and_its_attempts_share_it() -> None:
+async def test_each_call_has_one_key_that_all_its_attempts_share() -> None:
     twice = cell("a = llm_query('same')\nb = llm_query('same')\nprint(a, b)")
     client = Watching(BUSY, twice, "1", "2", cell("FINAL('x')"))
     async with RLM(client) as rlm:
@@ -66,7 +66,7 @@ async def test_child_runs_have_paths_below_their_parents() -> None:
     assert child.startswith("root/")
 
 
-async def test_outside_of_a_run_there_is_none() -> None:
+async def test_outside_a_run_there_is_no_call_key() -> None:
     client = Watching("hi")
     request = Request(model="m", messages=(Message("user", "x"),), max_output_tokens=5)
     await client.complete(request, timeout_seconds=1)

@@ -70,21 +70,21 @@ CHILD = "rlm_query('child: What?', context='c'"
         (", tools={'radio'}", ["radio"]),
     ],
 )
-def test_a_child_has_only_what_it_is_given(grant: str, seen: list[str]) -> None:
+def test_a_child_gets_only_the_tools_it_is_granted(grant: str, seen: list[str]) -> None:
     sea = Sea([f"import ast\nFINAL(ast.literal_eval({CHILD}{grant})))"], [SEEN])
     assert sea.answer == seen
     prompt = sea.prompts[1][0]
     assert ["radio"] * ("`radio(" in prompt) + ["tide"] * ("`tide(" in prompt) == seen
 
 
-def test_a_call_made_by_hand_for_another_tool_is_refused() -> None:
+def test_a_hand_made_call_of_an_ungranted_tool_is_refused() -> None:
     hand_made = "try: call_tool('radio', text='x')\nexcept ToolFailed as error: FINAL(str(error))"
     sea = Sea([f"FINAL({CHILD}, tools=['tide']))"], [hand_made])
     assert sea.result.answer == "there is no tool 'radio'; tools: tide"
     assert not [event for event in sea.result.events if isinstance(event, ToolCalled)]
 
 
-def test_an_unknown_name_is_an_error_that_the_cell_can_repair() -> None:
+def test_granting_an_unknown_tool_is_an_error_the_cell_can_repair() -> None:
     sea = Sea(
         [
             f"{CHILD}, tools=['tides'])",
@@ -101,7 +101,7 @@ def test_an_unknown_name_is_an_error_that_the_cell_can_repair() -> None:
     assert sea.result.answer == "six at Ur"
 
 
-def test_a_child_can_hand_on_only_what_it_has() -> None:
+def test_a_child_can_grant_only_tools_it_has() -> None:
     grandchild = "rlm_query('grandchild: What?', context='g'"
     sea = Sea(
         [f"FINAL({CHILD}, tools=['tide']))"],
@@ -115,7 +115,7 @@ def test_a_child_can_hand_on_only_what_it_has() -> None:
     assert sea.result.answer == str(["['tide']", "[]"])
 
 
-def test_sub_tools_are_the_most_a_child_can_have() -> None:
+def test_a_child_can_be_granted_only_tools_in_sub_tools() -> None:
     sea = Sea(
         [f"{CHILD}, tools=['tide'])", f"FINAL({CHILD}, tools=['radio']))"],
         [SEEN],
@@ -125,7 +125,7 @@ def test_sub_tools_are_the_most_a_child_can_have() -> None:
     assert sea.result.answer == "['radio']"
 
 
-def test_values_are_granted_like_tools() -> None:
+def test_values_are_granted_in_the_same_way_as_tools() -> None:
     tools = {"tide": tide, "radio": radio, "RATE": {"tool": 3, "description": "a day"}}
     both = f"FINAL([{CHILD}, tools=['RATE']), {CHILD}, tools=['tide'])])"
     sea = Sea([both], [SEEN, SEEN], tools=tools)
@@ -133,7 +133,7 @@ def test_values_are_granted_like_tools() -> None:
     assert ["RATE" in prompt for prompt in sea.prompts[1]] == [True, False]
 
 
-def test_batches_give_every_child_the_same() -> None:
+def test_a_batch_grants_every_child_the_same_tools() -> None:
     batch = "rlm_query_batched(['child: a', 'child: b'], contexts=['x', 'y'], tools=['tide'])"
     sea = Sea([f"FINAL({batch})"], [SEEN, SEEN])
     assert sea.result.answer == str(["['tide']", "['tide']"])
@@ -148,14 +148,14 @@ def test_batches_give_every_child_the_same() -> None:
         ({"limits": Limits(max_depth=1)}, False),
     ],
 )
-def test_the_prompt_tells_of_grants_only_where_there_is_something_to_grant(
+def test_the_prompt_explains_grants_only_if_there_is_something_to_grant(
     options: dict[str, Any], is_told: bool
 ) -> None:
     sea = Sea(["FINAL(1)"], **options)
     assert ('`rlm_query(..., tools=["name"])`' in sea.prompts[0][0]) == is_told
 
 
-def test_a_run_goes_on_with_the_children_it_had(tmp_path: Path) -> None:
+def test_a_resumed_run_keeps_children_that_differ_only_in_their_tools_apart(tmp_path: Path) -> None:
     """Children that differ only in their tools are different, and none is run twice."""
     both = f"FINAL([{CHILD}, tools=['tide']), {CHILD}), {CHILD}, tools=[])])"
     sea = Sea([both], [SEEN] * 3, journal=tmp_path)
@@ -167,7 +167,7 @@ def test_a_run_goes_on_with_the_children_it_had(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("names", ["tide", [1], {"tide": 1}, [None]])
-async def test_the_bridge_checks_what_no_honest_worker_sends(names: Any) -> None:
+async def test_the_bridge_refuses_malformed_grants(names: Any) -> None:
     bridge = Bridge.__new__(Bridge)
     bridge.grants = {"tide"}
     with pytest.raises(CallRefused, match="malformed rlm_query"):

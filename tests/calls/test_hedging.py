@@ -21,7 +21,7 @@ WORST = 5 + 16 + 100
 
 
 class Provider:
-    """Answers the nth request after `delays[n]` seconds, or fails with the error that is there."""
+    """Answers the nth request after `delays[n]` seconds, or fails with the error given there."""
 
     def __init__(self, *delays: float | tuple[float, BaseException]) -> None:
         self.delays = delays
@@ -89,7 +89,7 @@ def request() -> Request:
     return Request(model="m", messages=(Message("user", "hello"),), max_output_tokens=100)
 
 
-def test_a_fast_reply_is_asked_for_once() -> None:
+def test_a_fast_reply_is_requested_only_once() -> None:
     async def main() -> None:
         provider = Provider(9.0)
         house = House(provider)
@@ -99,7 +99,7 @@ def test_a_fast_reply_is_asked_for_once() -> None:
     run(main())
 
 
-def test_a_straggler_loses_and_counts_as_billed() -> None:
+def test_a_straggler_that_loses_the_race_counts_as_billed() -> None:
     async def main() -> None:
         provider = Provider(500.0, 5.0)
         store = MemoryStore()
@@ -116,7 +116,7 @@ def test_a_straggler_loses_and_counts_as_billed() -> None:
     run(main())
 
 
-def test_the_first_may_still_win() -> None:
+def test_the_first_request_may_still_win_the_race() -> None:
     async def main() -> None:
         provider = Provider(12.0, 500.0)
         house = House(provider)
@@ -128,7 +128,7 @@ def test_the_first_may_still_win() -> None:
     run(main())
 
 
-def test_two_that_land_together_are_both_paid_as_they_say() -> None:
+def test_two_replies_that_arrive_together_are_both_billed_as_reported() -> None:
     async def main() -> None:
         house = House(Provider(15.0, 5.0))
         await house.call()
@@ -139,7 +139,7 @@ def test_two_that_land_together_are_both_paid_as_they_say() -> None:
     run(main())
 
 
-def test_a_second_one_that_does_not_fit_the_budget_is_not_sent() -> None:
+def test_a_second_request_that_does_not_fit_the_budget_is_not_sent() -> None:
     async def main() -> None:
         provider = Provider(50.0)
         house = House(provider, limits=Limits(max_tokens=2 * WORST - 1))
@@ -149,7 +149,7 @@ def test_a_second_one_that_does_not_fit_the_budget_is_not_sent() -> None:
     run(main())
 
 
-def test_only_a_free_place_is_used_for_a_second_one() -> None:
+def test_a_second_request_is_sent_only_if_a_slot_is_free() -> None:
     async def main() -> None:
         provider = Provider(50.0)
         house = House(provider, width=1)
@@ -160,7 +160,7 @@ def test_only_a_free_place_is_used_for_a_second_one() -> None:
     run(main())
 
 
-def test_a_straggler_is_looked_at_again_until_there_is_room() -> None:
+def test_a_straggler_is_checked_again_until_a_slot_is_free() -> None:
     async def main() -> None:
         provider = Provider(500.0, 25.0, 1.0, 1.0)
         house = House(provider, width=2)
@@ -172,7 +172,7 @@ def test_a_straggler_is_looked_at_again_until_there_is_room() -> None:
     run(main())
 
 
-def test_the_time_in_the_queue_does_not_count() -> None:
+def test_time_in_the_queue_does_not_make_a_straggler() -> None:
     async def main() -> None:
         provider = Provider(9.0, 9.0, 9.0)
         house = House(provider, width=1)
@@ -182,7 +182,7 @@ def test_the_time_in_the_queue_does_not_count() -> None:
     run(main())
 
 
-def test_if_one_of_two_fails_the_other_is_waited_for() -> None:
+def test_if_one_of_two_requests_fails_the_other_is_awaited() -> None:
     async def main(first: Any, second: Any, text: str, used: int) -> None:
         house = House(Provider(first, second))
         assert (await house.call()).text == text
@@ -197,7 +197,7 @@ def test_if_one_of_two_fails_the_other_is_waited_for() -> None:
     run(main(20.0, (1.0, lost), "reply 0", 11 + WORST))
 
 
-def test_if_both_fail_the_first_ones_failure_counts_and_each_is_paid_as_it_ended() -> None:
+def test_if_both_requests_fail_the_first_failure_is_raised_and_each_is_billed() -> None:
     async def main() -> None:
         lost = ModelError("lost", ambiguous=True)
         house = House(Provider((15.0, ModelError("no")), (1.0, lost)))
@@ -222,7 +222,9 @@ def test_a_retry_after_a_race_may_race_again() -> None:
 
 
 @pytest.mark.parametrize("moment", [5.0, 10.0, 12.0, 15.0])
-def test_a_cancelled_call_cancels_all_it_sent_and_counts_it_as_billed(moment: float) -> None:
+def test_cancelling_a_call_cancels_all_its_requests_and_counts_them_as_billed(
+    moment: float,
+) -> None:
     async def main() -> None:
         provider = Provider(500.0, 500.0)
         house = House(provider)
@@ -239,7 +241,7 @@ def test_a_cancelled_call_cancels_all_it_sent_and_counts_it_as_billed(moment: fl
     run(main())
 
 
-def test_the_engines_own_requests_are_never_sent_twice() -> None:
+def test_requests_of_the_engine_itself_are_never_hedged() -> None:
     async def main() -> None:
         provider = Provider(500.0)
         house = House(provider)
@@ -249,7 +251,7 @@ def test_the_engines_own_requests_are_never_sent_twice() -> None:
     run(main())
 
 
-def test_a_store_that_fails_leaves_both_counted() -> None:
+def test_both_requests_are_billed_if_the_store_fails() -> None:
     class Broken(MemoryStore):
         async def put(self, key: ReplyKey, reply: Reply) -> None:
             raise OSError("disk full")

@@ -21,7 +21,7 @@ def used(lane: Lane) -> Lane:
     return lane
 
 
-def test_it_grows_by_one_for_each_success_that_uses_all_of_it() -> None:
+def test_a_lane_grows_by_one_for_each_success_while_it_is_full() -> None:
     lane = used(Lane(4 * FIRST_WINDOW))
     assert lane.width == FIRST_WINDOW
     lane.grow(lane.epoch)
@@ -30,7 +30,7 @@ def test_it_grows_by_one_for_each_success_that_uses_all_of_it() -> None:
     assert lane.width == FIRST_WINDOW + 1
 
 
-def test_it_never_grows_beyond_what_is_allowed() -> None:
+def test_a_lane_never_grows_beyond_its_limit() -> None:
     lane = Lane(20)
     for _ in range(100):
         used(lane).grow(lane.epoch)
@@ -38,7 +38,7 @@ def test_it_never_grows_beyond_what_is_allowed() -> None:
     assert Lane(4).width == 4
 
 
-def test_a_hundred_refusals_of_one_round_halve_it_once() -> None:
+def test_a_hundred_refusals_of_one_round_halve_a_lane_once() -> None:
     lane = used(Lane(4 * FIRST_WINDOW))
     sent_in = lane.epoch
     for _ in range(100):
@@ -48,14 +48,14 @@ def test_a_hundred_refusals_of_one_round_halve_it_once() -> None:
     assert lane.width == FIRST_WINDOW // 4
 
 
-def test_it_never_closes() -> None:
+def test_a_lane_never_shrinks_below_one() -> None:
     lane = Lane(64)
     for _ in range(20):
         lane.shrink(lane.epoch)
     assert lane.width == 1
 
 
-def test_after_the_first_cut_it_grows_by_one_a_round() -> None:
+def test_after_the_first_cut_a_lane_grows_by_one_per_round() -> None:
     lane = used(Lane(4 * FIRST_WINDOW))
     lane.shrink(lane.epoch)
     for _ in range(lane.width + 1):
@@ -63,7 +63,7 @@ def test_after_the_first_cut_it_grows_by_one_a_round() -> None:
     assert lane.width == FIRST_WINDOW // 2 + 1
 
 
-def test_successes_from_before_the_cut_do_not_make_up_for_it() -> None:
+def test_successes_sent_before_a_cut_do_not_grow_the_lane() -> None:
     lane = used(Lane(4 * FIRST_WINDOW))
     before = lane.epoch
     lane.shrink(before)
@@ -88,14 +88,14 @@ MINUTE = 60.0
 
 
 @pytest.mark.parametrize("value", [0, -1, 1.5, True, "many"])
-def test_a_limit_is_a_positive_whole_number(value: Any) -> None:
+def test_a_rate_limit_must_be_a_positive_whole_number(value: Any) -> None:
     with pytest.raises(ConfigError, match="requests_per_minute must be a positive whole number"):
         RateLimit(requests_per_minute=value)
     with pytest.raises(ConfigError, match="tokens_per_minute must be a positive whole number"):
         RateLimit(tokens_per_minute=value)
 
 
-def test_requests_pass_until_the_minute_is_full_and_again_a_minute_after_the_first() -> None:
+def test_a_request_over_the_limit_waits_until_the_oldest_is_a_minute_old() -> None:
     gate = RateGate("x", RateLimit(requests_per_minute=2))
     for now in (0.0, 10.0):
         assert gate.ready_at(now, 5) == now
@@ -106,7 +106,7 @@ def test_requests_pass_until_the_minute_is_full_and_again_a_minute_after_the_fir
     assert gate.ready_at(MINUTE, 5) == MINUTE + 10.0
 
 
-def test_tokens_count_at_their_bound_until_the_reply_says_less() -> None:
+def test_tokens_count_at_their_bound_until_the_usage_is_reported() -> None:
     gate = RateGate("x", RateLimit(tokens_per_minute=1_000))
     charge = gate.take(0.0, 800)
     assert gate.ready_at(1.0, 300) == MINUTE
@@ -115,7 +115,7 @@ def test_tokens_count_at_their_bound_until_the_reply_says_less() -> None:
     assert gate.ready_at(1.0, 901) == MINUTE
 
 
-def test_what_is_in_flight_may_turn_out_to_be_free() -> None:
+def test_requests_in_flight_may_turn_out_to_use_no_tokens() -> None:
     gate = RateGate("x", RateLimit(tokens_per_minute=1_000))
     gate.correct(gate.take(0.0, 600), 600)
     gate.take(30.0, 400)
@@ -128,16 +128,16 @@ def test_what_is_in_flight_may_turn_out_to_be_free() -> None:
     assert gate.earliest(31.0, 700) == 90.0
 
 
-def test_a_request_larger_than_the_limit_passes_when_it_has_the_minute_for_itself() -> None:
+def test_a_request_larger_than_the_limit_passes_alone_in_its_minute() -> None:
     gate = RateGate("x", RateLimit(tokens_per_minute=100))
     assert gate.ready_at(0.0, 5_000) == 0.0
     charge = gate.take(0.0, 5_000)
     assert gate.ready_at(0.0, 1) == MINUTE
-    gate.correct(charge, 150)  # more than a minute's worth: nothing else fits beside it
+    gate.correct(charge, 150)  # more than the limit of a minute, so nothing else fits
     assert gate.ready_at(0.0, 1) == MINUTE
 
 
-def test_a_correction_after_the_minute_changes_nothing() -> None:
+def test_a_correction_after_its_minute_has_no_effect() -> None:
     gate = RateGate("x", RateLimit(tokens_per_minute=100))
     late = gate.take(0.0, 100)
     assert gate.ready_at(MINUTE, 100) == MINUTE
@@ -149,7 +149,7 @@ def test_a_correction_after_the_minute_changes_nothing() -> None:
 arrivals = st.lists(
     st.tuples(
         st.sampled_from([0.0, 0.25, 1.0, 7.5, 30.0, 59.5, 61.0]),  # seconds since the last one
-        st.integers(1, 150),  # its bound
+        st.integers(1, 150),  # its bound on tokens
         st.none() | st.floats(0.0, 1.0),  # the part of it that it will have used
     ),
     max_size=60,
@@ -157,7 +157,7 @@ arrivals = st.lists(
 
 
 @given(arrivals, st.integers(1, 8), st.integers(1, 400))
-def test_no_minute_ever_holds_more_than_the_limit_and_no_request_waits_too_long(
+def test_no_minute_exceeds_the_limit_and_no_request_waits_longer_than_needed(
     arrivals: list[tuple[float, int, float | None]], requests: int, tokens: int
 ) -> None:
     gate = RateGate("x", RateLimit(requests, tokens))
@@ -189,7 +189,7 @@ def new_deadlines() -> Deadlines:
     return Deadlines(asyncio.get_running_loop().time)
 
 
-def test_each_one_ends_at_its_own_time() -> None:
+def test_each_time_limit_ends_at_its_own_deadline() -> None:
     async def one(deadlines: Deadlines, deadline: float) -> float:
         with pytest.raises(TimeoutError), TimeLimit(deadlines, deadline):
             await asyncio.sleep(1_000)
@@ -202,7 +202,7 @@ def test_each_one_ends_at_its_own_time() -> None:
     assert run(main()) == pytest.approx([30.0, 10.0, 20.0, 10.0])
 
 
-def test_what_is_over_before_is_left_alone() -> None:
+def test_a_body_that_ends_before_its_deadline_is_not_cancelled() -> None:
     async def main() -> None:
         deadlines = new_deadlines()
         with TimeLimit(deadlines, 10.0):
@@ -215,7 +215,7 @@ def test_what_is_over_before_is_left_alone() -> None:
     run(main())
 
 
-def test_an_error_of_its_own_stays_what_it_is() -> None:
+def test_an_error_of_the_body_is_raised_unchanged() -> None:
     async def main() -> None:
         with pytest.raises(ZeroDivisionError), TimeLimit(new_deadlines(), 10.0):
             raise ZeroDivisionError
@@ -223,7 +223,7 @@ def test_an_error_of_its_own_stays_what_it_is() -> None:
     run(main())
 
 
-def test_a_body_that_answers_a_cancellation_with_an_error_leaves_no_cancellation_behind() -> None:
+def test_a_body_that_turns_its_cancellation_into_an_error_leaves_none_pending() -> None:
     async def body() -> None:
         try:
             await asyncio.sleep(1_000)
@@ -249,7 +249,7 @@ def test_a_cancellation_from_outside_is_passed_on() -> None:
         both = asyncio.create_task(body(deadlines))
         await asyncio.sleep(5)
         early.cancel()
-        asyncio.get_running_loop().call_at(10.0, both.cancel)  # in the moment of the deadline
+        asyncio.get_running_loop().call_at(10.0, both.cancel)  # at the moment of the deadline
         done, _ = await asyncio.wait([early, both])
         assert all(task.cancelled() for task in done)
 

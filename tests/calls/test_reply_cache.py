@@ -67,10 +67,12 @@ def cache(tmp_path: Path) -> ReplyCache:
     return ReplyCache(tmp_path / "cache")
 
 
-# -- on the way of a call -------------------------------------------------------------------------
+# -- in the path of a call ------------------------------------------------------------------------
 
 
-async def test_a_second_run_gets_the_reply_for_nothing_and_says_so(cache: ReplyCache) -> None:
+async def test_a_second_run_gets_the_cached_reply_free_and_marked_as_stored(
+    cache: ReplyCache,
+) -> None:
     house = House(cache, ["a", "b"])
     assert [await house.call(), await house.call()] == ["a", "a"]
     first, second = house.ended()
@@ -83,7 +85,7 @@ async def test_a_second_run_gets_the_reply_for_nothing_and_says_so(cache: ReplyC
     await cache.close()
 
 
-async def test_it_is_kept_for_the_next_process(cache: ReplyCache) -> None:
+async def test_a_cached_reply_is_there_for_the_next_process(cache: ReplyCache) -> None:
     await House(cache, ["a"]).call()
     await cache.close()
     again = ReplyCache(cache.folder)
@@ -94,7 +96,7 @@ async def test_it_is_kept_for_the_next_process(cache: ReplyCache) -> None:
 @pytest.mark.parametrize(
     "sampling", [{}, {"temperature": 0.1}, {"temperature": 1}, {"temperature": False}]
 )
-async def test_only_at_temperature_0_unless_it_was_asked_for(
+async def test_only_requests_at_temperature_0_are_cached_unless_always_is_set(
     cache: ReplyCache, sampling: dict[str, Any]
 ) -> None:
     house = House(cache, ["a", "b"])
@@ -106,7 +108,7 @@ async def test_only_at_temperature_0_unless_it_was_asked_for(
     await always.close()
 
 
-async def test_it_may_be_for_calls_from_cells_alone(cache: ReplyCache) -> None:
+async def test_calls_only_limits_the_cache_to_calls_from_cells(cache: ReplyCache) -> None:
     calls_only = ReplyCache(cache.folder, calls_only=True)
     house = House(calls_only, ["a", "b", "c"])
     for expected in ("a", "b"):
@@ -116,7 +118,7 @@ async def test_it_may_be_for_calls_from_cells_alone(cache: ReplyCache) -> None:
     await calls_only.close()
 
 
-async def test_equal_items_of_a_batch_are_separate_samples_every_time(cache: ReplyCache) -> None:
+async def test_equal_items_of_a_batch_stay_separate_samples_in_the_cache(cache: ReplyCache) -> None:
     house = House(cache, ["a", "b", "c", "never"])
     run = house.new_run()
     first = await asyncio.gather(*(house.call(run) for _ in range(3)))
@@ -127,7 +129,7 @@ async def test_equal_items_of_a_batch_are_separate_samples_every_time(cache: Rep
     await cache.close()
 
 
-async def test_equal_requests_of_two_runs_at_once_are_asked_once(cache: ReplyCache) -> None:
+async def test_equal_requests_of_concurrent_runs_are_sent_once(cache: ReplyCache) -> None:
     house = House(cache, ["a", "never"])
     house.client.delay_seconds = 0.01
     assert await asyncio.gather(*(house.call() for _ in range(20))) == ["a"] * 20
@@ -137,7 +139,9 @@ async def test_equal_requests_of_two_runs_at_once_are_asked_once(cache: ReplyCac
     await cache.close()
 
 
-async def test_if_the_one_that_asks_fails_another_takes_over(cache: ReplyCache) -> None:
+async def test_if_the_request_that_others_wait_for_fails_another_takes_over(
+    cache: ReplyCache,
+) -> None:
     house = House(cache, [ModelError("no"), "b", "never"])
     house.client.delay_seconds = 0.01
     replies = await asyncio.gather(*(house.call() for _ in range(5)), return_exceptions=True)
@@ -146,7 +150,9 @@ async def test_if_the_one_that_asks_fails_another_takes_over(cache: ReplyCache) 
     await cache.close()
 
 
-async def test_if_the_one_that_asks_is_cancelled_another_takes_over(cache: ReplyCache) -> None:
+async def test_if_the_request_that_others_wait_for_is_cancelled_another_takes_over(
+    cache: ReplyCache,
+) -> None:
     house = House(cache, ["a", "b", "never"])
     house.client.delay_seconds = 0.05
     tasks = [asyncio.create_task(house.call()) for _ in range(3)]
@@ -161,7 +167,9 @@ async def test_if_the_one_that_asks_is_cancelled_another_takes_over(cache: Reply
     await cache.close()
 
 
-async def test_the_journal_is_asked_first_and_records_cached_replies(cache: ReplyCache) -> None:
+async def test_the_journal_is_asked_before_the_cache_and_records_cached_replies(
+    cache: ReplyCache,
+) -> None:
     await House(cache, ["cached"]).call()
     store = MemoryStore()
     house = House(cache, [], store=store)
@@ -170,27 +178,27 @@ async def test_the_journal_is_asked_first_and_records_cached_replies(cache: Repl
     assert (journaled.text, journaled.usage) == ("cached", Usage(cost_usd=0.0))
     store.replies = {key: replace(journaled, text="journaled") for key in store.replies}
     assert await house.call() == "journaled"
-    # Executed again, what cost nothing the first time costs nothing.
+    # When resumed, a reply that was free the first time is free again.
     assert house.budget.used.tokens == 0
     assert [event.usage for event in house.ended()] == [Usage(cost_usd=0.0)] * 2
     await cache.close()
 
 
-async def test_accidents_are_not_kept(cache: ReplyCache) -> None:
+async def test_empty_and_refused_replies_are_not_cached(cache: ReplyCache) -> None:
     script = [Reply(text=""), Reply(text="x", finish_reason="refusal"), "good", "never"]
     house = House(cache, script)
     assert [await house.call() for _ in range(4)] == ["", "x", "good", "good"]
     await cache.close()
 
 
-async def test_a_client_that_can_not_be_identified_is_not_cached(cache: ReplyCache) -> None:
+async def test_replies_of_a_client_without_an_identity_are_not_cached(cache: ReplyCache) -> None:
     house = House(cache, ["a", "b"])
     nameless = Route(house.client, "wire", ModelInfo())
     house.calls.router = lambda _: nameless
     assert [await house.call(), await house.call()] == ["a", "b"]
 
 
-# -- what it is found by --------------------------------------------------------------------------
+# -- the key of a reply ---------------------------------------------------------------------------
 
 
 def test_everything_that_decides_a_reply_is_in_the_key(cache: ReplyCache) -> None:
@@ -220,7 +228,7 @@ def test_the_order_of_options_is_not_in_the_key(cache: ReplyCache) -> None:
     assert len(keys) == 1
 
 
-def test_what_can_not_be_written_down_has_no_key(cache: ReplyCache) -> None:
+def test_a_request_that_cannot_be_serialized_has_no_cache_key(cache: ReplyCache) -> None:
     assert cache.key("s", request(sampling={"temperature": 0, "hook": object()}), 0) is None
 
 
@@ -234,7 +242,7 @@ def file(tmp_path: Path) -> Any:
     opened.close()
 
 
-def test_a_reply_comes_back_whole(file: CacheFile) -> None:
+def test_a_cached_reply_comes_back_unchanged(file: CacheFile) -> None:
     reply = Reply(
         text="wörter 😀",
         tool_calls=(ToolCall("1", "t", {"a": [1, None]}),),
@@ -249,7 +257,7 @@ def test_a_reply_comes_back_whole(file: CacheFile) -> None:
     assert file.get(b"other") is None
 
 
-def test_it_is_only_for_its_owner(tmp_path: Path) -> None:
+def test_only_the_owner_can_read_the_cache(tmp_path: Path) -> None:
     folder = tmp_path / "deep" / "cache"
     (tmp_path / "deep").mkdir()
     opened = CacheFile.open(folder, 10_000)
@@ -264,7 +272,7 @@ def test_it_is_only_for_its_owner(tmp_path: Path) -> None:
     assert stat.S_IMODE((folder / NAME).stat().st_mode) == 0o600
 
 
-def test_what_was_used_least_recently_goes_first(file: CacheFile) -> None:
+def test_the_least_recently_used_replies_are_evicted_first(file: CacheFile) -> None:
     for number in range(8):
         file.put(b"%d" % number, Reply(text="x" * 1_000))
     assert file.get(b"0") is not None  # used again, so it stays
@@ -275,7 +283,7 @@ def test_what_was_used_least_recently_goes_first(file: CacheFile) -> None:
     assert kept == [0, *range(12 - len(kept) + 1, 12)]
 
 
-def test_the_size_is_right_when_replies_are_replaced_and_a_giant_is_not_kept(
+def test_replaced_replies_are_counted_once_and_oversized_ones_are_not_stored(
     file: CacheFile,
 ) -> None:
     for _ in range(5):
@@ -316,7 +324,7 @@ async def test_a_damaged_file_is_set_aside(cache: ReplyCache) -> None:
     await cache.close()
 
 
-async def test_a_file_damaged_while_it_is_open_costs_what_was_in_it(
+async def test_a_file_damaged_while_in_use_loses_only_its_entries(
     cache: ReplyCache, caplog: pytest.LogCaptureFixture
 ) -> None:
     house = House(cache, ["a", "b", "never"])
@@ -330,7 +338,7 @@ async def test_a_file_damaged_while_it_is_open_costs_what_was_in_it(
     await cache.close()
 
 
-async def test_a_folder_that_is_gone_or_read_only_fails_no_call(
+async def test_an_unusable_cache_folder_fails_no_call(
     cache: ReplyCache, caplog: pytest.LogCaptureFixture
 ) -> None:
     cache.folder.parent.mkdir(exist_ok=True)
@@ -341,7 +349,9 @@ async def test_a_folder_that_is_gone_or_read_only_fails_no_call(
     await cache.close()
 
 
-def test_a_foreign_file_is_not_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_file_of_another_user_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     CacheFile.open(tmp_path, 10_000).close()
     monkeypatch.setattr("os.geteuid", lambda: 4_242)
     with pytest.raises(CacheTrouble, match="belongs to another user"):
@@ -372,7 +382,7 @@ def test_many_processes_may_write_at_once(tmp_path: Path) -> None:
 # -- RLM(cache=...) -------------------------------------------------------------------------------
 
 
-def test_what_cache_may_be(tmp_path: Path) -> None:
+def test_values_accepted_for_the_cache_option(tmp_path: Path) -> None:
     variables = {"XDG_CACHE_HOME": str(tmp_path)}
     assert as_cache(None, variables) is as_cache(False, variables) is None
     usual, named = as_cache(True, variables), as_cache(str(tmp_path / "named"), variables)
@@ -394,7 +404,7 @@ def test_what_cache_may_be(tmp_path: Path) -> None:
             ReplyCache(tmp_path, max_bytes=size)
 
 
-async def test_a_run_is_answered_from_the_cache_of_another(tmp_path: Path) -> None:
+async def test_a_run_is_answered_from_replies_cached_by_another_run(tmp_path: Path) -> None:
     results, asked = [], []
     for _ in range(2):
         client = ScriptedClient([cell(["batch", 3]), "x", "y", "z", cell(["final", "done"])])
@@ -414,8 +424,8 @@ async def test_a_run_is_answered_from_the_cache_of_another(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("kind", ["user", "tool"])
-def test_how_long_cells_took_is_no_part_of_the_question(cache: ReplyCache, kind: Any) -> None:
-    """Otherwise it would depend on how busy the machine is whether a reply is found."""
+def test_the_duration_of_cells_is_not_in_the_cache_key(cache: ReplyCache, kind: Any) -> None:
+    """Otherwise, whether a reply is found would depend on how busy the machine is."""
 
     def key(*results: CellResult, steps_left: int = 3) -> bytes | None:
         text = observation(results, output_chars=100, steps_left=steps_left)
@@ -436,12 +446,12 @@ def test_how_long_cells_took_is_no_part_of_the_question(cache: ReplyCache, kind:
     assert len(others | {key(quick)}) == 6
 
 
-def test_a_client_without_an_identity_is_refused_at_the_start(tmp_path: Path) -> None:
+def test_a_client_without_an_identity_is_refused_when_the_rlm_is_made(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="an attribute `identity`"):
         RLM(ScriptedClient([]), cache=tmp_path)
 
 
-def test_models_of_one_server_have_one_identity_and_a_key_does_not_change_it() -> None:
+def test_models_of_one_server_share_an_identity_that_does_not_depend_on_the_key() -> None:
     def identity(model: str, **options: Any) -> str | None:
         variables = {"OPENAI_API_KEY": "secret-secret", "LLM_BASE_URL": "http://localhost:1/v1"}
         variables |= options.pop("variables", {})

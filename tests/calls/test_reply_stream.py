@@ -47,20 +47,20 @@ async def _heard(client: ScriptedClient, scope: Scope) -> tuple[list[str], Reply
     return pieces, reply
 
 
-async def test_the_pieces_come_one_by_one_and_are_the_reply() -> None:
+async def test_the_pieces_of_a_stream_arrive_one_by_one_and_make_up_the_reply() -> None:
     pieces, reply = await _heard(ScriptedClient(["one two three"]), _scope())
     assert pieces == ["one ", "two ", "three"]
     assert reply.text == "one two three"
 
 
-async def test_a_try_that_failed_before_its_first_piece_is_made_again() -> None:
+async def test_an_attempt_that_fails_before_its_first_piece_is_retried() -> None:
     client = Breaking([0], ["never heard", "the second reply"])
     pieces, reply = await _heard(client, _scope())
     assert "".join(pieces) == reply.text == "the second reply"
     assert len(client.requests) == 2
 
 
-async def test_a_try_that_failed_after_a_piece_is_the_last_one() -> None:
+async def test_an_attempt_that_fails_after_a_piece_is_not_retried() -> None:
     client, scope = Breaking([1], ["first words", "other words"]), _scope()
     with pytest.raises(ModelError, match="lost"):
         await _heard(client, scope)
@@ -68,7 +68,7 @@ async def test_a_try_that_failed_after_a_piece_is_the_last_one() -> None:
     assert scope.budget.used.tokens > 0, "what may have been billed is kept"
 
 
-async def test_what_a_store_knows_is_reported_whole() -> None:
+async def test_a_stored_reply_is_streamed_as_one_piece() -> None:
     store = MemoryStore()
     await _heard(ScriptedClient(["paid once"]), _scope(store))
     client = ScriptedClient([])
@@ -77,14 +77,14 @@ async def test_what_a_store_knows_is_reported_whole() -> None:
     assert client.requests == []
 
 
-async def test_usage_is_settled_as_without_a_listener() -> None:
+async def test_a_streamed_reply_is_billed_like_any_other() -> None:
     client = ScriptedClient(["hi"], usage=lambda *_: Usage(7, 5, requests=1))
     scope = _scope()
     await _heard(client, scope)
     assert (scope.budget.used.tokens, scope.budget.reserved.tokens) == (12, 0)
 
 
-async def test_limits_of_one_run_are_no_limits_of_the_next() -> None:
+async def test_limits_of_one_run_do_not_carry_over_to_the_next() -> None:
     engine = RLM(ScriptedClient(rules=[("", "```repl\nprint(1)\n```")]), limits=Limits(max_steps=4))
     narrow = await engine.aask("what?", "text", limits=Limits(max_steps=2))
     usual = await engine.aask("what?", "text")

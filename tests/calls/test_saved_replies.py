@@ -1,4 +1,4 @@
-"""What a cell had paid for when its session was lost is not paid for again."""
+"""Replies that a cell had paid for when its session was lost are not paid for again."""
 
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ def stored(result: RunResult) -> list[bool]:
 
 
 @LOST
-async def test_replies_of_a_lost_cell_are_served_again(loss: str) -> None:
+async def test_replies_of_a_lost_cell_are_reused_by_the_next_cell(loss: str) -> None:
     _, sub, engine = models(
         cell(["llm", 1], ["batch", 3], [loss]), cell(["llm", 1], ["batch", 4], ["final", "x"])
     )
@@ -41,13 +41,13 @@ async def test_replies_of_a_lost_cell_are_served_again(loss: str) -> None:
     assert result.usage.total.requests == 5 + result.steps
 
 
-async def test_a_cell_that_only_fails_asks_anew() -> None:
+async def test_a_cell_that_merely_fails_does_not_save_its_replies() -> None:
     _, sub, engine = models(cell(["llm", 2], ["fail"]), cell(["llm", 2], ["final", "x"]))
     result = await engine.aask("What?", "context")
     assert (len(sub.requests), stored(result)) == (4, [False] * 4)
 
 
-async def test_what_was_lost_twice_is_still_there() -> None:
+async def test_replies_lost_twice_are_still_reused() -> None:
     lost = cell(["llm", 2], ["die"])
     _, sub, engine = models(lost, lost, cell(["llm", 2], ["final", "x"]))
     result = await engine.aask("What?", "context")
@@ -55,7 +55,7 @@ async def test_what_was_lost_twice_is_still_there() -> None:
 
 
 @LOST
-async def test_children_of_a_lost_cell_do_not_pay_again(loss: str) -> None:
+async def test_children_of_a_lost_cell_are_not_paid_for_again(loss: str) -> None:
     def reply(request: Request) -> str:
         is_call = request.messages[0].content == SUB_CALL_SYSTEM
         return "ok" if is_call else cell(["llm", 3], ["final", "child"])
@@ -71,7 +71,7 @@ async def test_children_of_a_lost_cell_do_not_pay_again(loss: str) -> None:
     assert result.usage.total.requests == 2 + len(sub.requests)
 
 
-async def test_a_run_that_goes_on_later_pays_no_more_either(tmp_path: Path) -> None:
+async def test_a_resumed_run_does_not_pay_again_for_replies_of_a_lost_cell(tmp_path: Path) -> None:
     """The second time the session is not lost, so that there is nothing to salvage."""
     first, sub, engine = models(
         cell(["llm", 2], ["die"]),
@@ -93,7 +93,7 @@ digests = st.sampled_from(["a", "b", "c"])
 
 
 @given(st.lists(digests), st.lists(digests))
-def test_each_reply_is_given_once(had: list[str], wanted: list[str]) -> None:
+def test_each_saved_reply_is_used_once(had: list[str], wanted: list[str]) -> None:
     kept, lost = SavedReplies(), SavedReplies()
     for number, digest in enumerate(had):
         lost.add(digest, Reply(text=f"{digest}{number}"))

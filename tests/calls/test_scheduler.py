@@ -25,7 +25,7 @@ def new_scheduler(width: int = 64, **rate_limits: RateLimit) -> Scheduler:
 
 
 async def has_slot(waiting: Awaitable[Slot]) -> bool:
-    """Let everybody run as far as they get, then look."""
+    """Let all tasks run as far as they can; return whether this one has its slot."""
     for _ in range(5):
         await asyncio.sleep(0)
     return asyncio.ensure_future(waiting).done()
@@ -34,7 +34,7 @@ async def has_slot(waiting: Awaitable[Slot]) -> bool:
 # -- width and order ------------------------------------------------------------------------------
 
 
-def test_a_lane_starts_with_some_and_takes_more_while_requests_succeed() -> None:
+def test_a_lane_starts_narrow_and_widens_while_requests_succeed() -> None:
     async def main() -> list[int]:
         scheduler = new_scheduler()
         lane = scheduler.lane("a")
@@ -60,7 +60,7 @@ def test_a_lane_starts_with_some_and_takes_more_while_requests_succeed() -> None
 
 
 @pytest.mark.parametrize("status", [408, 429, 503, 504, 529, None])
-def test_a_lane_halves_when_there_is_too_much_to_do(status: int | None) -> None:
+def test_an_overloaded_server_halves_its_lane(status: int | None) -> None:
     async def main() -> int:
         scheduler = new_scheduler()
         slots = [await scheduler.slot("a", "m") for _ in range(FIRST_WINDOW)]
@@ -73,7 +73,7 @@ def test_a_lane_halves_when_there_is_too_much_to_do(status: int | None) -> None:
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 409, 500, 502])
-def test_other_errors_say_nothing_about_how_much_a_server_takes(status: int) -> None:
+def test_other_errors_do_not_change_the_width_of_a_lane(status: int) -> None:
     async def main() -> int:
         scheduler = new_scheduler()
         (await scheduler.slot("a", "m")).failed(ModelError("no", status=status))
@@ -82,7 +82,7 @@ def test_other_errors_say_nothing_about_how_much_a_server_takes(status: int) -> 
     assert run(main()) == FIRST_WINDOW
 
 
-def test_slow_replies_change_nothing() -> None:
+def test_slow_replies_do_not_change_the_width_of_a_lane() -> None:
     async def main() -> int:
         scheduler = new_scheduler()
         for _ in range(3):
@@ -94,7 +94,7 @@ def test_slow_replies_change_nothing() -> None:
     assert run(main()) == FIRST_WINDOW
 
 
-def test_the_first_to_come_is_the_first_to_go() -> None:
+def test_slots_are_given_in_order_of_arrival() -> None:
     async def main() -> list[int]:
         scheduler = new_scheduler(1)
         order: list[int] = []
@@ -111,7 +111,7 @@ def test_the_first_to_come_is_the_first_to_go() -> None:
     assert run(main()) == list(range(50))
 
 
-def test_servers_take_turns_and_no_long_queue_starves_a_short_one() -> None:
+def test_lanes_take_turns_so_a_long_queue_does_not_starve_a_short_one() -> None:
     async def main() -> list[str]:
         scheduler = new_scheduler(1)
         first = await scheduler.slot("a", "m")
@@ -135,7 +135,7 @@ def test_servers_take_turns_and_no_long_queue_starves_a_short_one() -> None:
     assert len(order) == 102
 
 
-def test_one_full_lane_leaves_the_others_their_places() -> None:
+def test_a_full_lane_does_not_take_slots_from_other_lanes() -> None:
     async def main() -> None:
         scheduler = new_scheduler(2 * FIRST_WINDOW)
         for _ in range(FIRST_WINDOW):
@@ -150,7 +150,7 @@ def test_one_full_lane_leaves_the_others_their_places() -> None:
     run(main())
 
 
-def test_a_place_that_ended_twice_is_free_once() -> None:
+def test_a_slot_that_is_ended_twice_is_freed_once() -> None:
     async def main() -> None:
         scheduler = new_scheduler(1)
         slot = await scheduler.slot("a", "m")
@@ -164,7 +164,7 @@ def test_a_place_that_ended_twice_is_free_once() -> None:
     run(main())
 
 
-# -- waiting in vain ------------------------------------------------------------------------------
+# -- requests without a slot in time ---------------------------------------------------------------
 
 
 def test_a_request_that_waits_too_long_for_a_slot_gets_an_error() -> None:
@@ -180,7 +180,7 @@ def test_a_request_that_waits_too_long_for_a_slot_gets_an_error() -> None:
     assert run(main()) == pytest.approx(30.0)
 
 
-def test_a_pause_that_a_server_asks_for_holds_for_its_whole_lane_and_for_no_other() -> None:
+def test_a_pause_requested_by_a_server_holds_for_its_lane_only() -> None:
     async def main() -> list[tuple[str, float]]:
         scheduler = new_scheduler()
         first = await scheduler.slot("a", "m")
@@ -201,7 +201,7 @@ def test_a_pause_that_a_server_asks_for_holds_for_its_whole_lane_and_for_no_othe
     assert [at for _, at in times] == pytest.approx([0.0, 30.0, 30.0, 30.0, 30.0])
 
 
-def test_a_call_that_can_not_wait_for_the_end_of_a_pause_fails_at_once() -> None:
+def test_a_call_that_cannot_wait_for_the_end_of_a_pause_fails_at_once() -> None:
     async def main() -> None:
         scheduler = new_scheduler(1)
         first = await scheduler.slot("a", "m")
@@ -220,7 +220,7 @@ def test_a_call_that_can_not_wait_for_the_end_of_a_pause_fails_at_once() -> None
     run(main())
 
 
-def test_a_server_that_asks_for_a_year_is_asked_again_before() -> None:
+def test_a_requested_pause_is_capped() -> None:
     async def main() -> float:
         scheduler = new_scheduler()
         (await scheduler.slot("a", "m")).failed(told_to_wait(1e9))
@@ -245,21 +245,21 @@ async def times_of(scheduler: Scheduler, count: int, tokens: int = 0) -> list[fl
     return times
 
 
-def test_requests_a_minute() -> None:
+def test_requests_per_minute_are_limited() -> None:
     async def main() -> list[float]:
         return await times_of(new_scheduler(p=RateLimit(requests_per_minute=3)), 8)
 
     assert run(main()) == pytest.approx([0, 0, 0, 60, 60, 60, 120, 120])
 
 
-def test_tokens_a_minute_count_at_the_bound_if_the_usage_is_unknown() -> None:
+def test_unreported_usage_counts_at_the_bound_in_the_token_rate_limit() -> None:
     async def main() -> list[float]:
         return await times_of(new_scheduler(p=RateLimit(tokens_per_minute=1_000)), 5, tokens=400)
 
     assert run(main()) == pytest.approx([0, 0, 60, 60, 120])
 
 
-def test_what_a_reply_really_used_makes_room_for_the_next() -> None:
+def test_actual_usage_below_the_bound_makes_room_for_the_next_request() -> None:
     async def main() -> float:
         scheduler = new_scheduler(p=RateLimit(tokens_per_minute=1_000))
         first = await scheduler.slot("a", "m", names=("p",), tokens=900)
@@ -273,7 +273,7 @@ def test_what_a_reply_really_used_makes_room_for_the_next() -> None:
     assert run(main()) == 5.0
 
 
-def test_a_refused_request_used_no_tokens_but_was_a_request() -> None:
+def test_a_refused_request_counts_as_a_request_but_uses_no_tokens() -> None:
     async def main() -> None:
         scheduler = new_scheduler(p=RateLimit(2, 1_000))
         (await scheduler.slot("a", "m", names=("p",), tokens=900)).failed(ModelError("no"))
@@ -287,7 +287,7 @@ def test_a_refused_request_used_no_tokens_but_was_a_request() -> None:
     run(main())
 
 
-def test_a_call_for_which_a_rate_limit_has_no_room_in_its_time_fails_at_once() -> None:
+def test_a_call_that_its_rate_limit_cannot_admit_in_time_fails_at_once() -> None:
     async def main() -> None:
         scheduler = new_scheduler(p=RateLimit(requests_per_minute=1))
         await scheduler.slot("a", "m", names=("p",))
@@ -298,7 +298,7 @@ def test_a_call_for_which_a_rate_limit_has_no_room_in_its_time_fails_at_once() -
     run(main())
 
 
-def test_a_call_that_may_still_get_room_waits_for_it() -> None:
+def test_a_call_that_may_still_be_admitted_in_time_waits() -> None:
     async def main() -> None:
         scheduler = new_scheduler(p=RateLimit(tokens_per_minute=100))
         first = await scheduler.slot("a", "m", names=("p",), tokens=100)
@@ -314,7 +314,7 @@ def test_a_call_that_may_still_get_room_waits_for_it() -> None:
     run(main())
 
 
-def test_the_limit_of_one_model_does_not_hold_up_another_of_the_same_server() -> None:
+def test_a_rate_limit_of_one_model_does_not_delay_another_of_the_same_server() -> None:
     async def main() -> None:
         scheduler = Scheduler(
             64,
@@ -340,7 +340,7 @@ def test_the_limit_of_one_model_does_not_hold_up_another_of_the_same_server() ->
 # -- cancelled --------------------------------------------------------------------------------
 
 
-def test_a_place_that_is_granted_and_cancelled_in_the_same_moment_is_passed_on() -> None:
+def test_cancelling_a_waiter_as_it_is_given_a_slot_passes_the_slot_on() -> None:
     async def main() -> None:
         scheduler = new_scheduler(1)
         first = await scheduler.slot("a", "m")
@@ -348,7 +348,7 @@ def test_a_place_that_is_granted_and_cancelled_in_the_same_moment_is_passed_on()
         third = asyncio.create_task(scheduler.slot("a", "m"))
         await asyncio.sleep(0)
         first.succeeded()  # gives the slot to the second …
-        second.cancel()  # … which is gone before it knows
+        second.cancel()  # … which is cancelled before it resumes
         assert isinstance(await third, Slot)
         assert second.cancelled()
         assert scheduler.lane("a").active == 1
@@ -356,7 +356,7 @@ def test_a_place_that_is_granted_and_cancelled_in_the_same_moment_is_passed_on()
     run(main())
 
 
-def test_a_cancelled_head_of_the_queue_lets_those_behind_it_through() -> None:
+def test_cancelling_the_first_in_the_queue_lets_the_next_pass() -> None:
     async def main() -> None:
         scheduler = new_scheduler(p=RateLimit(tokens_per_minute=100))
         (await scheduler.slot("a", "m", names=("p",), tokens=50)).succeeded(50)
@@ -371,7 +371,7 @@ def test_a_cancelled_head_of_the_queue_lets_those_behind_it_through() -> None:
     run(main())
 
 
-def test_the_wait_before_a_retry_is_the_servers_or_grows_and_varies() -> None:
+def test_the_retry_wait_is_the_servers_or_grows_with_random_jitter() -> None:
     scheduler = Scheduler(1)
     assert scheduler.wait_before_retry(1, told_to_wait(7.0)) == 7.0
     for attempt, most in ((1, 1.0), (2, 2.0), (10, 20.0)):
@@ -395,7 +395,9 @@ def test_the_wait_before_a_retry_is_the_servers_or_grows_and_varies() -> None:
         ({"hedge_after_seconds": "soon"}, "hedge_after_seconds must be a positive number"),
     ],
 )
-def test_mistakes_in_options_show_at_the_start(options: dict[str, Any], words: str) -> None:
+def test_wrong_options_are_refused_when_the_rlm_is_made(
+    options: dict[str, Any], words: str
+) -> None:
     with pytest.raises(ConfigError, match=words):
         RLM("mine/model", clients={"mine": ScriptedClient()}, **options)
 

@@ -16,7 +16,7 @@ BUSY = ModelError("busy", status=429, retryable=True)
 
 
 class Watched(Scheduler):
-    """Notes who is given a slot, by the number of tokens, at the moment it is given."""
+    """Records which request gets a slot, identified by its number of tokens, when it is given."""
 
     def __init__(self, width: int, **rate_limits: RateLimit) -> None:
         super().__init__(width, rate_limits, clock=asyncio.get_running_loop().time)
@@ -68,7 +68,7 @@ class Crowd:
             slot.failed(ModelError("cut off", ambiguous=True, timed_out=True))
 
     def check(self) -> None:
-        """A slot counts from when it is granted; who was granted it may not have woken up yet."""
+        """A slot counts from when it is granted; its task may not have resumed yet."""
         lanes = {name: self.scheduler.lane(name) for name in self.held}
         assert sum(lane.active for lane in lanes.values()) <= self.width
         for name, lane in lanes.items():
@@ -77,7 +77,7 @@ class Crowd:
 
 
 @given(st.integers(0, 2**32), st.integers(1, 24), st.integers(1, 60))
-def test_no_place_is_lost_or_given_twice_whatever_is_cancelled(
+def test_no_slot_is_lost_or_given_twice_whatever_is_cancelled(
     seed: int, width: int, visitors: int
 ) -> None:
     async def main() -> Crowd:
@@ -95,7 +95,7 @@ def test_no_place_is_lost_or_given_twice_whatever_is_cancelled(
                 assert isinstance(result, ModelError | asyncio.CancelledError), result
         assert not any(crowd.scheduler.lane(name).active for name in crowd.held)
         fresh = [await crowd.scheduler.slot("fresh", "m") for _ in range(min(width, FIRST_WINDOW))]
-        assert len(fresh) == min(width, FIRST_WINDOW)  # every slot can be had again
+        assert len(fresh) == min(width, FIRST_WINDOW)  # every slot is free again
         return crowd
 
     crowd = run(main())

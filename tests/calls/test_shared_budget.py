@@ -10,7 +10,7 @@ from rlm.limits import Amount, Budget
 from rlm.messages import Usage
 
 
-async def test_runs_draw_on_it_together() -> None:
+async def test_runs_draw_on_the_shared_budget_together() -> None:
     shared = Budget.shared(max_tokens=100)
     one, other = shared.run(Limits(max_tokens=90)), shared.run(Limits(max_tokens=90))
     (await one.reserve(Amount(calls=1, tokens=60))).settle(Amount(calls=1, tokens=60))
@@ -21,7 +21,7 @@ async def test_runs_draw_on_it_together() -> None:
     assert flags == [False, True, False]
 
 
-async def test_a_refusal_of_a_runs_own_says_nothing_of_the_others() -> None:
+async def test_a_refusal_by_a_runs_own_limit_is_not_reported_as_a_shared_one() -> None:
     shared = Budget.shared(max_tokens=100)
     run = shared.run(Limits(max_tokens=10))
     with pytest.raises(CallRefused):
@@ -29,7 +29,7 @@ async def test_a_refusal_of_a_runs_own_says_nothing_of_the_others() -> None:
     assert not run.was_refused_above
 
 
-async def test_a_run_that_waits_for_its_own_requests_holds_up_no_other() -> None:
+async def test_a_run_that_waits_for_its_own_requests_does_not_delay_other_runs() -> None:
     shared = Budget.shared(max_tokens=1_000)
     narrow, wide = shared.run(Limits(max_tokens=100)), shared.run(Limits(max_tokens=100))
     flying = await narrow.reserve(Amount(tokens=80))
@@ -41,7 +41,7 @@ async def test_a_run_that_waits_for_its_own_requests_holds_up_no_other() -> None
     assert (await waiting).amount.tokens == 50
 
 
-async def test_a_run_waits_for_the_requests_of_others() -> None:
+async def test_a_run_waits_for_requests_of_other_runs_to_free_the_budget() -> None:
     shared = Budget.shared(max_tokens=100)
     one, other = shared.run(Limits()), shared.run(Limits()).child(Limits())
     flying = await one.reserve(Amount(tokens=80))
@@ -52,7 +52,7 @@ async def test_a_run_waits_for_the_requests_of_others() -> None:
     assert (await waiting).amount.tokens == 50
 
 
-async def test_many_runs_at_once_stay_within_it() -> None:
+async def test_many_concurrent_runs_stay_within_the_shared_budget() -> None:
     used = Usage(input_tokens=500, output_tokens=20)
     model = ScriptedClient(["FINAL(1)"] * 200, usage=lambda request, text: used)
     shared = Budget.shared(max_tokens=60_000)
@@ -62,13 +62,13 @@ async def test_many_runs_at_once_stay_within_it() -> None:
     results = [run.result() for run in runs]
     await rlm.aclose()
     answered = [each for each in results if each.stop_reason == "answer"]
-    assert 0 < len(answered) <= 60_000 // 520  # each also keeps back what its last words may cost
+    assert 0 < len(answered) <= 60_000 // 520  # each also holds back its final answer's cost
     assert shared.used.tokens == sum(each.usage.total.total_tokens for each in results) <= 60_000
     assert {each.limit for each in results if each.stop_reason == "limit"} == {"tokens"}
     assert (shared.reserved, shared.in_flight) == (Amount(), 0)
 
 
-async def test_its_money_needs_prices_too() -> None:
+async def test_a_shared_money_limit_needs_prices() -> None:
     async with asyncio.timeout(60):
         rlm = RLM(ScriptedClient(["FINAL(1)"]))
         with pytest.raises(UnknownPriceError):

@@ -56,7 +56,7 @@ class Provider:
 
 
 async def in_flight_before_each_reply(provider: Provider, calls: int) -> list[int]:
-    """Let one call after the other end; before each, all that may start have started."""
+    """Let calls end one at a time, each after all calls that may start have started."""
     provider.gate = asyncio.Semaphore(0)
     counts: list[int] = []
     while len(counts) < calls:
@@ -100,7 +100,7 @@ def random_plans(rng: random.Random) -> list[str]:
 async def check(plans: list[str], bytes_per_token: float) -> bool:
     """Ask without a limit, then with half as much again as that took and one output.
 
-    False if nothing is promised of this run.
+    Return False if no promise applies to this run.
     """
     free = await ask(Provider(plans, bytes_per_token), Limits())
     needed = total_tokens(free)
@@ -115,13 +115,13 @@ async def check(plans: list[str], bytes_per_token: float) -> bool:
 
 @given(st.integers(0, 2**32), st.floats(1.0, 5.0))
 @settings(max_examples=max(60, settings().max_examples), phases=[Phase.generate])
-async def test_a_run_finishes_with_half_as_much_again_and_one_output(
+async def test_one_and_a_half_times_the_needed_budget_plus_one_output_is_enough(
     seed: int, bytes_per_token: float
 ) -> None:
     assume(await check(random_plans(random.Random(seed)), bytes_per_token))
 
 
-async def test_a_run_of_short_steps_does_not_starve() -> None:
+async def test_a_run_of_short_steps_does_not_run_out_of_budget() -> None:
     plans = [cell(["print", f"context {number}"]) for number in range(40)]
     assert await check([*plans[:11], cell(["final", "42"])], 4)
     assert await check([*plans[:25], cell(["final", "42"])], 4)
@@ -132,7 +132,7 @@ async def test_one_long_output_does_not_end_a_short_run() -> None:
     assert await check([*plans, cell(["dots", 30_000]), cell(["final", "42"])], 4)
 
 
-async def test_a_batch_stays_wide_within_twice_what_it_needs() -> None:
+async def test_a_batch_keeps_its_width_with_twice_the_needed_budget() -> None:
     plans = [cell(["batch", 64, 4 * 3_900]), cell(["final", "42"])]
     needed = total_tokens(await ask(Provider(plans, 4, note_chars=320), Limits()))
     assert needed >= 64 * 4_000

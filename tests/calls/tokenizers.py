@@ -32,7 +32,7 @@ class RandomTokenizer:
 
 
 class FourBytes:
-    """Four bytes a token, as a rule of thumb has it for English."""
+    """Four bytes per token, a rule of thumb for English."""
 
     def count(self, messages: tuple[Message, ...]) -> int:
         return sum(4 + len(str(each.content).encode()) // 4 for each in messages)

@@ -25,7 +25,7 @@ def engine(*script: str, **more: Any) -> tuple[RLM, ScriptedClient]:
     return RLM(client, **more), client
 
 
-async def test_variables_and_turns_stay() -> None:
+async def test_variables_and_history_persist_between_turns() -> None:
     one, client = engine(code("n = len(context)\nFINAL(n)"), code("FINAL([n, history])"))
     chat = one.chat("abc")
     assert (await chat.aask("How long?")).answer == "3"
@@ -34,7 +34,7 @@ async def test_variables_and_turns_stay() -> None:
     assert "Earlier query: How long?\nYour answer: 3" in first_message(client.requests[1])
 
 
-async def test_a_context_for_each_turn() -> None:
+async def test_each_turn_may_have_its_own_context() -> None:
     one, client = engine("FINAL(a)", code("FINAL(context + context_1)"))
     chat = one.chat()
     await chat.aask("First?", "one ")
@@ -44,7 +44,7 @@ async def test_a_context_for_each_turn() -> None:
     assert "- `context_1`: a str of 3 characters" in first_message(client.requests[1])
 
 
-async def test_a_dead_worker_costs_the_variables_and_not_the_contexts() -> None:
+async def test_a_dead_worker_loses_variables_but_not_contexts() -> None:
     script = (
         code("x = 1\nFINAL(x)"),
         code("import os; os._exit(1)"),
@@ -74,7 +74,7 @@ async def cancelled_in(chat: Chat, query: str) -> None:
     assert isinstance(outcome[0], asyncio.CancelledError)
 
 
-async def test_a_cancelled_turn_costs_no_variable_and_is_no_turn() -> None:
+async def test_a_cancelled_turn_keeps_variables_and_is_not_in_the_history() -> None:
     script = (code("x = 1\nFINAL(x)"), code("y = 2\nwhile True: pass"), code("FINAL([x, y])"))
     one, client = engine(*script)
     chat = one.chat("a")
@@ -86,7 +86,7 @@ async def test_a_cancelled_turn_costs_no_variable_and_is_no_turn() -> None:
     assert "lost" not in first_message(client.requests[2])
 
 
-async def test_a_turn_cancelled_in_a_call_takes_the_call_back() -> None:
+async def test_cancelling_a_turn_during_a_call_cancels_the_call() -> None:
     one, client = engine(
         code("x = 1\nFINAL(x)"), code("y = 2\nllm_query('?')"), "never", code("FINAL([x, y])")
     )
@@ -110,11 +110,11 @@ async def test_a_turn_cancelled_in_a_call_takes_the_call_back() -> None:
     await chat.aclose()
 
 
-async def test_a_cell_that_cant_be_interrupted_costs_the_variables_and_says_so(
+async def test_a_cell_that_cannot_be_interrupted_loses_the_variables_and_says_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sessions, "CANCEL_SECONDS", 0.1)
-    stubborn = "sum(range(10**15))"  # no signal is looked at in there
+    stubborn = "sum(range(10**15))"  # signals are not handled in there
     one, client = engine(code("x = 1\nFINAL(x)"), code(stubborn), code("FINAL(context_1)"))
     chat = one.chat("a")
     await chat.aask("First?")
@@ -140,7 +140,7 @@ async def test_a_stopped_turn_keeps_the_variables_and_its_best_answer() -> None:
     await chat.aclose()
 
 
-async def test_a_turn_without_an_answer_is_shown_as_such() -> None:
+async def test_a_turn_without_an_answer_is_recorded_as_such() -> None:
     one, client = engine("no code", "", code("FINAL(history)"), limits=Limits(max_steps=1))
     chat = one.chat("a")
     assert (await chat.aask("First?")).answer is None
@@ -150,7 +150,7 @@ async def test_a_turn_without_an_answer_is_shown_as_such() -> None:
     assert "You gave no answer (the run ended: steps)." in first_message(client.requests[2])
 
 
-async def test_what_all_turns_use_is_counted_and_limited() -> None:
+async def test_usage_of_all_turns_is_counted_and_limited() -> None:
     prices = {"ScriptedClient": (1.0, 1.0)}
     one, _ = engine(*[code("FINAL(1)")] * 9, prices=prices)
     chat = one.chat("a", max_cost_usd=0.1, max_tokens=1_000_000)
@@ -168,7 +168,7 @@ async def test_what_all_turns_use_is_counted_and_limited() -> None:
     await tight.aclose()
 
 
-async def test_a_chat_that_has_used_everything_refuses_the_next_turn() -> None:
+async def test_a_chat_whose_budget_is_used_up_refuses_the_next_turn() -> None:
     one, client = engine(*[code("FINAL(1)")] * 9)
     client._usage = lambda *_: Usage(input_tokens=195_000, output_tokens=5_000, requests=1)
     chat = one.chat("a", max_tokens=200_000)
@@ -192,7 +192,7 @@ async def test_the_events_of_a_turn_can_be_streamed() -> None:
     await chat.aclose()
 
 
-async def test_contexts_and_variables_can_be_looked_at() -> None:
+async def test_contexts_and_variables_can_be_listed() -> None:
     one, _ = engine(code("names = ['Ada']\nFINAL(context_1)"))
     chat = one.chat("first")
     assert await chat.avariables() == {}
@@ -206,7 +206,7 @@ async def test_contexts_and_variables_can_be_looked_at() -> None:
     await chat.aclose()
 
 
-async def test_a_chat_has_its_repl_whatever_the_strategy_and_a_closed_one_says_so() -> None:
+async def test_a_chat_uses_its_repl_with_any_strategy_and_a_closed_one_says_so() -> None:
     one, _ = engine(code("FINAL(context)"), "FINAL(0)", strategy="auto")
     chat = one.chat("a")
     assert (await chat.aask("q")).answer == "a"

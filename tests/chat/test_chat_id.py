@@ -1,4 +1,4 @@
-"""The turns of a chat that was saved and goes on are one group, whatever the file says."""
+"""The turns of a chat before and after saving are one group, whatever the file says."""
 
 import json
 import re
@@ -31,7 +31,7 @@ async def test_turns_before_and_after_saving_are_one_group(tmp_path: Path) -> No
 
 
 @given(st.text(max_size=30))
-def test_a_strange_chat_id_in_a_file_is_not_taken_over(chat_id: str) -> None:
+def test_an_invalid_chat_id_in_a_file_is_replaced(chat_id: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "chat.rlm")
         write_saved(path, About(chat_id=chat_id), [], {}, None)

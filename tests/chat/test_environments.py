@@ -15,7 +15,9 @@ def code(text: str) -> str:
 
 @pytest.mark.parametrize("environment", PACKAGES)
 @pytest.mark.parametrize("there", ["the same", "local"])
-async def test_a_chat_goes_on(environment: str, there: str, tmp_path: Path) -> None:
+async def test_a_saved_chat_continues_in_each_environment(
+    environment: str, there: str, tmp_path: Path
+) -> None:
     pytest.importorskip(PACKAGES[environment], reason="run by a target of its own")
     path = tmp_path / "chat.rlm"
     made = "n = [1]\nm = [n, n]\ndef f(x):\n    return x + 1\nFINAL(n)"

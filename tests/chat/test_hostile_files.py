@@ -26,7 +26,7 @@ def code(text: str) -> str:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """A good one."""
+    """A valid saved chat."""
     path = tmp_path / "chat.rlm"
     with RLM(ScriptedClient([code("n = 1\nFINAL(n)")])) as one, one.chat("abc") as chat:
         chat.ask("How?")
@@ -52,7 +52,7 @@ def about(path: Path, **changes: Any) -> None:
 
 
 class Payload:
-    """Whoever reads its pickle touches a file."""
+    """Unpickling this object creates a file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -61,7 +61,7 @@ class Payload:
         return os.system, (f"touch {self.path}",)
 
 
-def test_a_pickle_that_would_run_something_runs_nothing_here(path: Path, tmp_path: Path) -> None:
+def test_a_hostile_pickle_is_not_executed_on_the_host(path: Path, tmp_path: Path) -> None:
     touched = tmp_path / "touched"
     first = pickle.dumps({})
     data = len(first).to_bytes(8, "little") + first + pickle.dumps(({"n": Payload(touched)}, {}))
@@ -76,7 +76,7 @@ def test_a_pickle_that_would_run_something_runs_nothing_here(path: Path, tmp_pat
         assert chat.ask("And?").answer == "went on"
         chat.save(tmp_path / "again.rlm")
     assert not touched.exists()
-    pickle.loads(pickle.dumps(Payload(touched)))  # what it would have done, had somebody read it
+    pickle.loads(pickle.dumps(Payload(touched)))  # what unpickling it would have done
     assert touched.exists()
 
 
@@ -93,7 +93,7 @@ def test_a_pickle_that_would_run_something_runs_nothing_here(path: Path, tmp_pat
         ({"variables": {"size_bytes": 7}}, "size of its variables"),
     ],
 )
-def test_a_wrong_list_of_contents_is_one_clear_error(
+def test_an_invalid_table_of_contents_is_a_clear_error(
     path: Path, change: dict[str, Any], words: str
 ) -> None:
     about(path, **change)
@@ -103,7 +103,7 @@ def test_a_wrong_list_of_contents_is_one_clear_error(
 
 
 @pytest.mark.parametrize("name", ["../evil", "/etc/passwd", "context_2", "history_7", "n", "P"])
-def test_contexts_have_only_names_of_contexts(path: Path, name: str) -> None:
+def test_invalid_context_names_are_refused(path: Path, name: str) -> None:
     plain = json.loads(members(path)["chat.json"])
     about(path, contexts=[{**plain["contexts"][0], "name": name}])
     with pytest.raises(ConfigError, match="names of its contexts"):
@@ -152,7 +152,7 @@ def _comment(path: Path) -> None:
 
 
 def _long_list(path: Path) -> None:
-    """Its end says that the list of members is far longer than any of ours."""
+    """Its end record declares a far longer list of members than ours ever have."""
     data = path.read_bytes()
     at = len(data) - 22
     path.write_bytes(data[: at + 12] + struct.pack("<L", 1 << 30) + data[at + 16 :])
@@ -189,7 +189,7 @@ def test_dangerous_files_are_refused(path: Path, spoil: Callable[[Path], None]) 
 
 
 @pytest.mark.parametrize("spoil", [_many, _long_list])
-def test_a_list_of_members_that_is_too_long_is_not_even_read(
+def test_an_oversized_list_of_members_is_refused_without_reading_it(
     path: Path, spoil: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spoil(path)
@@ -213,11 +213,11 @@ def with_large_end(path: Path, **claimed: int) -> None:
     path.write_bytes(data[:-22] + end + locator + (small if claimed else last))
 
 
-def test_the_end_of_files_over_4_gib_is_understood_and_not_believed(path: Path) -> None:
+def test_the_zip64_end_record_is_understood_but_not_trusted(path: Path) -> None:
     original = path.read_bytes()
     with_large_end(path)
     with pytest.raises(ConfigError, match="too long"):
-        SavedFile(path)  # its small end says nothing, so it counts as the most there can be
+        SavedFile(path)  # its small end record says nothing, so the maximum is assumed
     for claimed in ({"count": 1 << 40}, {"size": 1 << 40}):
         path.write_bytes(original)
         with_large_end(path, **claimed)
@@ -231,21 +231,21 @@ def test_the_end_of_files_over_4_gib_is_understood_and_not_believed(path: Path) 
 
 
 @pytest.mark.heavy
-def test_many_members_that_unpack_to_far_more_are_refused_too(path: Path) -> None:
+def test_members_that_unpack_to_too_much_are_refused(path: Path) -> None:
     _bombs(path)
     with pytest.raises(ConfigError, match="unpack"):
         SavedFile(path)
 
 
 @pytest.mark.parametrize("content", [b"", b"PK", b"not a zip" * 100, b"PK\5\6" + bytes(18)])
-def test_what_is_no_chat_is_said_to_be_none(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_not_a_chat_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "other"
     path.write_bytes(content)
     with pytest.raises(ConfigError, match="not a saved chat"):
         SavedFile(path)
 
 
-def test_folders_pipes_and_nothing_are_no_chats(tmp_path: Path) -> None:
+def test_folders_pipes_and_missing_files_are_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     refusals = {"": "can't be read", "pipe": "not a saved chat", "none": "can't be op"}
     for name, words in refusals.items():
@@ -253,7 +253,7 @@ def test_folders_pipes_and_nothing_are_no_chats(tmp_path: Path) -> None:
             SavedFile(tmp_path / name)
 
 
-def test_a_context_that_was_changed_is_noticed_when_it_is_read(path: Path) -> None:
+def test_a_modified_context_is_noticed_when_it_is_read(path: Path) -> None:
     found = members(path)
     write(path, {**found, "contexts/0": b"xyz"})
     one = RLM(ScriptedClient([code("FINAL(context)")]))
@@ -284,8 +284,8 @@ def test_any_damage_is_a_clear_error_or_harmless(path: Path, data: st.DataObject
     file.close()
 
 
-def test_what_a_session_says_of_its_variables_is_not_believed(tmp_path: Path) -> None:
-    """A cell may put its own function in the place of what the host asks with."""
+def test_a_sessions_report_on_its_variables_is_not_trusted(tmp_path: Path) -> None:
+    """A cell may replace the functions that the host's request uses."""
     hostile = (
         "import json\nreal = json.dumps\ndef lie(value, **more):\n"
         "    about_us = isinstance(value, dict) and 'definitions' in value\n"
@@ -304,14 +304,14 @@ def test_what_a_session_says_of_its_variables_is_not_believed(tmp_path: Path) ->
     file.close()
 
 
-def test_pieces_are_forgotten_as_they_are_read() -> None:
+def test_pieces_are_released_as_they_are_read() -> None:
     pieces = Pieces({"names": []}, b"x" * (7 << 20))
     texts = list(iter(lambda: str(pieces), ""))
     assert [len(text) > 1_000 for text in texts] == [False, True, True]
     assert str(pieces) == ""
 
 
-def test_what_runs_inside_is_old_python_and_needs_nothing() -> None:
+def test_code_for_sandboxes_is_python_3_9_and_has_no_dependencies() -> None:
     assert inside.__file__ is not None
     tree = ast.parse(Path(inside.__file__).read_text("utf-8"), feature_version=(3, 9))
     named = [

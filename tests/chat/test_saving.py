@@ -1,4 +1,4 @@
-"""A chat that was saved goes on where it was: turns, contexts, variables."""
+"""A saved chat continues where it was: turns, contexts, variables."""
 
 import asyncio
 import hashlib
@@ -35,7 +35,7 @@ def first_message(request: Request) -> str:
 
 
 async def saved(path: Path, *script: str, context: Any = "abc", **more: Any) -> list[str]:
-    """Save a chat after these turns; what could not be saved."""
+    """Save a chat after these turns; return notices about what could not be saved."""
     one = RLM(ScriptedClient([*script]), **more)
     chat = one.chat(context)
     for _ in script:
@@ -47,7 +47,7 @@ async def saved(path: Path, *script: str, context: Any = "abc", **more: Any) -> 
 
 
 async def asked(path: Path, *script: str, **more: Any) -> tuple[str, ScriptedClient]:
-    """Load it in another object, and have these steps made in one turn; its answer."""
+    """Load it in another object, run these steps in one turn, and return the answer."""
     client = ScriptedClient([*script])
     one = RLM(client, **more)
     chat = one.chat(load=path)
@@ -62,7 +62,7 @@ async def evaluated(path: Path, made: str, expression: str) -> str:
     return (await asked(path, code(f"FINAL({expression})")))[0]
 
 
-async def test_turns_contexts_and_variables_are_as_before(tmp_path: Path) -> None:
+async def test_turns_contexts_and_variables_are_restored(tmp_path: Path) -> None:
     path = tmp_path / "chat.rlm"
     one = RLM(ScriptedClient([code("n = len(context)\nFINAL(n)"), code("FINAL(context_1)")]))
     chat = one.chat("abc")
@@ -112,13 +112,13 @@ async def test_turns_contexts_and_variables_are_as_before(tmp_path: Path) -> Non
         ),
     ],
 )
-async def test_what_cells_made_is_there_again(
+async def test_values_made_by_cells_are_restored(
     tmp_path: Path, made: str, expression: str, answer: str
 ) -> None:
     assert await evaluated(tmp_path / "chat.rlm", made, expression) == answer
 
 
-async def test_contexts_are_not_saved_a_second_time_among_the_variables(tmp_path: Path) -> None:
+async def test_contexts_are_not_saved_again_among_the_variables(tmp_path: Path) -> None:
     path = tmp_path / "chat.rlm"
     await saved(path, code("whole = [context, P]\nFINAL(0)"), context="long " * 100_000)
     with_it = SavedFile(path)
@@ -127,7 +127,7 @@ async def test_contexts_are_not_saved_a_second_time_among_the_variables(tmp_path
     assert (await asked(path, code("FINAL(whole[0] is whole[1] is context)")))[0] == "True"
 
 
-async def test_what_was_brought_back_can_be_saved_again(tmp_path: Path) -> None:
+async def test_a_loaded_chat_can_be_saved_again(tmp_path: Path) -> None:
     path = tmp_path / "chat.rlm"
     made = "class A:\n    def f(self):\n        return 1\na = A()\nFINAL(0)"
     await saved(path, code(made))
@@ -143,7 +143,7 @@ async def test_what_was_brought_back_can_be_saved_again(tmp_path: Path) -> None:
     assert len(file.about.turns) == 3
 
 
-async def test_variables_that_no_turn_asked_for_are_saved_again_too(tmp_path: Path) -> None:
+async def test_variables_no_turn_has_used_are_saved_again_too(tmp_path: Path) -> None:
     path, again = tmp_path / "chat.rlm", tmp_path / "again.rlm"
     await saved(path, code("n = 41\nFINAL(0)"))
     one = RLM(ScriptedClient([]))
@@ -155,7 +155,7 @@ async def test_variables_that_no_turn_asked_for_are_saved_again_too(tmp_path: Pa
     assert (await asked(again, code("FINAL(n + 1)")))[0] == "42"
 
 
-async def test_what_cant_be_kept_is_named_to_the_caller_and_to_the_model(tmp_path: Path) -> None:
+async def test_values_that_cannot_be_saved_are_named_to_caller_and_model(tmp_path: Path) -> None:
     path = tmp_path / "chat.rlm"
     made = (
         "good = [1]\nlines = (line for line in 'ab')\nhandle = open('/dev/null')\n"
@@ -171,7 +171,7 @@ async def test_what_cant_be_kept_is_named_to_the_caller_and_to_the_model(tmp_pat
     assert told[0].endswith("lines, handle, inner. Rebuild what you need.")
 
 
-async def test_a_type_that_can_be_written_but_not_read_costs_only_itself(tmp_path: Path) -> None:
+async def test_a_value_that_cannot_be_unpickled_loses_only_itself(tmp_path: Path) -> None:
     path = tmp_path / "chat.rlm"
     made = (
         "class Odd(Exception):\n    def __init__(self, a, b):\n        super().__init__(a)\n"
@@ -192,7 +192,7 @@ async def test_a_chat_without_any_turn_can_be_saved(tmp_path: Path) -> None:
     assert (await asked(path, code("FINAL(ascii(context))")))[0] == r"{'a': '\ud800', 'b': 'two'}"
 
 
-async def test_contexts_of_every_kind_arrive_exactly(tmp_path: Path) -> None:
+async def test_contexts_of_every_kind_are_restored_exactly(tmp_path: Path) -> None:
     path, folder = tmp_path / "chat.rlm", tmp_path / "folder"
     folder.mkdir()
     (folder / "a.txt").write_text("alpha\r\nbeta\n" * 20_000, "utf-8")
@@ -218,7 +218,7 @@ async def test_contexts_of_every_kind_arrive_exactly(tmp_path: Path) -> None:
     assert hashlib.sha256(original).hexdigest()[:8] in answer
 
 
-async def test_a_picture_comes_along(tmp_path: Path) -> None:
+async def test_pictures_are_saved_too(tmp_path: Path) -> None:
     path = tmp_path / "chat.rlm"
     await saved(path, code("FINAL(0)"), context=png())
     script = (code("FINAL(llm_query('What?', images=['context']))"), "a dot")
@@ -227,7 +227,7 @@ async def test_a_picture_comes_along(tmp_path: Path) -> None:
     assert "image" in str(client.requests[1].messages[1].content)
 
 
-async def test_the_file_is_replaced_only_when_it_is_whole(tmp_path: Path) -> None:
+async def test_the_file_is_replaced_only_when_complete(tmp_path: Path) -> None:
     path, gone = tmp_path / "chat.rlm", tmp_path / "gone.txt"
     await saved(path, code("n = 1\nFINAL(n)"))
     before = path.read_bytes()
@@ -251,7 +251,7 @@ def _names_in(folder: Path) -> list[str]:
     return sorted(each.name for each in folder.iterdir())
 
 
-async def test_it_can_be_saved_to_the_file_it_was_loaded_from(tmp_path: Path) -> None:
+async def test_a_chat_can_be_saved_to_the_file_it_was_loaded_from(tmp_path: Path) -> None:
     path = tmp_path / "chat.rlm"
     await saved(path, code("FINAL(0)"), context="first " * 100_000)
     one = RLM(ScriptedClient([code("import os; os._exit(1)"), code("FINAL(context[:5])")]))
@@ -299,7 +299,7 @@ async def test_tools_that_are_missing_are_named(tmp_path: Path) -> None:
     await one.aclose()
 
 
-async def test_only_a_new_chat_can_be_loaded(tmp_path: Path) -> None:
+async def test_a_file_can_be_loaded_only_into_a_new_chat(tmp_path: Path) -> None:
     path = tmp_path / "chat.rlm"
     await saved(path, code("FINAL(0)"))
     one = RLM(ScriptedClient([]))
@@ -315,7 +315,7 @@ def test_preloaded_modules_are_those_of_the_worker() -> None:
     assert modules == list(PRELOADED_MODULES)
 
 
-async def test_in_this_process_variables_are_neither_saved_nor_read(tmp_path: Path) -> None:
+async def test_inprocess_variables_are_neither_saved_nor_loaded(tmp_path: Path) -> None:
     path = tmp_path / "chat.rlm"
     notices = await saved(path, code("n = 1\nFINAL(n)"), environment="inprocess")
     assert "'inprocess'" in notices[0]
@@ -327,11 +327,11 @@ async def test_in_this_process_variables_are_neither_saved_nor_read(tmp_path: Pa
 
 
 @pytest.mark.parametrize(("says", "read"), [(None, False), (False, False), (True, True)])
-async def test_an_environment_of_ones_own_has_to_say_that_it_is_a_sandbox(
+async def test_a_custom_environment_must_declare_that_it_is_a_sandbox(
     tmp_path: Path, says: bool | None, read: bool
 ) -> None:
     class Own:
-        """The local sandbox, under a name that does not show it."""
+        """The local sandbox, under a name that does not reveal it."""
 
         name = "own"
 
@@ -347,7 +347,7 @@ async def test_an_environment_of_ones_own_has_to_say_that_it_is_a_sandbox(
     assert answer == str(read)
 
 
-def test_what_is_persistent_can_be_saved_too(tmp_path: Path) -> None:
+def test_a_persistent_engine_can_be_saved_too(tmp_path: Path) -> None:
     path = tmp_path / "chat.rlm"
     with RLM(ScriptedClient([code("seen = context\nFINAL(seen)")]), persistent=True) as one:
         one.completion("first", root_prompt="Say it.")
@@ -361,7 +361,7 @@ def test_what_is_persistent_can_be_saved_too(tmp_path: Path) -> None:
         _ = plain.conversation
 
 
-async def test_saving_that_is_cancelled_is_finished_and_costs_nothing(tmp_path: Path) -> None:
+async def test_cancelling_a_save_still_completes_it(tmp_path: Path) -> None:
     path = tmp_path / "chat.rlm"
     one = RLM(ScriptedClient([code("n = list(range(10**5))\nFINAL(0)"), code("FINAL(n[-1])")]))
     chat = one.chat("abc")
@@ -379,7 +379,7 @@ async def test_saving_that_is_cancelled_is_finished_and_costs_nothing(tmp_path: 
     assert (await asked(path, code("FINAL(n[1])")))[0] == "1"
 
 
-async def test_a_dead_worker_is_said_and_the_rest_is_saved(tmp_path: Path) -> None:
+async def test_a_dead_worker_is_reported_and_the_rest_is_saved(tmp_path: Path) -> None:
     path = tmp_path / "chat.rlm"
     one = RLM(ScriptedClient([code("n = 1\nFINAL(n)")]))
     chat = one.chat("abc")
@@ -394,7 +394,7 @@ async def test_a_dead_worker_is_said_and_the_rest_is_saved(tmp_path: Path) -> No
     assert (await asked(path, code("FINAL(len(history))")))[0] == "1"
 
 
-async def test_more_than_there_is_room_for_costs_the_largest(
+async def test_if_variables_do_not_fit_the_largest_are_dropped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rlm.chat.variables.MAX_VARIABLES_BYTES", 100_000)
@@ -405,7 +405,7 @@ async def test_more_than_there_is_room_for_costs_the_largest(
     assert (await asked(path, code("FINAL([len(large), small])")))[0] == "[90000, 'z']"
 
 
-async def test_files_over_4_gib_have_another_end_and_are_read_all_the_same(
+async def test_files_with_zip64_records_can_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "chat.rlm"
@@ -417,7 +417,7 @@ async def test_files_over_4_gib_have_another_end_and_are_read_all_the_same(
 
 
 @pytest.mark.heavy
-def test_contexts_are_never_in_memory_as_a_whole(tmp_path: Path) -> None:
+def test_contexts_are_streamed_when_saved_and_loaded(tmp_path: Path) -> None:
     """Saved and loaded again in one process, whose peak is far below the size of the context."""
     program = (
         "import re, sys\nfrom pathlib import Path\nfrom rlm import RLM, ScriptedClient\n"
@@ -454,7 +454,7 @@ async def test_missing_modules_are_reported_in_the_same_turn(tmp_path: Path) -> 
     await one.aclose()
 
 
-async def test_what_a_loaded_chat_has_used_counts(tmp_path: Path) -> None:
+async def test_usage_before_saving_counts_after_loading(tmp_path: Path) -> None:
     path = tmp_path / "chat.rlm"
     await saved(path, code("FINAL(0)"))
     one = RLM(ScriptedClient([code("FINAL(0)")]))
@@ -466,7 +466,7 @@ async def test_what_a_loaded_chat_has_used_counts(tmp_path: Path) -> None:
     await one.aclose()
 
 
-async def test_a_closed_chat_reads_no_other_file_in_place_of_its_own(tmp_path: Path) -> None:
+async def test_a_closed_chat_does_not_read_another_file_with_its_name(tmp_path: Path) -> None:
     path = tmp_path / "chat.rlm"
     await saved(path, code("FINAL(0)"))
     file = SavedFile(path)
@@ -482,7 +482,9 @@ ANY = st.text(st.characters(categories=["L", "N", "Zs", "Cs", "Cc"]))
 
 
 @given(st.lists(st.tuples(ANY, st.none() | ANY, st.none() | st.just("limit"))))
-async def test_any_turns_come_back_exactly(turns: list[tuple[str, str | None, str | None]]) -> None:
+async def test_any_turns_come_back_unchanged(
+    turns: list[tuple[str, str | None, str | None]],
+) -> None:
     asked_before = [
         {"query": query, "answer": answer, **({"ended": ended} if ended else {})}
         for query, answer, ended in turns

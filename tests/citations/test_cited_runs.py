@@ -53,7 +53,7 @@ async def test_cells_cite_by_offsets_and_by_quotes() -> None:
     assert ended(result).citations == result.citations
 
 
-async def test_what_is_not_there_is_told_and_counted_once() -> None:
+async def test_an_unsupported_citation_is_reported_and_counted_once() -> None:
     cites = "cite('never written'), cite(5, 2), cite(0, 10**9), cite(-4, 2)"
     code = f"for _ in range(2):\n    print({cites})"
     client = ScriptedClient([cell(code), cell("FINAL('none')")])
@@ -91,7 +91,7 @@ async def test_texts_of_a_dict_are_named(environment: str) -> None:
     assert result.unsupported_quotes == 1
 
 
-async def test_files_are_cited_by_their_names(tmp_path: Path) -> None:
+async def test_files_are_cited_by_name(tmp_path: Path) -> None:
     (tmp_path / "log.txt").write_bytes(TEXT.encode())
     (tmp_path / "other.txt").write_bytes(b"other")
     for context in (tmp_path / "log.txt", tmp_path, files("*.txt", root=tmp_path)):
@@ -99,7 +99,7 @@ async def test_files_are_cited_by_their_names(tmp_path: Path) -> None:
         assert [each.label for each in result.citations] == ["log.txt:2"]
 
 
-def test_every_kind_of_context_has_its_texts() -> None:
+def test_every_kind_of_context_can_be_cited() -> None:
     def texts(value: Any) -> list[tuple[str | None, str]]:
         return [(name, "".join(pieces)) for name, pieces in citable_texts(store_context(value))]
 
@@ -110,7 +110,7 @@ def test_every_kind_of_context_has_its_texts() -> None:
     assert texts(b"\x00\xff") == []
 
 
-async def test_json_that_is_too_large_is_omitted_not_unsupported(
+async def test_json_too_large_to_search_is_omitted_and_not_unsupported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("rlm.context.citable.MAX_JSON_BYTES", 10)
@@ -119,13 +119,13 @@ async def test_json_that_is_too_large_is_omitted_not_unsupported(
     assert (result.unsupported_quotes, result.omitted_citations) == (0, 2)
 
 
-async def test_citations_of_structured_answers_are_those_of_cells() -> None:
+async def test_citations_of_structured_answers_come_from_cells() -> None:
     answer = {"quote": "a text that is long enough", "other": "and one more of the kind"}
     result = await run_of(cell(f"cite({CODE!r})\nFINAL({answer!r})"))
     assert ([each.text for each in result.citations], result.unsupported_quotes) == ([CODE], 0)
 
 
-async def test_numbers_and_sizes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_number_and_size_of_citations_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "".join(f"line {n:05}\n" for n in range(2_000))
     code = "for n in range(120):\n    cite(n * 11, n * 11 + 10)\nFINAL('x')"
     result = await run_of(cell(code), context=text)
@@ -144,12 +144,12 @@ async def test_numbers_and_sizes_are_bounded(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize(
     "call", ["cite()", "cite(1)", "cite(1.5, 2)", "cite(None)", "cite([1], 2)"]
 )
-async def test_wrong_types_are_errors_of_the_cell(call: str) -> None:
+async def test_wrong_types_are_errors_in_the_cell(call: str) -> None:
     code = f"try:\n    {call}\nexcept TypeError as error:\n    FINAL(str(error))"
     assert "cite" in (await run_of(cell(code))).answer
 
 
-async def test_the_prompt_asks_for_citations_only_if_wanted() -> None:
+async def test_the_prompt_asks_for_citations_only_on_request() -> None:
     for cite in (False, True):
         client = ScriptedClient([cell("FINAL('x')")])
         async with RLM(client) as engine:
@@ -182,7 +182,7 @@ async def test_a_resumed_run_has_the_same_citations(tmp_path: Path) -> None:
     assert ended(again).citations == whole.citations
 
 
-async def test_contexts_of_a_chat_are_cited_by_their_names() -> None:
+async def test_contexts_of_a_chat_are_cited_by_name() -> None:
     script = [
         cell("FINAL('a')"),
         cell("cite('the second of the texts'); cite('the first'); FINAL('b')"),
@@ -195,7 +195,7 @@ async def test_contexts_of_a_chat_are_cited_by_their_names() -> None:
     assert [each.file for each in result.citations] == ["context_1", None]
 
 
-async def test_a_large_context_is_searched_beside_the_event_loop() -> None:
+async def test_a_large_context_is_searched_off_the_event_loop() -> None:
     text = "a b " * 5_000_000 + CODE
     citations = Citations(lambda: citable_texts(store_context(text)))
     async with ticking() as ticks:
@@ -231,7 +231,7 @@ def place(start: Any = None, end: Any = None, name: Any = None) -> dict[str, Any
     return {"start": start, "end": end, "name": name}
 
 
-def test_well_formed_citations_are_read() -> None:
+def test_valid_citation_calls_are_read() -> None:
     assert read_call(frame(place(1, 2, "a"))).arguments == place(1, 2, "a")
     assert read_call(frame(place(name=3), b"quote")).parts == ["quote"]
 

@@ -1,4 +1,4 @@
-"""Places are found in any text, however it is cut into pieces; and never where they are not."""
+"""Quotes are found in any text, however it is split, and only where they are."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -116,12 +116,12 @@ def test_exact_places_come_before_similar_ones() -> None:
     assert (found.start, found.places, found.start_line) == (13, 2, 3)
 
 
-def test_regex_characters_are_plain() -> None:
+def test_regex_characters_are_matched_literally() -> None:
     assert one("abc", ".*") is None
     assert one("a(b)*[c]", "(b)*[") is not None
 
 
-def test_texts_are_selected_by_name_by_index_and_by_the_end_of_a_name() -> None:
+def test_texts_are_selected_by_name_index_or_end_of_name() -> None:
     source = source_of(("a/x.txt", "first"), ("b/y.txt", "second"), ("c/y.txt", "third"))
     assert find_span(source, 0, 2, "b/y.txt").text == "se"
     assert find_span(source, 0, 2, 2).file == "c/y.txt"
@@ -140,7 +140,7 @@ def test_quotes_are_found_in_any_of_the_texts() -> None:
     assert found == [first, None, first]
 
 
-def test_long_places_are_cut_with_a_mark() -> None:
+def test_long_citations_are_cut_with_an_ellipsis() -> None:
     text = "x" * 5_000
     for found in (one(text, text, 999), find_span(source_of((None, text)), 0, 5_000, None)):
         assert found is not None
@@ -148,7 +148,7 @@ def test_long_places_are_cut_with_a_mark() -> None:
         assert footnotes([found])[0].endswith("x […]”")
 
 
-def test_the_count_of_places_and_the_work_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_places_and_the_work_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     found = one("ab" * 5_000, "ab", 1_000)
     assert found is not None
     assert found.places == finding.MAX_PLACES
@@ -158,7 +158,7 @@ def test_the_count_of_places_and_the_work_end(monkeypatch: pytest.MonkeyPatch) -
     assert searched.citations[0] is None
 
 
-def test_a_hostile_text_of_megabytes_takes_linear_time() -> None:
+def test_searching_a_hostile_text_takes_linear_time() -> None:
     text, quote = "a " * 2_000_000, "a " * 900 + "b"
     assert one(text, quote, 1 << 17) is None
     assert one(" " * 4_000_000 + "z", "a b", 1 << 17) is None
@@ -197,7 +197,7 @@ def test_quotes_are_found_in_answers(answer: str) -> None:
     assert quotes_in(answer) == [LONG]
 
 
-def test_lines_of_one_block_are_one_quote() -> None:
+def test_adjacent_lines_of_a_block_quote_are_one_quote() -> None:
     assert quotes_in("> first line of it\n> and the second\n\n> another one, which is long") == [
         "first line of it\nand the second",
         "another one, which is long",
@@ -215,7 +215,7 @@ def test_lines_of_one_block_are_one_quote() -> None:
         f"“{LONG}",
     ],
 )
-def test_other_texts_are_no_quotes(answer: str) -> None:
+def test_ordinary_text_has_no_quotes(answer: str) -> None:
     assert quotes_in(answer) == []
 
 
@@ -226,6 +226,6 @@ def test_any_answer_has_bounded_quotes(answer: str) -> None:
         assert not set(quote) - set(answer)
 
 
-def test_marks_by_the_thousand_take_linear_time() -> None:
+def test_thousands_of_quotation_marks_take_linear_time() -> None:
     for hostile in ("“", '"', ".", "```\n", "„", "> ", "…"):
         assert len(quotes_in(hostile * 300_000)) < 3

@@ -1,4 +1,4 @@
-"""Commands in this process, with a folder of their own for what they keep."""
+"""Commands in this process, with a separate folder for their files."""
 
 import io
 import sys

@@ -86,7 +86,7 @@ class Story:
         raise AssertionError("the run did not get that far")
 
     def asked(self) -> list[str]:
-        """What the server was asked since the last look: the last message of each request."""
+        """Return the last message of each request since the previous call."""
         requests = self.server.requests[self.seen :]
         self.seen += len(requests)
         return [_last(each.asked.body) if each.asked else "?" for each in requests]
@@ -105,7 +105,7 @@ def story(folder: Path, held_back: int = 1) -> Generator[Story, None, None]:
 
 @contextmanager
 def killed(folder: Path, held_back: int = 1) -> Generator[tuple[Story, str], None, None]:
-    """A run that was killed with SIGKILL when one reply of three was still to come; its id."""
+    """Kill a run with SIGKILL when one of three replies is pending; yield its id."""
     with story(folder, held_back) as told:
         process = told.ask()
         run = told.wait_for_replies(4)

@@ -18,7 +18,7 @@ FOUND = (
 
 
 def offline(state: Path, run_id: str | None = None, **options: Any) -> RunResult:
-    """A run that `rlm resume` can go on with: everybody has its model."""
+    """A run that `rlm resume` can continue anywhere, because its model needs no key."""
     with RLM(OFFLINE, journal=state, **options) as rlm:
         return rlm.ask(QUESTION, TEXT, run_id=run_id)
 
@@ -38,7 +38,7 @@ def scripted(
 
 
 def rewrite(state: Path, run_id: str, name: str, value: Any) -> None:
-    """Put something else into a journal, as it would have written it itself."""
+    """Replace a record of a journal, in the format the journal itself writes."""
     journal = Journal(Places(state).journal_of(run_id))
     journal.describe(**{name: value})
     journal.close()

@@ -17,7 +17,7 @@ CHAT = {
 
 
 class Playing(NamedTuple):
-    """Where it is, and what it was asked: method, path and key."""
+    """Its address, and the requests it received: method, path and key."""
 
     port: int
     asked: list[tuple[str, str, str | None]]
@@ -50,7 +50,7 @@ def playing(pages: Mapping[str, Any], key: str | None = None) -> Generator[Playi
             self.do_GET()
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-            """Say nothing."""
+            """Log nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
@@ -81,7 +81,7 @@ def closed_port() -> int:
 
 
 def nowhere(**but: str) -> dict[str, str]:
-    """Variables that lead away from whatever really runs on this machine."""
+    """Variables that keep commands away from servers really running on this machine."""
     port = closed_port()
     names = ("LMSTUDIO_BASE_URL", "LLAMACPP_BASE_URL", "VLLM_BASE_URL")
     dead = dict.fromkeys(names, f"http://127.0.0.1:{port}/v1")

@@ -22,7 +22,7 @@ SECONDS = 120
 TEXT = "Nothing here.\nThe access code for silver-dolphin is 4821.\nNothing there.\n"
 QUESTION = "What is the access code for silver-dolphin?"
 CONTROLS = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\xc2[\x80-\x9f]|\xe2\x80[\xaa-\xae]")
-"""What a terminal obeys, besides tabs and the ends of lines."""
+"""Characters that control a terminal, except tabs and line ends."""
 
 STATE = tempfile.mkdtemp(prefix="rlm-tests-state-")
 """Where runs of tests are journaled, unless a test names a folder of its own."""
@@ -100,7 +100,7 @@ def _terminal() -> tuple[int, int]:
 
 
 def _read_all(masters: dict[int, str]) -> dict[str, bytes]:
-    """Everything until both terminals are hung up."""
+    """Read everything until both terminals are closed."""
     seen = dict.fromkeys(masters.values(), b"")
     waiting = dict(masters)
     while waiting:
@@ -108,7 +108,7 @@ def _read_all(masters: dict[int, str]) -> dict[str, bytes]:
         assert ready, "nothing came out of the terminals any more"
         for master in ready:
             data = b""
-            with contextlib.suppress(OSError):  # how Linux says that a terminal was hung up
+            with contextlib.suppress(OSError):  # Linux's error for a closed terminal
                 data = os.read(master, 65_536)
             seen[waiting[master]] += data
             if not data:

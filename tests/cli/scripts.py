@@ -1,4 +1,4 @@
-"""What fake models answer: functions for tests.endpoint.endpoint, by what a request says."""
+"""Scripts of fake models: functions for tests.endpoint.endpoint that answer by the request."""
 
 import itertools
 from typing import Any
@@ -19,7 +19,7 @@ def submits(code: str) -> Answer:
 
 
 def never_ends() -> Answer:
-    """Every step finds something new and goes on."""
+    """Every step prints something new, and the run never ends."""
     numbers = itertools.count(1)
 
     def answer(_: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""`rlm chat` (or another command) in a terminal, as a person has it: typed into, looked at."""
+"""`rlm chat` (or another command) in a terminal, used as by a person."""
 
 import codecs
 import contextlib
@@ -45,7 +45,7 @@ class Terminal:
         self._read_to = 0
 
     def until(self, sight: str | re.Pattern[str]) -> str:
-        """What came since the last time, up to the moment when this is in it."""
+        """Return new output, as soon as it contains this text."""
         pattern = re.compile(re.escape(sight)) if isinstance(sight, str) else sight
         while True:
             new = self._shown()[self._read_to :]
@@ -86,14 +86,14 @@ class Terminal:
         os.close(self.master)
 
     def _shown(self) -> str:
-        """As far as it is whole: what was cut is seen the next time."""
+        """Decode complete characters; the rest is kept for the next call."""
         text = codecs.getincrementaldecoder("utf-8")("replace").decode(self.raw)
         return CUT.sub("", ESCAPES.sub("", text))
 
     def _more(self) -> bool:
         ready, _, _ = select.select([self.master], [], [], SECONDS)
         data = b""
-        with contextlib.suppress(OSError):  # how Linux says that a terminal was hung up
+        with contextlib.suppress(OSError):  # Linux's error for a closed terminal
             data = os.read(self.master, 65_536) if ready else b""
         self.raw += data
         return bool(data)

@@ -10,7 +10,7 @@ from tests.cli.journaled import ANSWER, CONTEXT, QUERY, SECONDS, killed, story
 from tests.cli.running import one_clear_line
 
 
-def test_a_killed_run_is_listed_shown_resumed_replayed_and_forked(tmp_path: Path) -> None:
+def test_a_killed_run_can_be_listed_shown_resumed_replayed_and_forked(tmp_path: Path) -> None:
     with killed(tmp_path) as (told, run_id):
         (listed,) = told.runs()
         assert (listed["run_id"], listed["status"], listed["query"]) == (
@@ -32,7 +32,7 @@ def test_a_killed_run_is_listed_shown_resumed_replayed_and_forked(tmp_path: Path
         assert (resumed.returncode, resumed.stdout) == (0, f"{ANSWER}\n"), resumed.stderr
         assert f"run {run_id} ended: answer, 3 steps, 6 requests" in resumed.stderr
         asked = told.asked()
-        assert len(asked) == 2  # what was in flight, and the step that had not begun
+        assert len(asked) == 2  # the requests in flight, and the step that had not begun
         assert asked[0] == "Describe gamma."
 
         replayed = told.rlm("replay", run_id, LLM_BASE_URL="", LLM_API_KEY="")
@@ -56,7 +56,7 @@ def test_a_killed_run_is_listed_shown_resumed_replayed_and_forked(tmp_path: Path
         assert 0 < runs[0]["cost_usd"] < runs[2]["cost_usd"]
 
 
-def test_an_answered_run_answers_again_without_key_context_or_server(tmp_path: Path) -> None:
+def test_an_answered_run_can_be_repeated_without_key_context_or_server(tmp_path: Path) -> None:
     with story(tmp_path, held_back=0) as told:
         process = told.ask("--json")
         out, _ = process.communicate(timeout=SECONDS)
@@ -72,7 +72,7 @@ def test_an_answered_run_answers_again_without_key_context_or_server(tmp_path: P
 
 
 @pytest.mark.heavy
-def test_of_two_that_resume_the_same_run_one_wins(tmp_path: Path) -> None:
+def test_of_two_processes_resuming_a_run_one_wins(tmp_path: Path) -> None:
     with killed(tmp_path, held_back=2) as (told, run_id):
         winner = told.start("resume", run_id)
         told.wait_for_replies(4)
@@ -98,7 +98,7 @@ def test_of_two_that_resume_the_same_run_one_wins(tmp_path: Path) -> None:
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("given", [[], ["-f", "words.txt"], ["-f", "other.txt"], ["-f", "copy"]])
-def test_a_context_that_is_gone_is_given_again_and_checked(
+def test_a_missing_context_can_be_given_again_and_is_checked(
     tmp_path: Path, given: list[str]
 ) -> None:
     with killed(tmp_path) as (told, run_id):
@@ -119,7 +119,7 @@ def test_a_context_that_is_gone_is_given_again_and_checked(
             assert len(told.asked()) == 2
 
 
-def test_a_replay_over_another_context_shows_what_would_change(tmp_path: Path) -> None:
+def test_replaying_over_another_context_shows_the_differences(tmp_path: Path) -> None:
     with story(tmp_path, held_back=0) as told:
         told.ask("--log-dir", "logs").communicate(timeout=SECONDS)
         (log,) = (tmp_path / "logs").iterdir()

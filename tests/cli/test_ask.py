@@ -71,7 +71,7 @@ def test_citations_are_footnotes(tmp_path: Path) -> None:
     assert rlm(*asked[:-1]).stdout == done.stdout.removesuffix(footnote)
 
 
-def test_what_is_cited_and_not_there_is_reported(tmp_path: Path) -> None:
+def test_a_citation_that_does_not_occur_is_reported(tmp_path: Path) -> None:
     with endpoint(submits("cite('not in it'); FINAL('x')")) as server:
         asked = ("ask", "q?", "-m", "openai-compatible/m", "--cite")
         done = rlm(*asked, stdin=TEXT, LLM_BASE_URL=server.url)
@@ -92,7 +92,7 @@ def test_files_that_were_not_read_are_named(tmp_path: Path) -> None:
     assert not any("d.tmp" in line for line in lines)
 
 
-def test_a_limit_is_told_even_if_quiet(tmp_path: Path) -> None:
+def test_reaching_a_limit_is_reported_even_with_quiet(tmp_path: Path) -> None:
     with endpoint(submits("print(1)")) as server:
         asked = ("ask", "q?", "-m", "openai-compatible/m", "-q", "--max-tokens", "10")
         done = rlm(*asked, stdin=TEXT, LLM_BASE_URL=server.url)
@@ -100,7 +100,7 @@ def test_a_limit_is_told_even_if_quiet(tmp_path: Path) -> None:
     assert "max_tokens" in done.stderr
 
 
-def test_a_query_and_a_file_that_changed_places(tmp_path: Path) -> None:
+def test_a_query_and_a_file_in_the_wrong_order_are_explained(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text(TEXT)
     path = str(tmp_path / "notes.txt")
     done = rlm("ask", path, "Who?")
@@ -159,7 +159,7 @@ UNREAD = "Standard input is not read, because -f names the context: add -f - to 
         (("-f", "/dev/stdin"), "piped", 0),
     ],
 )
-def test_piped_input_that_is_not_read_is_told_once(
+def test_unread_piped_input_is_reported_once(
     tmp_path: Path, options: tuple[str, ...], piped: str, told: int
 ) -> None:
     (tmp_path / "a.txt").write_text(TEXT)
@@ -167,7 +167,7 @@ def test_piped_input_that_is_not_read_is_told_once(
     assert done.stderr.splitlines().count(UNREAD) == told, done.stderr
 
 
-def test_a_redirected_file_that_is_not_read_is_told(tmp_path: Path) -> None:
+def test_an_unread_redirected_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(TEXT)
     (tmp_path / "other.txt").write_text("other")
     (tmp_path / "empty.txt").touch()
@@ -204,7 +204,7 @@ NO_CONTEXT = "Standard input is empty, so the query is asked without a context."
         ),
     ],
 )
-def test_an_empty_standard_input_is_no_context(
+def test_empty_standard_input_is_not_a_context(
     tmp_path: Path, source: str, quiet: tuple[str, ...]
 ) -> None:
     (tmp_path / "file").touch()
@@ -224,7 +224,7 @@ def test_an_empty_standard_input_is_no_context(
     assert (NO_CONTEXT in err.decode()) == (source != "/dev/null" and not quiet)
 
 
-def test_an_empty_source_that_was_named_is_an_error(tmp_path: Path) -> None:
+def test_an_explicitly_named_empty_source_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "empty.txt").touch()
     for source in (str(tmp_path / "empty.txt"), "-"):
         done = rlm("ask", QUESTION, "-f", source)
@@ -233,7 +233,7 @@ def test_an_empty_source_that_was_named_is_an_error(tmp_path: Path) -> None:
         assert "leave -f out" in done.stderr
 
 
-def test_a_pipe_that_is_named_like_a_file(tmp_path: Path) -> None:
+def test_a_named_pipe_can_be_a_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     process = subprocess.Popen(
         command("ask", QUESTION, "--quiet", "-f", str(tmp_path / "pipe")),
@@ -245,7 +245,7 @@ def test_a_pipe_that_is_named_like_a_file(tmp_path: Path) -> None:
     assert b"4821" in process.communicate(timeout=60)[0]
 
 
-def test_the_answer_is_exact_in_a_pipe_and_nowhere_else() -> None:
+def test_the_answer_is_exact_in_a_pipe_and_escaped_elsewhere() -> None:
     with endpoint(submits(f"print({AS_CODE})\nFINAL({AS_CODE})")) as server:
         done = rlm(
             *("ask", "?", "-m", "openai-compatible/m", "--verbose"),
@@ -257,7 +257,7 @@ def test_the_answer_is_exact_in_a_pipe_and_nowhere_else() -> None:
     assert "> FINAL(" in done.stderr
 
 
-def test_bytes_that_are_no_text_come_out_as_they_went_in() -> None:
+def test_bytes_that_are_not_text_are_printed_unchanged() -> None:
     done = rlm("ask", QUESTION, "--quiet", stdin=TEXT.encode() + b"The access code is \xff\xfe.")
     assert "4821" in done.stdout
     with endpoint(submits("FINAL(context)")) as server:
@@ -280,7 +280,7 @@ def test_a_schema_makes_the_answer_a_value(tmp_path: Path) -> None:
     assert json.loads(as_json.stdout)["answer"] == {"n": 4}
 
 
-def test_a_limit_has_its_own_exit_code() -> None:
+def test_reaching_a_limit_has_its_own_exit_code() -> None:
     done = rlm("ask", QUESTION, "--max-tokens", "25", stdin=TEXT)
     assert done.returncode == 3
     assert "Stopped early" in done.stderr
@@ -291,7 +291,7 @@ def test_a_limit_has_its_own_exit_code() -> None:
 
 
 @pytest.mark.parametrize("quiet", [(), ("--quiet",)])
-def test_a_best_guess_is_called_one_on_standard_error(quiet: tuple[str, ...]) -> None:
+def test_a_best_guess_is_labelled_as_such_on_standard_error(quiet: tuple[str, ...]) -> None:
     options = ("-m", "openai-compatible/m", "--max-steps", "1", *quiet)
     with endpoint(lambda body: "I think it is 1911.") as server:
         done = rlm("ask", "When?", *options, stdin=TEXT, LLM_BASE_URL=server.url)
@@ -301,7 +301,7 @@ def test_a_best_guess_is_called_one_on_standard_error(quiet: tuple[str, ...]) ->
     assert "; this is a best guess. Raise --max-steps" in done.stderr
 
 
-def test_money_needs_a_price() -> None:
+def test_a_money_limit_needs_a_price() -> None:
     options = ("ask", "?", "-m", "openai-compatible/m", "--budget-usd", "1")
     with endpoint(submits("FINAL(4)")) as server:
         unknown = rlm(*options, "--quiet", LLM_BASE_URL=server.url)
@@ -322,7 +322,7 @@ def test_a_log_of_every_event(tmp_path: Path) -> None:
     assert (kinds[0], kinds[-1]) == ("run_started", "run_ended")
 
 
-def test_a_reader_that_goes_away() -> None:
+def test_a_closed_output_pipe_is_not_an_error() -> None:
     process = subprocess.Popen(
         command("ask", QUESTION, "--quiet"),
         stdin=subprocess.PIPE,
@@ -338,7 +338,7 @@ def test_a_reader_that_goes_away() -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
-def test_a_full_disk_is_one_line() -> None:
+def test_a_full_disk_is_reported_in_one_line() -> None:
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
             command("ask", QUESTION, "--quiet"),
@@ -352,8 +352,10 @@ def test_a_full_disk_is_one_line() -> None:
     assert "No space left" in one_clear_line(done.stderr.decode())
 
 
-def test_what_a_library_prints_is_no_answer(capsys: pytest.CaptureFixture[str]) -> None:
-    """Ray, for one, tells of lost nodes on stdout."""
+def test_output_of_a_library_is_not_printed_as_the_answer(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Ray, for example, reports lost nodes on stdout."""
 
     def ask() -> RunResult:
         print("a node is lost")

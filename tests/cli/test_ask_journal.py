@@ -23,7 +23,7 @@ def count(state: Path) -> int:
     return len(list(Places(state).listed()))
 
 
-def test_a_run_is_kept_for_its_owner_only(tmp_path: Path) -> None:
+def test_only_the_owner_can_read_a_recorded_run(tmp_path: Path) -> None:
     state = tmp_path / "xdg" / "rlm"
     variables: dict[str, Any] = {"RLM_STATE_DIR": "", "XDG_STATE_HOME": str(tmp_path / "xdg")}
     done = rlm("ask", QUESTION, "--json", stdin=TEXT, **variables)
@@ -37,7 +37,7 @@ def test_a_run_is_kept_for_its_owner_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("options", "value"), [(["--no-journal"], ""), ([], "0")])
-def test_nothing_is_kept_with_the_journal_off(
+def test_nothing_is_recorded_with_the_journal_off(
     tmp_path: Path, options: list[str], value: str
 ) -> None:
     state = tmp_path / "state"
@@ -51,7 +51,7 @@ def test_nothing_is_kept_with_the_journal_off(
     assert "Continue with" not in done.stderr
 
 
-def test_a_folder_that_can_not_be_written_to_costs_a_line_and_no_answer(tmp_path: Path) -> None:
+def test_an_unwritable_state_folder_is_reported_and_the_answer_still_given(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     place = str(tmp_path / "file" / "state")
     done = rlm("ask", QUESTION, stdin=TEXT, RLM_STATE_DIR=place)
@@ -64,7 +64,7 @@ def test_a_folder_that_can_not_be_written_to_costs_a_line_and_no_answer(tmp_path
     assert quiet.stderr.count("\n") == 1
 
 
-def test_a_limit_says_how_to_go_on_and_that_works(tmp_path: Path) -> None:
+def test_after_a_limit_the_printed_command_resumes_the_run(tmp_path: Path) -> None:
     state: dict[str, Any] = {"RLM_STATE_DIR": str(tmp_path)}
     done = rlm("ask", QUESTION, "--max-steps", "1", stdin=TEXT, **state)
     assert done.returncode == 3
@@ -74,7 +74,7 @@ def test_a_limit_says_how_to_go_on_and_that_works(tmp_path: Path) -> None:
     assert (again.returncode, "silver-dolphin is 4821." in again.stdout) == (4, True)
 
 
-def test_an_error_says_how_to_go_on(tmp_path: Path) -> None:
+def test_an_error_says_how_to_resume(tmp_path: Path) -> None:
     with FakeServer([Answer(status=401, error="who are you?")], loop=True) as server:
         options = ("ask", "?", "-m", "openai-compatible/m")
         variables: dict[str, Any] = {
@@ -90,7 +90,7 @@ def test_an_error_says_how_to_go_on(tmp_path: Path) -> None:
     assert one_clear_line(quiet.stderr).startswith("Error: ")
 
 
-def test_an_interrupt_says_how_to_go_on_and_that_works(tmp_path: Path) -> None:
+def test_after_an_interrupt_the_printed_command_resumes_the_run(tmp_path: Path) -> None:
     with story(tmp_path) as told:
         process = told.ask()
         told.wait_for_replies(4)
@@ -102,8 +102,8 @@ def test_an_interrupt_says_how_to_go_on_and_that_works(tmp_path: Path) -> None:
         assert (done.returncode, done.stdout, more) == (0, f"{ANSWER}\n", ""), done.stderr
 
 
-def test_a_full_disk_costs_the_journal_and_not_the_answer(tmp_path: Path) -> None:
-    """A limit on the size of files stands in for it: SQLite finds that nothing more fits."""
+def test_a_full_disk_ends_the_journal_but_not_the_answer(tmp_path: Path) -> None:
+    """Simulated with a limit on file sizes: SQLite finds that nothing more fits."""
 
     def limit() -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

@@ -53,7 +53,7 @@ def test_list(run: Run) -> None:
     assert json.loads(out)[0]["variants"] == ["single", "multi-key", "multi-value", "multi-query"]
 
 
-def test_the_offline_model_finds_needles_and_goes_on(run: Run, tmp_path: Path) -> None:
+def test_a_benchmark_of_the_offline_model_can_be_continued(run: Run, tmp_path: Path) -> None:
     arguments = ("bench", "run", "s-niah/single", *OFFLINE, "--size", "2k", "--out", "results")
     code, out, err = run(*arguments, "--n", "2", "--method", "rlm,plain")
     assert code == 0, err
@@ -90,7 +90,7 @@ def test_a_quick_try(run: Run) -> None:
     assert "--quick and --n exclude each other" in err
 
 
-def test_samples_for_other_engines(run: Run, tmp_path: Path) -> None:
+def test_samples_can_be_generated_for_other_engines(run: Run, tmp_path: Path) -> None:
     said = ("bench", "generate", "graphwalks", "s-niah/single,depth=50", "--size", "2k,4k")
     code, out, err = run(*said, "--n", "2", "--seed", "5", "--out", "one")
     assert (code, out) == (0, "")
@@ -113,7 +113,7 @@ def test_samples_for_other_engines(run: Run, tmp_path: Path) -> None:
     assert "samples.jsonl already exists" in err
 
 
-def test_a_task_of_ones_own(run: Run, tmp_path: Path) -> None:
+def test_a_custom_task_can_be_loaded_from_a_file(run: Run, tmp_path: Path) -> None:
     (tmp_path / "tasks.py").write_text(OWN_TASK)
     said = ("tasks.py:Codes,number=5", *OFFLINE, "--n", "1", "--out", "own")
     code, _, err = run("bench", "run", *said)
@@ -151,8 +151,8 @@ def test_money_needs_a_price(run: Run) -> None:
     assert "pass --price IN,OUT" in err
 
 
-def test_a_killed_trial_pays_only_for_the_rest(tmp_path: Path) -> None:
-    """Two steps and a call a trial; the server holds back from the sixth request on."""
+def test_a_killed_trial_resumes_and_pays_only_for_the_rest(tmp_path: Path) -> None:
+    """Each trial has two steps and a call; the server holds back replies from the sixth on."""
     out, holds_back = tmp_path / "out", True
 
     def reply(asked: Asked) -> str | Answer:
@@ -183,7 +183,7 @@ def test_a_killed_trial_pays_only_for_the_rest(tmp_path: Path) -> None:
     lines = [json.loads(line) for line in (out / "results.jsonl").read_text().splitlines()]
     assert [line["seed"] for line in lines] == [0, 1, 2]  # one line a trial
     assert [(line["requests"], line["calls"], line["steps"]) for line in lines] == [(3, 1, 2)] * 3
-    assert sorted(asked.values()) == [*[1] * 8, 2]  # only what was on its way is asked for again
+    assert sorted(asked.values()) == [*[1] * 8, 2]  # only requests in flight are repeated
     assert not (out / "journal").exists()
 
 
@@ -202,7 +202,7 @@ def test_bars_in_a_terminal(tmp_path: Path) -> None:
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_a_killed_benchmark_leaves_whole_lines_and_goes_on(
+def test_a_killed_benchmark_leaves_complete_lines_and_can_be_continued(
     tmp_path: Path, how: signal.Signals
 ) -> None:
     out = tmp_path / "out"

@@ -55,7 +55,7 @@ def test_a_line_for_each_task_size_and_method(capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.parametrize("columns", [40, 50, 60, 80])
-def test_nothing_is_wider_than_the_terminal(
+def test_the_table_fits_the_terminal(
     columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_bench_table, "terminal_width", lambda: columns)

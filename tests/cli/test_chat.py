@@ -32,7 +32,7 @@ def notes(tmp_path: Path) -> Path:
 
 
 def by_query(**cells: str) -> Answer:
-    """Cells by the word that a turn's query is."""
+    """Return a script that gives a cell for each query, which is one word."""
 
     def answer(body: dict[str, Any]) -> str:
         first = str(body["messages"][1]["content"]).splitlines()[0]
@@ -60,7 +60,7 @@ def test_each_line_of_stdin_is_a_turn(notes: Path, state: Path) -> None:
     assert stat.S_IMODE((state / "chats").stat().st_mode) == 0o700
 
 
-def test_a_chat_goes_on_in_another_process(notes: Path, state: Path) -> None:
+def test_a_chat_continues_in_another_process(notes: Path, state: Path) -> None:
     cells = by_query(one="n = 41\nFINAL(n)", two="FINAL(n + 1)", three="FINAL(len(history))")
     where: dict[str, Any] = {"RLM_STATE_DIR": str(state)}
     with endpoint(cells) as server:
@@ -77,7 +77,7 @@ def test_a_chat_goes_on_in_another_process(notes: Path, state: Path) -> None:
 
 
 @pytest.mark.heavy
-def test_a_file_of_ones_own(notes: Path, state: Path) -> None:
+def test_a_chat_can_be_stored_in_a_given_file(notes: Path, state: Path) -> None:
     path = notes.with_name("own.rlm")
     where: dict[str, Any] = {"RLM_STATE_DIR": str(state)}
     with endpoint(by_query(one="n = 1\nFINAL(n)", two="FINAL(n)")) as server:
@@ -89,14 +89,14 @@ def test_a_file_of_ones_own(notes: Path, state: Path) -> None:
     assert not (state / "chats").exists()
 
 
-def test_without_a_journal_nothing_is_kept(notes: Path, state: Path) -> None:
+def test_without_a_journal_no_chat_is_stored(notes: Path, state: Path) -> None:
     done = rlm("chat", str(notes), "--no-journal", stdin=QUESTION, RLM_STATE_DIR=str(state))
     assert done.returncode == 4
     assert f"   {FOUND}\n" in done.stdout
     assert not state.exists()
 
 
-def test_limits_errors_and_misuse_have_the_exit_codes_of_ask(notes: Path, state: Path) -> None:
+def test_exit_codes_are_those_of_ask(notes: Path, state: Path) -> None:
     where: dict[str, Any] = {"RLM_STATE_DIR": str(state)}
     with endpoint(submits("print(1)")) as server:
         known: dict[str, Any] = {"LLM_BASE_URL": server.url, **where}
@@ -106,7 +106,7 @@ def test_limits_errors_and_misuse_have_the_exit_codes_of_ask(notes: Path, state:
     assert used_up.returncode == 3
 
 
-def test_no_chat_to_go_on_with(run: Run) -> None:
+def test_a_missing_or_invalid_chat_is_reported(run: Run) -> None:
     assert run("chat", "--load", "nothing", stdin=b"a\n")[0] == 1
     assert run("chat", "-", stdin=b"a\n")[0] == 2
     assert run("chat", "--load", "x", "--continue")[0] == 2
@@ -178,7 +178,7 @@ def test_a_mistyped_command_in_a_pipe_is_reported_and_skipped(notes: Path, state
 
 
 @pytest.mark.heavy
-def test_another_model_goes_on_with_everything(notes: Path, state: Path) -> None:
+def test_switching_models_keeps_variables_and_history(notes: Path, state: Path) -> None:
     script = by_query(one="n = 7\nFINAL(n)", two="FINAL([n, len(history)])")
     with endpoint(script) as server:
         done = rlm(
@@ -192,7 +192,7 @@ def test_another_model_goes_on_with_everything(notes: Path, state: Path) -> None
     assert done.returncode == 1  # there is no such provider
 
 
-def test_old_chats_make_room_for_new_ones(
+def test_the_oldest_chats_are_deleted(
     notes: Path, state: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rlm.cli._chat_commands.MAX_CHATS", 3)
@@ -201,7 +201,7 @@ def test_old_chats_make_room_for_new_ones(
     assert len(list((state / "chats").iterdir())) == 3
 
 
-def test_a_chat_too_large_is_not_kept_unasked(
+def test_a_large_chat_is_stored_only_on_request(
     notes: Path, state: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rlm.cli._chatting.MAX_CONTEXT_BYTES", 10)
@@ -214,7 +214,7 @@ def test_a_chat_too_large_is_not_kept_unasked(
 # -- a terminal -----------------------------------------------------------------------------------
 
 
-def test_a_conversation(notes: Path, state: Path) -> None:
+def test_a_conversation_in_a_terminal(notes: Path, state: Path) -> None:
     with talking(str(notes), cwd=notes.parent, RLM_STATE_DIR=str(state)) as terminal:
         shown = terminal.say(QUESTION)
         assert f"   {FOUND}\n" in shown
@@ -242,7 +242,7 @@ def test_tab_completes_commands_and_files(notes: Path, state: Path) -> None:
         assert "/quit" in terminal.until(PROMPT)
 
 
-def test_several_lines_are_one_message(notes: Path, state: Path) -> None:
+def test_several_lines_can_be_one_message(notes: Path, state: Path) -> None:
     with endpoint(submits("FINAL(1)")) as server:
         known: dict[str, Any] = {"LLM_BASE_URL": server.url, "RLM_STATE_DIR": str(state)}
         with talking(str(notes), *MODEL, cwd=notes.parent, **known) as terminal:
@@ -316,12 +316,10 @@ def _settle(condition: Callable[[], bool]) -> None:
 
 
 @pytest.mark.heavy
-def test_a_second_ctrl_c_leaves_at_once_and_says_where_the_chat_is(
-    notes: Path, state: Path
-) -> None:
+def test_a_second_ctrl_c_quits_at_once_and_says_where_the_chat_is(notes: Path, state: Path) -> None:
     script = by_query(
         keep="n = 5\nFINAL(n)", stuck="sum(range(10**15))", after="FINAL(n + 1)"
-    )  # no signal is looked at in there
+    )  # signals are not handled in there
     with endpoint(script) as server:
         known: dict[str, Any] = {"LLM_BASE_URL": server.url, "RLM_STATE_DIR": str(state)}
         with talking(str(notes), *MODEL, cwd=notes.parent, **known) as terminal:
@@ -338,7 +336,7 @@ def test_a_second_ctrl_c_leaves_at_once_and_says_where_the_chat_is(
     assert again.stdout == "6\n"
 
 
-def test_hostile_answers_and_variables_are_harmless_in_a_terminal(notes: Path, state: Path) -> None:
+def test_hostile_answers_and_variables_are_escaped_in_a_terminal(notes: Path, state: Path) -> None:
     with endpoint(submits(f"x = {AS_CODE}\nFINAL(x)")) as server:
         known: dict[str, Any] = {"LLM_BASE_URL": server.url, "RLM_STATE_DIR": str(state)}
         with talking(str(notes), *MODEL, "--quiet", cwd=notes.parent, **known) as terminal:
@@ -384,6 +382,6 @@ def test_lines_become_messages(lines: list[str], messages: list[str]) -> None:
 
 
 @given(st.lists(st.text(alphabet='ab"\\ \n/', max_size=12), max_size=8))
-def test_any_lines_become_messages_that_hold_all_of_them(lines: list[str]) -> None:
+def test_no_text_is_lost_when_lines_become_messages(lines: list[str]) -> None:
     kept = "".join(each or "" for each in said(*lines))
     assert [char for char in "".join(lines) if char in "ab/"] == [c for c in kept if c in "ab/"]

@@ -47,7 +47,9 @@ def programs(tmp_path: Path) -> Programs:
     return Programs(tmp_path)
 
 
-def test_a_run_is_asked_journaled_resumed_and_replayed(run: Run, programs: Programs) -> None:
+def test_a_run_with_command_models_is_journaled_resumed_and_replayed(
+    run: Run, programs: Programs
+) -> None:
     ask = ("ask", "What colour is it?", "-m", programs.root, "--sub-model", programs.sub)
     code, out, err = run(*ask, stdin=b"the sky")
     assert (code, out) == (0, "answer: blue\n"), err
@@ -59,7 +61,7 @@ def test_a_run_is_asked_journaled_resumed_and_replayed(run: Run, programs: Progr
     assert programs.started == ["root", "sub", "root"], "nothing was paid for twice"
 
 
-def test_a_stopped_run_goes_on_with_what_was_paid(run: Run, programs: Programs) -> None:
+def test_a_stopped_run_resumes_with_paid_replies(run: Run, programs: Programs) -> None:
     ask = ("ask", "What colour is it?", "-m", programs.root, "--sub-model", programs.sub)
     code, _, err = run(*ask, "--max-steps", "1", stdin=b"the sky")
     assert code == 3, err
@@ -82,14 +84,14 @@ def test_rows_of_a_batch_are_answered(run: Run, programs: Programs, tmp_path: Pa
     assert [json.loads(line)["answer"] for line in lines] == ["answer: blue"] * 3
 
 
-def test_money_needs_a_price(run: Run, programs: Programs) -> None:
+def test_a_money_limit_needs_a_price(run: Run, programs: Programs) -> None:
     code, _, err = run("ask", "?", "-m", programs.root, "--budget-usd", "1", stdin=b"the sky")
     assert code == 1
     assert "is unknown: pass --price" in err
     assert programs.started == []
 
 
-def test_a_cell_can_not_start_another_program(programs: Programs, tmp_path: Path) -> None:
+def test_a_cell_cannot_start_another_program(programs: Programs, tmp_path: Path) -> None:
     ran = tmp_path / "ran"
     evil = f"command/{program(tmp_path, 'evil', f'open({str(ran)!r}, chr(119))')}"
     tries = f"try:\n    said = llm_query('hi', model={evil!r})\n"
@@ -102,7 +104,7 @@ def test_a_cell_can_not_start_another_program(programs: Programs, tmp_path: Path
     assert programs.started == []
 
 
-async def test_a_client_of_the_server_can_not_name_a_program(
+async def test_a_client_of_the_server_cannot_name_a_program(
     programs: Programs, tmp_path: Path
 ) -> None:
     ran = tmp_path / "ran"
@@ -119,7 +121,7 @@ async def test_a_client_of_the_server_can_not_name_a_program(
     assert not ran.exists()
 
 
-def test_the_operator_may_offer_one(tmp_path: Path) -> None:
+def test_the_operator_of_a_server_may_offer_a_program(tmp_path: Path) -> None:
     name = f"command/{program(tmp_path, 'hello', 'read(); print(chr(104) + chr(105))')}"
     with FakeServer(["hello"]) as model, served(tmp_path, model, "-m", name) as one:
         body = {"model": f"rlm/{name}", "messages": [{"role": "user", "content": "Hello"}]}

@@ -1,4 +1,4 @@
-"""The command itself: version, help, completion, and how little it loads for them."""
+"""The command itself: version, help, completion, and which modules they load."""
 
 import json
 import subprocess
@@ -31,7 +31,7 @@ def test_help(arguments: list[str]) -> None:
 
 
 @pytest.mark.parametrize("arguments", [[], ["bench"], ["env"], ["mcp"], ["provenance"]])
-def test_the_list_of_commands_cuts_no_sentence(arguments: list[str]) -> None:
+def test_the_list_of_commands_shows_whole_sentences(arguments: list[str]) -> None:
     help_text = rlm(*arguments, "--help", COLUMNS="80").stdout
     listed = help_text.partition("\nCommands:\n")[2].partition("\n\n")[0]
     assert listed
@@ -64,7 +64,7 @@ KEEPING = ("export", "fork", "replay", "resume", "rm", "runs", "show")
         *([each, "--help"] for each in KEEPING),
     ],
 )
-def test_help_is_light(arguments: list[str]) -> None:
+def test_help_loads_no_heavy_modules(arguments: list[str]) -> None:
     assert loaded_by(*arguments) & HEAVY == set()
 
 
@@ -74,7 +74,7 @@ def overview() -> str:
 
 
 @pytest.mark.parametrize("name", KEEPING)
-def test_help_has_an_example_and_says_what_a_run_is(name: str) -> None:
+def test_help_has_an_example_and_explains_how_to_name_a_run(name: str) -> None:
     told = " ".join(rlm(name, "--help").stdout.split())
     assert "Examples: rlm" in told
     assert "the word last" in told
@@ -106,7 +106,7 @@ def test_completion_prints_a_script(shell: str) -> None:
         ("rlm completion fi", "plain,fish"),
     ],
 )
-def test_completion_completes(words: str, proposed: str) -> None:
+def test_completion_proposes_commands_and_options(words: str, proposed: str) -> None:
     count = str(len(words.split()) - 1)
     done = rlm(_RLM_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=count)
     assert done.stdout.splitlines() == [proposed]

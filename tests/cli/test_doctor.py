@@ -26,7 +26,7 @@ SECRET = "sk-secret-0123456789"
 CHOOSE = "run `rlm config set model provider/model`, or set RLM_MODEL=provider/model to choose."
 
 
-def test_a_fresh_machine(tmp_path: Path) -> None:
+def test_doctor_on_a_fresh_machine(tmp_path: Path) -> None:
     done = rlm("doctor", cwd=tmp_path, **nowhere())
     assert (done.returncode, done.stderr) == (0, "")
     assert "environment  local (auto)\n             local: works; layers: " in done.stdout
@@ -58,7 +58,7 @@ def test_keys_are_counted_and_never_shown(tmp_path: Path) -> None:
     assert "seccomp" in local["layers"]
 
 
-def test_a_model_that_can_not_be_used_is_a_failure(tmp_path: Path) -> None:
+def test_an_unusable_model_is_a_failure(tmp_path: Path) -> None:
     done = rlm("doctor", cwd=tmp_path, RLM_MODEL="groq/x")
     assert done.returncode == 1
     assert "set GROQ_API_KEY" in done.stdout
@@ -66,7 +66,7 @@ def test_a_model_that_can_not_be_used_is_a_failure(tmp_path: Path) -> None:
     assert "\x1b" not in done.stdout
 
 
-def test_an_environment_that_does_not_work(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_environment_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     nowhere = LocalEnvironment(python="/nowhere/python")
     monkeypatch.setattr(_checks, "make_environment", lambda name: nowhere)
     check = _checks.check_environment("local")
@@ -89,7 +89,9 @@ def checked(
     return _checks.check_auto()
 
 
-def test_candidates_after_the_one_that_works_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_candidates_after_the_first_working_one_are_not_tried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     found = checked(monkeypatch, "local", docker="no command")
     assert found.chosen == "local"
     assert {name: (each.works, each.problem) for name, each in found.candidates.items()} == {
@@ -102,7 +104,7 @@ def test_candidates_after_the_one_that_works_are_not_tried(monkeypatch: pytest.M
     assert found.candidates["local"].problem == "no local"
 
 
-def test_without_any_the_line_that_helps_is_the_first_thing_to_do(
+def test_without_any_working_environment_its_remedy_comes_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     found = checked(monkeypatch, None)
@@ -119,7 +121,7 @@ def test_without_any_the_line_that_helps_is_the_first_thing_to_do(
     assert line.endswith("(local: no local; wasm: no wasm; docker: no docker)")
 
 
-def test_a_server_on_this_machine_is_used_and_shown(tmp_path: Path) -> None:
+def test_a_local_model_server_is_used_and_shown(tmp_path: Path) -> None:
     with playing(ollama("nomic-embed-text", "qwen3:8b", loaded=None)) as server:
         done = rlm("doctor", cwd=tmp_path, **nowhere(OLLAMA_HOST=f"127.0.0.1:{server.port}"))
     where = f"ollama answers at http://127.0.0.1:{server.port}/v1"
@@ -132,7 +134,7 @@ def test_a_server_on_this_machine_is_used_and_shown(tmp_path: Path) -> None:
     assert "server       vllm is not at http://127.0.0.1:" in done.stdout
 
 
-def test_many_models_are_not_all_shown() -> None:
+def test_a_long_list_of_models_is_shortened() -> None:
     facts = {"provider": "p", "address": "a", "answers": True, "models": list("abcdefgh")}
     assert _server(facts) == "p answers at a: a, b, c, d, e and 3 more"
     assert _server({**facts, "models": []}) == "p answers at a: no model loaded"
@@ -195,11 +197,11 @@ def test_incomplete_settings_are_reported(variables: dict[str, str], said: list[
         ({"RLM_MODEL": "offline/extractive", "RLM_SUB_MODEL": "groq/x"}, "set GROQ_API_KEY"),
     ],
 )
-def test_models_that_can_not_be_used(variables: dict[str, str], words: str) -> None:
+def test_unusable_models_are_reported(variables: dict[str, str], words: str) -> None:
     assert words in (_checks.check_model(variables).problem or "")
 
 
-def test_an_adapter_that_is_not_installed_says_how(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_adapter_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_checks, "check_adapters", lambda: dict.fromkeys(_checks.ADAPTERS, False))
     for model, extra in (("gguf:/a.gguf", "gguf"), ("litellm/a", "litellm"), ("llm/a", "llm")):
         problem = _checks.check_model({"RLM_MODEL": model}).problem
@@ -209,7 +211,7 @@ def test_an_adapter_that_is_not_installed_says_how(monkeypatch: pytest.MonkeyPat
     )
 
 
-def test_adapters_are_found_without_an_import(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_adapters_are_detected_without_importing_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(_checks.ADAPTERS, "llm", ("antigravity", ""))
     monkeypatch.setitem(_checks.ADAPTERS, "gguf", ("no_such_module_at_all", ""))
     found = _checks.check_adapters()
@@ -224,7 +226,7 @@ def test_a_small_window_is_reported() -> None:
     assert "OLLAMA_CONTEXT_LENGTH=32768" in said
 
 
-def test_advice_follows_problems_and_extras_are_optional() -> None:
+def test_advice_is_given_for_problems_but_not_for_missing_extras() -> None:
     found = {
         "other_distributions": [],
         "environment": "local",
@@ -240,7 +242,7 @@ def test_advice_follows_problems_and_extras_are_optional() -> None:
     assert "recursivelm[documents]" in extra
 
 
-def test_one_key_of_two_providers_is_no_choice() -> None:
+def test_one_key_for_two_providers_is_ambiguous() -> None:
     assert _checks.check_settings({"AWS_BEARER_TOKEN_BEDROCK": "k"}) == []
     both = {"AWS_BEARER_TOKEN_BEDROCK": "k", "MISTRAL_API_KEY": "k"}
     (advice,) = _checks.check_settings(both)
@@ -262,15 +264,13 @@ def test_one_key_of_two_providers_is_no_choice() -> None:
         ({"LLM_BASE_URL": "nonsense", "OPENAI_BASE_URL": "http://[hush"}, {"LLM_BASE_URL": ""}),
     ],
 )
-def test_addresses_are_shown_by_their_host_alone(
-    variables: dict[str, str], found: dict[str, str]
-) -> None:
+def test_addresses_are_shown_by_host_only(variables: dict[str, str], found: dict[str, str]) -> None:
     told = _checks.check_addresses(variables)
     assert "hush" not in json.dumps(told)
     assert {name: facts["host"] for name, facts in told.items()}.items() >= found.items()
 
 
-def test_doctor_tells_of_an_address_without_its_password(tmp_path: Path) -> None:
+def test_an_address_is_shown_without_its_password(tmp_path: Path) -> None:
     url = "http://me:hush@llm.example.org:9000/v1"
     for variables in (
         {"OPENAI_BASE_URL": url},

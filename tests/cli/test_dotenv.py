@@ -38,12 +38,12 @@ ADDRESSES = sorted({name for each in PROVIDERS.values() for name in each.base_ur
         ('A="open', '"open'),
     ],
 )
-def test_lines(line: str, value: str) -> None:
+def test_dotenv_lines_are_parsed(line: str, value: str) -> None:
     assert parse(f"# first\n\n{line}\r\nnonsense\n=x\n1A=x\n") == {"A": value}
 
 
 @given(st.text())
-def test_no_text_is_too_strange(text: str) -> None:
+def test_any_text_yields_only_valid_variable_names(text: str) -> None:
     for name in parse(text):
         assert name.isascii()
         assert name.isidentifier()
@@ -56,7 +56,7 @@ values = st.sampled_from(["", "x"])
     st.dictionaries(st.sampled_from([*KEYS, *ADDRESSES]), values),
     st.dictionaries(st.sampled_from([*KEYS, *ADDRESSES, "PATH", "HTTPS_PROXY"]), values),
 )
-def test_an_address_from_the_file_gets_only_keys_from_the_file(
+def test_an_address_from_the_dotenv_gets_only_keys_from_the_dotenv(
     environ: dict[str, str], found: dict[str, str]
 ) -> None:
     environ = {name: value and "real" for name, value in environ.items()}
@@ -86,7 +86,7 @@ def test_an_address_from_the_file_gets_only_keys_from_the_file(
 def test_an_empty_variable_does_not_hide_a_stored_key(
     provider: str, stored: str, from_file: str, is_empty: bool, tmp_path: Path
 ) -> None:
-    """Else a file with its own key in the other variable would get the stored one."""
+    """Otherwise a file that sets its own key in the other variable would get the stored key."""
     KeyStore(tmp_path / "config").set(stored, "stored")
     known = PROVIDERS[provider]
     address = known.base_url_variables[0]
@@ -103,7 +103,7 @@ def first(variables: dict[str, str], names: tuple[str, ...]) -> str | None:
     return next((variables[name] for name in names if variables.get(name)), None)
 
 
-def test_what_is_taken_and_what_is_not() -> None:
+def test_known_variables_are_taken_and_others_ignored() -> None:
     found = {
         "RLM_MODEL": "groq/x",
         "GROQ_API_KEY": "k",
@@ -122,13 +122,13 @@ def test_what_is_taken_and_what_is_not() -> None:
     ["command/sh evil", "./x.gguf", "gguf:x", "llm/x", "litellm/x", "plugins/x", "agent", "groq/"],
 )
 @pytest.mark.parametrize("name", ["RLM_MODEL", "RLM_SUB_MODEL"])
-def test_a_file_names_only_models_of_known_providers(name: str, model: str) -> None:
+def test_a_dotenv_may_name_only_models_of_known_providers(name: str, model: str) -> None:
     found = merge({}, {name: model}, ".env")
     assert (found.variables, found.taken) == ({}, ())
     assert "only models of known providers" in found.ignored[name]
 
 
-def test_an_alias_of_the_user_is_not_followed_for_a_file() -> None:
+def test_a_users_alias_is_not_followed_for_a_dotenv() -> None:
     own = Defaults(Configuration(None, {"alias.agent": "command/sh"}))
     variables = {"RLM_SUB_MODEL": "agent"}
     assert choose(None, None, variables, defaults=own).sub_model == "command/sh"
@@ -138,14 +138,14 @@ def test_an_alias_of_the_user_is_not_followed_for_a_file() -> None:
     assert named.sub_model == "command/sh"
 
 
-def test_a_file_does_not_decide_what_is_kept() -> None:
+def test_a_dotenv_cannot_change_where_runs_are_recorded() -> None:
     names = ("RLM_CONFIG_DIR", "RLM_JOURNAL", "RLM_STATE_DIR")
     found = merge({}, {**dict.fromkeys(names, "0"), "RLM_ANYTHING": "x"}, ".env")
     assert (found.variables, found.taken) == ({}, ())
     assert found.ignored == dict.fromkeys(names, "a .env can't set it; set it in the environment")
 
 
-def test_what_was_taken_is_told() -> None:
+def test_taken_variables_are_reported() -> None:
     found = merge({}, {"RLM_MODEL": "groq/x", "GROQ_API_KEY": "k", "RLM_JOURNAL": "0"}, "here/.env")
     assert found.notices() == [
         "here/.env sets GROQ_API_KEY, RLM_MODEL.",
@@ -154,7 +154,7 @@ def test_what_was_taken_is_told() -> None:
     assert merge({}, {}, ".env").notices() == []
 
 
-def test_files_that_can_not_be_read_are_reported(tmp_path: Path) -> None:
+def test_unreadable_dotenv_files_are_reported(tmp_path: Path) -> None:
     assert settings({"A": "b"}, tmp_path) == Settings({"A": "b"})
     (tmp_path / ".env").write_bytes(b"\xef\xbb\xbfRLM_MODEL=groq/b \xff")
     assert settings({}, tmp_path).variables == {"RLM_MODEL": "groq/b \ufffd"}
@@ -162,7 +162,7 @@ def test_files_that_can_not_be_read_are_reported(tmp_path: Path) -> None:
     assert "bytes" in settings({}, tmp_path).ignored[".env"]
 
 
-def test_a_command_reads_it(tmp_path: Path) -> None:
+def test_a_command_reads_the_dotenv(tmp_path: Path) -> None:
     with endpoint(submits("FINAL(4)")) as server:
         (tmp_path / ".env").write_text(
             f"RLM_MODEL=openai-compatible/m\nLLM_API_KEY='from-file'\nLLM_BASE_URL={server.url}\n"
@@ -174,7 +174,7 @@ def test_a_command_reads_it(tmp_path: Path) -> None:
     assert told in done.stderr.splitlines()
 
 
-def test_a_cloned_file_gets_no_real_key(tmp_path: Path) -> None:
+def test_a_dotenv_in_a_cloned_repository_gets_no_real_key(tmp_path: Path) -> None:
     with endpoint(submits("FINAL(4)")) as server:
         (tmp_path / ".env").write_text(
             f"RLM_MODEL=openai-compatible/m\nLLM_API_KEY=\nLLM_BASE_URL={server.url}\n"
@@ -184,7 +184,7 @@ def test_a_cloned_file_gets_no_real_key(tmp_path: Path) -> None:
     assert "needs an address" in one_clear_line(done.stderr)
 
 
-def test_an_import_reads_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_importing_rlm_reads_no_dotenv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / ".env").write_text("RLM_MODEL=a/b")
     monkeypatch.chdir(tmp_path)
     from rlm import RLM, ConfigError

@@ -27,7 +27,7 @@ def test_list() -> None:
     assert (found["local"]["works"], found["local"]["problem"]) == (True, None)
 
 
-def test_a_pipe_gets_a_line_a_row() -> None:
+def test_a_pipe_gets_one_line_per_row() -> None:
     done = rlm("env", "check", "local", "--only", "echo")
     assert (done.returncode, done.stderr) == (0, "")
     assert "\x1b" not in done.stdout
@@ -77,7 +77,7 @@ def test_mistakes(arguments: list[str], code: int, words: str) -> None:
 
 
 class Described(PlainEnvironment):
-    """An unprotected one that says so."""
+    """An unprotected environment that describes itself so."""
 
     async def describe(self) -> dict[str, Any]:
         return {"layers": [], "python": "3.x", "limits": {"memory": "none\x1b[31m"}}
@@ -97,7 +97,9 @@ def checked(monkeypatch: pytest.MonkeyPatch, environment: Any, *arguments: str) 
     return result
 
 
-def test_layers_stand_above_and_a_success_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_layers_are_listed_first_and_a_successful_attack_is_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     arguments = ("--attacks", "--only", "read /etc/passwd")
     done = checked(monkeypatch, Described(), *arguments)
     assert done.exit_code == 1
@@ -117,7 +119,7 @@ def test_json_holds_layers_and_tells_what_is_bad(monkeypatch: pytest.MonkeyPatch
     assert done.stderr.startswith("SUCCEEDED files: read /etc/passwd (")
 
 
-def test_an_environment_that_can_not_be_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_environment_that_cannot_be_closed_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     class Stays(PlainEnvironment):
         async def close(self) -> None:
             await super().close()
@@ -139,7 +141,7 @@ def test_a_failed_check_is_a_failed_command(monkeypatch: pytest.MonkeyPatch) -> 
     assert "failed cells: a long echo is cut (RuntimeError: nobody is here)" in done.stdout
 
 
-# -- several at once ------------------------------------------------------------------------------
+# -- several environments-------------------------------------------------------------------------
 
 
 def test_several_environments_are_one_table() -> None:
@@ -161,7 +163,7 @@ def test_several_environments_are_one_object() -> None:
     assert found["agent"]["attacks"][0]["name"].startswith(STAT)
 
 
-def test_an_option_may_be_for_one_of_them() -> None:
+def test_an_option_may_apply_to_one_environment() -> None:
     from rlm.cli._environment_checks import options_of
 
     given = (("docker.image", "x"), ("cpus", 2), ("wasm.warm_sessions", 0))
@@ -169,7 +171,7 @@ def test_an_option_may_be_for_one_of_them() -> None:
     assert options_of("wasm", given) == {"cpus": 2, "warm_sessions": 0}
 
 
-def test_a_table_with_something_bad_in_it_ends_with_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_summary_table_ends_with_the_failures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "rlm.cli._environment_checks.make_environment", lambda name, options: Described()
     )

@@ -61,7 +61,7 @@ def script(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
-def test_it_serves_and_ends_cleanly(script: str, ending: signal.Signals) -> None:
+def test_the_fake_server_serves_and_ends_cleanly(script: str, ending: signal.Signals) -> None:
     with serving(script, "--latency-ms", "1") as (process, url):
         status, found = ask(url)
         assert (status, found["choices"][0]["message"]["content"]) == (200, "one")
@@ -80,7 +80,7 @@ def test_it_serves_and_ends_cleanly(script: str, ending: signal.Signals) -> None
     assert lines[-1] == "3 requests received."
 
 
-def test_a_loop_and_quiet(script: str) -> None:
+def test_the_loop_and_quiet_options(script: str) -> None:
     with serving(script, "--loop", "--quiet") as (process, url):
         assert [ask(url)[0] for _ in range(4)] == [200, 503, 200, 503]
         process.send_signal(signal.SIGINT)
@@ -88,7 +88,7 @@ def test_a_loop_and_quiet(script: str) -> None:
     assert "chat" not in stderr.replace("chat/completions", "")
 
 
-def test_other_commands_find_it_by_the_variables(script: str, tmp_path: Path) -> None:
+def test_other_commands_find_the_fake_server_by_its_variables(script: str, tmp_path: Path) -> None:
     (tmp_path / "rules.jsonl").write_text('{"when": "sky", "reply": "It is blue."}', "utf-8")
     with serving(str(tmp_path / "rules.jsonl")) as (_, url):
         done = rlm(
@@ -108,20 +108,22 @@ def test_other_commands_find_it_by_the_variables(script: str, tmp_path: Path) ->
         ("a.txt", "hello", "a script ends in .toml, .json or .jsonl"),
     ],
 )
-def test_a_wrong_script_is_one_clear_line(tmp_path: Path, name: str, text: str, words: str) -> None:
+def test_a_wrong_script_is_reported_in_one_line(
+    tmp_path: Path, name: str, text: str, words: str
+) -> None:
     (tmp_path / name).write_text(text, "utf-8")
     done = rlm("fake-server", str(tmp_path / name))
     assert done.returncode == 1
     assert words in one_clear_line(done.stderr)
 
 
-def test_a_script_that_is_not_there() -> None:
+def test_a_missing_script_is_reported() -> None:
     done = rlm("fake-server", "nowhere.toml")
     assert done.returncode == 2
     assert "nowhere.toml" in one_clear_line(done.stderr)
 
 
-def test_a_port_that_is_taken(script: str) -> None:
+def test_a_taken_port_is_reported(script: str) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -130,7 +132,7 @@ def test_a_port_that_is_taken(script: str) -> None:
     assert "address already in use" in one_clear_line(done.stderr)
 
 
-def test_help_is_light_and_shows_a_script() -> None:
+def test_help_loads_no_heavy_modules_and_shows_a_script() -> None:
     code = (
         "import sys\nfrom rlm.cli import main\n"
         "try:\n    main(['fake-server', '--help'])\n"

@@ -30,7 +30,7 @@ from tests.cli.running import one_clear_line
         ("-", "```repl\nFINAL('by stdin')\n```", "by stdin"),
     ],
 )
-def test_another_reply(
+def test_a_fork_with_an_edited_reply_or_cell(
     state: Path, tmp_path: Path, run: Run, name: str, text: str, answer: str
 ) -> None:
     first = kept.offline(state)
@@ -44,7 +44,7 @@ def test_another_reply(
     assert again == f"{kept.FOUND}\n"
 
 
-def test_a_fork_without_its_key_leaves_no_run(state: Path, run: Run) -> None:
+def test_a_fork_whose_key_is_missing_leaves_no_run(state: Path, run: Run) -> None:
     first = kept.offline(state)
     facts = {
         "run_id": first.run_id,
@@ -60,7 +60,7 @@ def test_a_fork_without_its_key_leaves_no_run(state: Path, run: Run) -> None:
     assert [each.run_id for each in Places(state).listed()] == [first.run_id]
 
 
-def test_only_making_it(state: Path, run: Run) -> None:
+def test_a_fork_can_be_made_without_running_it(state: Path, run: Run) -> None:
     first = kept.offline(state)
     code, out, err = run("fork", first.run_id, "--step", "1", "--no-run")
     assert (code, err) == (0, "")
@@ -78,7 +78,9 @@ def test_only_making_it(state: Path, run: Run) -> None:
         (b"x" * (MAX_BYTES + 1), "no reply is that long"),
     ],
 )
-def test_what_is_no_reply(state: Path, tmp_path: Path, run: Run, data: bytes, told: str) -> None:
+def test_an_invalid_edit_is_refused(
+    state: Path, tmp_path: Path, run: Run, data: bytes, told: str
+) -> None:
     kept.offline(state)
     (tmp_path / "reply").write_bytes(data)
     code, out, err = run("fork", "last", "--step", "2", "--edit", "reply")
@@ -92,7 +94,7 @@ def test_what_is_no_reply(state: Path, tmp_path: Path, run: Run, data: bytes, to
 
 
 @given(st.lists(st.sampled_from(["```", "````", "`", "\n", "x = 1", "'''"])).map("".join))
-def test_a_block_holds_exactly_its_code(text: str) -> None:
+def test_a_code_block_holds_exactly_its_code(text: str) -> None:
     code = f'fences = """{text}"""\nprint(fences)'
     (cell,) = parse_reply(as_block(code)).cells
     assert cell.code.strip() == code.strip()
@@ -101,12 +103,14 @@ def test_a_block_holds_exactly_its_code(text: str) -> None:
 # -- export ---------------------------------------------------------------------------------------
 
 
-def test_the_formats_are_those_there_are() -> None:
+def test_the_offered_formats_are_the_existing_ones() -> None:
     assert list(FORMATS) == list(exports.FORMATS)
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_to_stdout_and_to_a_file(state: Path, tmp_path: Path, run: Run, form: str) -> None:
+def test_an_export_goes_to_stdout_or_a_file(
+    state: Path, tmp_path: Path, run: Run, form: str
+) -> None:
     kept.offline(state, logger=RLMLogger(log_dir=tmp_path / "logs"))
     code, out, err = run("export", "last", "--format", form)
     assert (code, err) == (0, "")
@@ -135,7 +139,7 @@ def test_a_file_is_overwritten_only_on_request(state: Path, tmp_path: Path, run:
         assert (code, "is not a file" in one_clear_line(err)) == (1, True)
 
 
-def test_half_a_file_is_never_seen(tmp_path: Path) -> None:
+def test_a_partial_export_is_never_visible(tmp_path: Path) -> None:
     def pieces() -> Iterator[str]:
         yield "one"
         assert [each.name for each in tmp_path.iterdir()] != ["out"]
@@ -146,7 +150,7 @@ def test_half_a_file_is_never_seen(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_formats_that_are_none(run: Run) -> None:
+def test_unknown_formats_are_refused(run: Run) -> None:
     code, _, err = run("export", "last", "--format", "pdf")
     assert (code, "'pdf' is not one of" in one_clear_line(err)) == (2, True)
     code, _, err = run("export", "last")

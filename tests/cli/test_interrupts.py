@@ -41,7 +41,7 @@ def interrupted(answer: Answer, until: str, *options: str) -> tuple[int, str, st
         return process.returncode, out, told + rest
 
 
-def test_the_first_ends_a_run_with_its_best_answer() -> None:
+def test_the_first_ctrl_c_ends_a_run_with_its_best_answer() -> None:
     code, out, told = interrupted(never_ends(), "step 4")
     assert code == 130
     assert out.startswith("found so far: ")
@@ -51,7 +51,7 @@ def test_the_first_ends_a_run_with_its_best_answer() -> None:
 
 
 @pytest.mark.parametrize("as_json", [False, True])
-def test_what_cells_printed_is_no_answer(as_json: bool) -> None:
+def test_output_of_cells_is_not_printed_as_the_answer(as_json: bool) -> None:
     numbers = itertools.count(1)
 
     def answer(_: dict[str, object]) -> str:
@@ -64,7 +64,7 @@ def test_what_cells_printed_is_no_answer(as_json: bool) -> None:
     assert "Cancelled: no answer yet" in told
 
 
-def test_it_does_so_in_the_middle_of_a_cell() -> None:
+def test_the_first_ctrl_c_works_in_the_middle_of_a_cell() -> None:
     def answer(body: dict[str, object]) -> str:
         return "```repl\nimport time\nprint('sleeps')\ntime.sleep(1000)\n```"
 
@@ -74,14 +74,14 @@ def test_it_does_so_in_the_middle_of_a_cell() -> None:
     assert "no answer yet" in told
 
 
-def test_before_a_run_has_begun_it_just_ends() -> None:
+def test_ctrl_c_before_a_run_has_begun_quits() -> None:
     with subprocess.Popen(
         command("ask", "?"),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=environment({"RLM_STATE_DIR": "/proc/nowhere"}),  # which it tells before it reads
+        env=environment({"RLM_STATE_DIR": "/proc/nowhere"}),  # which it reports before it reads
     ) as process:
         assert process.stderr is not None
         assert "This run is not journaled" in process.stderr.readline()
@@ -93,7 +93,9 @@ def test_before_a_run_has_begun_it_just_ends() -> None:
 @pytest.mark.parametrize(
     ("journaled", "told"), [(False, ""), (True, "Continue with: rlm resume run-7\n")]
 )
-def test_the_second_quits_at_once_even_if_the_run_goes_on(journaled: bool, told: str) -> None:
+def test_a_second_ctrl_c_quits_at_once_even_if_the_run_does_not_stop(
+    journaled: bool, told: str
+) -> None:
     """A stand-in for an engine that does not stop, in a process of its own."""
     program = f"""
         import os, time

@@ -48,14 +48,16 @@ def test_tags_scores_and_comments(state: Path, run: Run) -> None:
         ("--uncomment", "abc"),
     ],
 )
-def test_mistakes_are_one_line(state: Path, run: Run, options: tuple[str, ...]) -> None:
+def test_wrong_options_are_reported_in_one_line(
+    state: Path, run: Run, options: tuple[str, ...]
+) -> None:
     kept.offline(state, ONE)
     code, out, err = run("judge", "last", *options)
     assert (code != 0, out) == (True, "")
     one_clear_line(err)
 
 
-def test_a_log_with_one_root_is_judged_and_others_are_not(
+def test_a_log_can_be_judged_only_if_it_has_one_root_run(
     state: Path, run: Run, tmp_path: Path
 ) -> None:
     written(tmp_path / "one.jsonl", tree())
@@ -66,7 +68,7 @@ def test_a_log_with_one_root_is_judged_and_others_are_not(
     assert "2 root runs" in one_clear_line(err)
 
 
-def test_hostile_comments_are_harmless(state: Path, run: Run) -> None:
+def test_hostile_comments_are_escaped(state: Path, run: Run) -> None:
     kept.offline(state, ONE)
     _, out, _ = run("judge", "last", "--comment", "a\x1b[2Jb\n[red]c")
     assert "\x1b" not in out
@@ -75,7 +77,7 @@ def test_hostile_comments_are_harmless(state: Path, run: Run) -> None:
 # -- conditions -----------------------------------------------------------------------------------
 
 
-def test_runs_that_fit(state: Path, run: Run) -> None:
+def test_runs_are_listed_by_a_condition(state: Path, run: Run) -> None:
     kept.offline(state, ONE)
     kept.limited(state, TWO)
     Judgments(state).change(ONE, JudgmentChange(score=0.9, add_tags=("good",)))
@@ -91,7 +93,7 @@ def test_runs_that_fit(state: Path, run: Run) -> None:
     assert "Did you mean score?" in one_clear_line(err)
 
 
-def test_export_of_recorded_runs_that_fit(state: Path, run: Run) -> None:
+def test_recorded_runs_are_exported_by_a_condition(state: Path, run: Run) -> None:
     kept.offline(state, ONE)
     kept.scripted(state, "FINAL('x')")
     Judgments(state).change(ONE, JudgmentChange(score=0.9, comment="Good."))
@@ -107,7 +109,7 @@ def test_export_of_recorded_runs_that_fit(state: Path, run: Run) -> None:
     assert "none of 2 runs fits --where score>2.0" in one_clear_line(err)
 
 
-def test_export_needs_a_name_or_a_condition(state: Path, run: Run) -> None:
+def test_export_needs_a_run_or_a_condition(state: Path, run: Run) -> None:
     code, _, err = run("export", "--format", "sft")
     assert code == 2
     assert "--where" in err
@@ -117,7 +119,7 @@ def test_export_needs_a_name_or_a_condition(state: Path, run: Run) -> None:
 
 
 def told_apart(events: list[Event]) -> list[Event]:
-    """The same events with replies of their own: rows that are the same are exported once."""
+    """Return the events with different replies, because equal rows are exported once."""
     return [
         replace(each, text=f"{each.run_id} {at}") if isinstance(each, ModelReplied) else each
         for at, each in enumerate(events)
@@ -145,7 +147,7 @@ def test_several_runs_and_a_folder(state: Path, run: Run, tmp_path: Path) -> Non
     assert all(row["tags"] == ["deep"] for row in found)
 
 
-def test_reports_show_what_was_said(state: Path, run: Run) -> None:
+def test_reports_show_judgments(state: Path, run: Run) -> None:
     kept.offline(state, ONE)
     Judgments(state).change(
         ONE, JudgmentChange(score=0.5, add_tags=("a",), comment="<script>alert(1)</script>")

@@ -1,4 +1,4 @@
-"""What a user can do wrong, and what can go wrong: one clear line each, and the right exit code."""
+"""Mistakes of users and failures of the system: one clear line each, and the right exit code."""
 
 import asyncio
 import json
@@ -63,7 +63,7 @@ def test_what_can_not_work(
         (("index", "abfs://c/x", "-o", "corpus"), "write az://c/x"),
     ],
 )
-def test_an_address_that_can_not_be_read(arguments: tuple[str, ...], told: str) -> None:
+def test_an_invalid_address_is_reported(arguments: tuple[str, ...], told: str) -> None:
     done = rlm(*arguments)
     assert (done.returncode, done.stdout) == (2, "")
     line = one_clear_line(done.stderr)
@@ -72,13 +72,13 @@ def test_an_address_that_can_not_be_read(arguments: tuple[str, ...], told: str) 
 
 
 @pytest.mark.parametrize("option", ["-f", "--table"])
-def test_an_address_without_its_library(option: str) -> None:
+def test_an_address_whose_library_is_missing_is_reported(option: str) -> None:
     done = rlm("ask", QUESTION, "--quiet", option, "s3://bucket/a.csv")
     assert (done.returncode, done.stdout) == (1, "")
     assert "to read s3:// addresses, pip install 'recursivelm[s3]'" in one_clear_line(done.stderr)
 
 
-def test_a_server_that_is_not_there(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_server_is_reported(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduler, "FIRST_WAIT_SECONDS", 0.0)
     model = ("-m", "openai-compatible/m")
     dead = "http://127.0.0.1:9/v1"
@@ -112,7 +112,7 @@ def test_a_server_that_is_not_there(run: Run, monkeypatch: pytest.MonkeyPatch) -
         (["ask", "?", "--schema", "no-schema.json"], "this is no JSON schema"),
     ],
 )
-def test_wrong_usage(
+def test_wrong_usage_is_one_line_that_mentions_help(
     arguments: list[str],
     told: str,
     folder: Path,
@@ -134,7 +134,7 @@ def groups() -> list[str]:
     return [n for n, each in found if isinstance(each, click.Group) and each.no_args_is_help]
 
 
-def test_the_groups_that_do_nothing_alone() -> None:
+def test_groups_without_a_default_command() -> None:
     assert groups() == ["bench", "config", "env", "keys", "provenance"]
 
 
@@ -150,7 +150,7 @@ def test_a_group_without_its_command_shows_its_help(
     assert "Commands:" in lines
 
 
-def test_the_gateway_alone_shows_its_help_in_a_terminal_and_an_error_to_a_client(
+def test_mcp_alone_shows_help_in_a_terminal_and_an_error_to_a_client(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     done = rlm("mcp", stdin="")
@@ -161,13 +161,13 @@ def test_the_gateway_alone_shows_its_help_in_a_terminal_and_an_error_to_a_client
     assert capfd.readouterr().out.startswith("Usage: rlm mcp ")
 
 
-def test_wrong_usage_as_a_process() -> None:
+def test_wrong_usage_exits_with_status_2() -> None:
     done = rlm("ask", "?", "--max-steps", "-1")
     assert (done.returncode, done.stdout) == (2, "")
     assert "'--max-steps'" in one_clear_line(done.stderr)
 
 
-async def test_a_wrong_key() -> None:
+async def test_a_wrong_key_is_reported() -> None:
     async with serving() as server:
         server.behave = replies({"error": {"message": "bad key\n\x1b[31m"}}, status=401)
         done = await asyncio.to_thread(
@@ -184,7 +184,7 @@ async def test_a_wrong_key() -> None:
     assert "\x1b" not in line
 
 
-def test_the_unexpected_is_one_line_too(
+def test_an_unexpected_error_is_one_line_too(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def fails(*_: object) -> None:

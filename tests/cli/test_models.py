@@ -1,4 +1,4 @@
-"""Which model a command takes: as asked for, by variable, by key, by what answers, else offline."""
+"""Which model a command uses: from an option, a variable, a key, a local server, or offline."""
 
 import json
 from pathlib import Path
@@ -37,7 +37,7 @@ HERE = Server("ollama", "http://localhost:11434/v1", True, ("qwen3:8b",), {"qwen
         (None, {}, "offline/extractive", "no model is configured"),
     ],
 )
-def test_the_model(
+def test_the_model_and_the_reason_for_it(
     model: str | None, variables: dict[str, str], chosen: str, why: str | None
 ) -> None:
     choice = choose(model, None, variables)
@@ -46,7 +46,7 @@ def test_the_model(
     assert choice.fallback is (chosen == "offline/extractive")
 
 
-def test_a_server_here_answers_only_when_nothing_is_configured() -> None:
+def test_a_local_server_is_used_only_if_nothing_is_configured() -> None:
     found = choose(None, None, {}, lambda: [HERE])
     assert (found.model, found.fallback) == ("ollama/qwen3:8b", False)
     assert found.notice == (
@@ -62,7 +62,7 @@ def test_a_server_here_answers_only_when_nothing_is_configured() -> None:
     assert "offline/extractive finds passages" in (choose(None, None, {}, list).notice or "")
 
 
-def test_windows_come_from_the_servers() -> None:
+def test_windows_are_read_from_the_servers() -> None:
     found = choose(None, "groq/x", {}, lambda: [HERE])
     assert windows_of(found, {}, ()) == {"ollama/qwen3:8b": 4_096}
     with playing(ollama("m", loaded=8_192)) as server:
@@ -80,7 +80,7 @@ def test_the_model_for_calls() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, each in PROVIDERS.items() if each.default_model])
-def test_every_default_can_be_reached_with_its_key(name: str) -> None:
+def test_every_default_model_is_usable_with_its_key(name: str) -> None:
     provider = PROVIDERS[name]
     variables = {provider.key_variables[0]: "k"}
     if provider.base_url is None:
@@ -98,7 +98,7 @@ def test_every_default_can_be_reached_with_its_key(name: str) -> None:
 # -- the whole way --------------------------------------------------------------------------------
 
 
-def test_a_question_goes_to_a_server_on_this_machine(tmp_path: Path) -> None:
+def test_a_query_goes_to_a_local_server(tmp_path: Path) -> None:
     with playing(ollama("nomic-embed-text", "qwen3:8b")) as server:
         variables = nowhere(OLLAMA_HOST=f"127.0.0.1:{server.port}")
         done = rlm("ask", "What colour?", "--json", cwd=tmp_path, **variables)
@@ -113,9 +113,7 @@ def test_a_question_goes_to_a_server_on_this_machine(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("variable", ["OPENAI_BASE_URL", "LLM_BASE_URL"])
-def test_a_server_that_an_address_names_answers_without_a_key(
-    tmp_path: Path, variable: str
-) -> None:
+def test_a_server_named_by_an_address_is_used_without_a_key(tmp_path: Path, variable: str) -> None:
     listed = {"data": [{"id": "m", "max_model_len": 40_000}]}
     pages = {"/v1/models": listed, "/v1/chat/completions": CHAT}
     with playing(pages) as named, playing(ollama("other")) as local:
@@ -132,7 +130,7 @@ def test_a_server_that_an_address_names_answers_without_a_key(
     assert not any(variable in each for each in advice)
 
 
-def test_elsewhere_only_a_model_without_others_is_chosen() -> None:
+def test_a_remote_servers_model_is_chosen_only_if_it_is_the_only_one() -> None:
     here, there = "http://127.0.0.1:8000/v1", "https://llm.example.org"
     several = ("text-embed", "a", "b")
 
@@ -145,7 +143,7 @@ def test_elsewhere_only_a_model_without_others_is_chosen() -> None:
     assert chosen(there, several[:2]) == "openai-compatible/a"
 
 
-def test_without_any_server_passages_are_found_and_said_to_be_no_answer(tmp_path: Path) -> None:
+def test_without_any_model_passages_are_found_and_marked_as_no_answer(tmp_path: Path) -> None:
     done = rlm("ask", QUESTION, "--json", stdin=TEXT, cwd=tmp_path, **nowhere())
     assert "4821" in json.loads(done.stdout)["answer"]
     assert json.loads(done.stdout)["model"] == "offline/extractive"
@@ -154,7 +152,7 @@ def test_without_any_server_passages_are_found_and_said_to_be_no_answer(tmp_path
     assert "in the table" not in done.stderr
 
 
-def test_an_unknown_value_is_reported_unless_it_is_given(tmp_path: Path) -> None:
+def test_an_unknown_price_or_window_is_reported_unless_given(tmp_path: Path) -> None:
     with playing(ollama("m")) as server:
         ask = ("ask", "What colour?", "-m", "openai-compatible/m")
         told = rlm(*ask, cwd=tmp_path, LLM_BASE_URL=server.address)

@@ -1,4 +1,4 @@
-"""`rlm models`: what can be used, what is used now and why; no key is ever shown."""
+"""`rlm models`: which models can be used, which is used now and why; no key is ever shown."""
 
 import json
 from pathlib import Path
@@ -60,7 +60,7 @@ def test_keys_and_servers(tmp_path: Path) -> None:
     assert f"127.0.0.1:{server.port}" in shown.stdout
 
 
-def test_a_model_found_here_is_marked(tmp_path: Path) -> None:
+def test_the_default_model_is_marked(tmp_path: Path) -> None:
     with playing(ollama("qwen3:8b", loaded=4_096)) as server:
         variables = nowhere(OLLAMA_HOST=f"127.0.0.1:{server.port}")
         done = rlm("models", cwd=tmp_path, **variables)
@@ -70,14 +70,14 @@ def test_a_model_found_here_is_marked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("model", ["nobody/x", "nonsense", "gguf:/nowhere.gguf"])
-def test_a_model_that_cannot_be_used_is_still_listed(model: str, tmp_path: Path) -> None:
+def test_an_unusable_model_is_still_listed(model: str, tmp_path: Path) -> None:
     found = json.loads(rlm("models", "--json", cwd=tmp_path, RLM_MODEL=model, **nowhere()).stdout)
     assert found["used"]["default"] == model
     assert found["used"]["problem"]
     assert found["models"][0]["model"] == model
 
 
-def test_searching(tmp_path: Path) -> None:
+def test_models_can_be_searched(tmp_path: Path) -> None:
     done = rlm("models", "gpt-4.1", cwd=tmp_path)
     assert "openai/gpt-4.1                        1,047,576  2, 8" in done.stdout
     assert one_clear_line(done.stderr).startswith("From genai-prices ")
@@ -89,7 +89,7 @@ def test_searching(tmp_path: Path) -> None:
     assert found["table"]["licence"] == "MIT"
 
 
-def test_a_search_that_finds_too_much_or_nothing() -> None:
+def test_a_search_with_too_many_or_no_results() -> None:
     done = rlm("models", "gpt")
     assert len(done.stdout.splitlines()) == 41  # a head and 40 rows
     assert "more; a longer pattern finds fewer" in done.stderr
@@ -99,7 +99,7 @@ def test_a_search_that_finds_too_much_or_nothing() -> None:
     assert "\x1b" not in done.stderr
 
 
-def test_names_of_a_server_do_not_move_the_terminal(tmp_path: Path) -> None:
+def test_model_names_of_a_server_are_escaped(tmp_path: Path) -> None:
     with playing({"/v1/models": listed("evil\x1b[31m\nname\x07")}) as server:
         variables = nowhere(LLAMACPP_BASE_URL=server.address)
         seen = in_terminals("models", stdin="", **variables)
@@ -109,14 +109,14 @@ def test_names_of_a_server_do_not_move_the_terminal(tmp_path: Path) -> None:
     assert "\x1b" not in listing.stdout
 
 
-def test_long_facts_fold_in_a_terminal() -> None:
+def test_long_facts_are_wrapped_in_a_terminal() -> None:
     seen = in_terminals("models", stdin="", **nowhere()).stdout.decode()
     lines = seen.replace("\r\n", "\n").splitlines()
     assert max(map(len, lines)) <= 100
     assert any(line.startswith(" " * 13) and line.strip() for line in lines)
 
 
-def test_a_long_name_has_its_own_line_in_a_terminal(tmp_path: Path) -> None:
+def test_a_long_name_takes_its_own_line_in_a_terminal(tmp_path: Path) -> None:
     long = "hf.co/somebody/" + "a-very-long-name-" * 5 + "8b"
     with playing({"/v1/models": listed("short", long)}) as server:
         variables = nowhere(VLLM_BASE_URL=server.address)

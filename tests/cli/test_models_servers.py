@@ -1,4 +1,4 @@
-"""Model servers on this machine: found where they are, believed only as far as they make sense."""
+"""Model servers on this machine: detected, and trusted only as far as their replies are valid."""
 
 import socket
 from typing import Any
@@ -47,7 +47,7 @@ LONG = 30.0
         ("llamacpp", {"/v1/models": listed("m"), "/props": []}, {}),
     ],
 )
-def test_servers_tell_their_windows(
+def test_windows_are_read_from_each_kind_of_server(
     provider: str, pages: dict[str, Any], windows: dict[str, int]
 ) -> None:
     with playing(pages) as server:
@@ -65,7 +65,7 @@ def test_servers_tell_their_windows(
         b'{"data": [{"id": "' + b"x" * 300 + b'"}]}',
     ],
 )
-def test_what_is_no_model_server_does_not_count(body: bytes) -> None:
+def test_a_server_that_is_not_a_model_server_is_ignored(body: bytes) -> None:
     with playing({"/v1/models": body}) as server:
         found = probe("ollama", server.address, seconds=LONG)
     assert found == Server("ollama", server.address, False)
@@ -96,20 +96,20 @@ def test_what_is_no_model_server_does_not_count(body: bytes) -> None:
         ),
     )
 )
-def test_nothing_a_server_says_about_windows_breaks_anything(said: Any) -> None:
+def test_any_response_about_windows_is_handled(said: Any) -> None:
     for ask in _models.WINDOWS.values():
         found = ask(lambda path: said, ["m"])
         assert all(isinstance(name, str) for name in found)
 
 
-def test_a_server_without_models_answers() -> None:
+def test_a_server_without_models_is_detected() -> None:
     with playing({"/v1/models": {"data": []}}) as server:
         assert probe("ollama", server.address, seconds=LONG) == Server(
             "ollama", server.address, True
         )
 
 
-def test_no_server_and_a_silent_server() -> None:
+def test_a_missing_and_a_silent_server() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
         assert not probe("ollama", address, seconds=0.05).answers
@@ -121,11 +121,11 @@ def test_no_server_and_a_silent_server() -> None:
 @pytest.mark.parametrize(
     "address", ["", "nonsense", "http://", "http://[", "ftp://localhost/v1", "http://h:99999/v1"]
 )
-def test_an_address_that_is_none_is_not_asked(address: str) -> None:
+def test_an_invalid_address_is_not_contacted(address: str) -> None:
     assert not probe("ollama", address, seconds=0.05).answers
 
 
-def test_every_server_is_asked_where_its_variable_says() -> None:
+def test_every_server_is_contacted_at_its_variables_address() -> None:
     with playing(ollama("q")) as one, playing({"/v1/models": listed("v")}, key="sk-1") as two:
         variables = nowhere(
             OLLAMA_HOST=f"127.0.0.1:{one.port}", VLLM_BASE_URL=two.address, VLLM_API_KEY="sk-1"
@@ -139,14 +139,14 @@ def test_every_server_is_asked_where_its_variable_says() -> None:
     assert two.asked == [("GET", "/v1/models", "Bearer sk-1")]
 
 
-def test_only_those_wanted_are_asked() -> None:
+def test_only_requested_servers_are_contacted() -> None:
     with playing(ollama("q")) as server:
         variables = nowhere(OLLAMA_HOST=f"127.0.0.1:{server.port}")
         assert find_servers(variables, only={"vllm"}, seconds=LONG)[0].provider == "vllm"
         assert server.asked == []
 
 
-def test_a_file_cannot_send_us_to_other_machines() -> None:
+def test_a_dotenv_cannot_send_requests_to_other_machines() -> None:
     elsewhere = {"VLLM_BASE_URL": "http://models.example.com/v1", "VLLM_API_KEY": "k"}
     assert address_of("vllm", elsewhere, ()) == "http://models.example.com/v1"
     assert address_of("vllm", elsewhere, ("VLLM_BASE_URL",)) == "http://localhost:8000/v1"
@@ -168,11 +168,11 @@ def test_a_file_cannot_send_us_to_other_machines() -> None:
         ("http://127.0.0.1.example.com/v1", False),
     ],
 )
-def test_what_this_machine_is(address: str, local: bool) -> None:
+def test_addresses_of_this_machine(address: str, local: bool) -> None:
     assert is_local(address) is local
 
 
-def test_the_first_model_that_can_talk() -> None:
+def test_the_first_chat_model_is_chosen() -> None:
     silent = Server("lmstudio", "a", False)
     embeds = Server("ollama", "b", True, ("nomic-embed-text", "bge-m3"))
     talks = Server("vllm", "c", True, ("mxbai-rerank", "qwen3"))

@@ -80,7 +80,7 @@ def calls(run_id: str, count: int, done: int, failed: int = 0) -> Iterator[Event
             yield CallEnded(run_id=run_id, **about, usage=usage, error=error)
 
 
-def test_sixty_four_calls_are_one_line() -> None:
+def test_sixty_four_calls_take_one_line() -> None:
     lines = tree(
         [
             started("root"),
@@ -95,7 +95,7 @@ def test_sixty_four_calls_are_one_line() -> None:
     assert lines[1].endswith(" · slowest 0 s: p")
 
 
-def test_children_of_children_fit_on_a_screen() -> None:
+def test_grandchildren_fit_on_a_screen() -> None:
     events: list[Event] = [started("root"), StepStarted(run_id="root", step=1)]
     for child in range(12):
         events.append(started(f"child-{child}", "root", 1))
@@ -109,7 +109,7 @@ def test_children_of_children_fit_on_a_screen() -> None:
     assert lines[5] == "   │  └─ and 1 more child run, 1 done"
 
 
-def test_what_a_run_is_at() -> None:
+def test_the_current_activity_of_a_run_is_shown() -> None:
     events: list[Event] = [started("root")]
     assert "starting" in tree(events)[1]
     asked = ModelAsked(
@@ -125,7 +125,7 @@ def test_what_a_run_is_at() -> None:
     replied = ModelReplied(
         run_id="root", purpose="step", model="a/b", usage=Usage(7, 1, requests=1)
     )
-    assert " · 8 tokens · a/b" in tree([*events, replied])[0]  # a cost nobody knows is not shown
+    assert " · 8 tokens · a/b" in tree([*events, replied])[0]  # an unknown cost is not shown
     cell_ended = CellEnded(run_id="root", cell=1, seconds=0.1, calls=0)
     assert "reading the output" in tree([*events, cell_ended])[1]
     assert tree([])[0].endswith("reading the context")
@@ -133,7 +133,7 @@ def test_what_a_run_is_at() -> None:
     assert tree([*events, ended("root"), started("other")])[0].endswith("run other")
 
 
-def test_the_tree_gives_way_to_one_line() -> None:
+def test_the_tree_is_replaced_by_one_line_at_the_end() -> None:
     terminal = Terminal()
     with LiveRecorder(terminal) as recorder:
         recorder.record(started("root"))
@@ -144,7 +144,7 @@ def test_the_tree_gives_way_to_one_line() -> None:
     ]
 
 
-def test_plain_lines() -> None:
+def test_plain_progress_lines() -> None:
     stream = io.StringIO()
     recorder = ConsoleRecorder(stream)
     for event in [
@@ -171,7 +171,7 @@ def test_plain_lines() -> None:
     ]
 
 
-def test_verbose_shows_cells_and_cuts_them() -> None:
+def test_verbose_shows_cells_and_truncates_them() -> None:
     stream = io.StringIO()
     recorder = ConsoleRecorder(stream, verbose=True)
     recorder.record(CellStarted(run_id="root", step=2, cell=1, code="a = 1\nb = 2"))
@@ -191,7 +191,7 @@ def test_verbose_shows_cells_and_cuts_them() -> None:
 
 
 @pytest.mark.parametrize("error", [BrokenPipeError(), ValueError("closed")])
-def test_a_stream_that_breaks_ends_no_run(error: Exception) -> None:
+def test_a_broken_output_stream_does_not_end_the_run(error: Exception) -> None:
     class Broken(io.StringIO):
         writes = 0
 
@@ -207,7 +207,7 @@ def test_a_stream_that_breaks_ends_no_run(error: Exception) -> None:
 
 
 @given(texts)
-def test_harmless(text: str) -> None:
+def test_harmless_escapes_control_characters(text: str) -> None:
     visible = harmless(text)
     assert CONTROL.search(visible) is None
     assert harmless(visible) == visible
@@ -218,8 +218,8 @@ def test_harmless(text: str) -> None:
 
 
 @given(texts, st.booleans())
-def test_any_text_is_harmless_in_progress(text: str, verbose: bool) -> None:
-    """Lines of ours are all that a terminal obeys, and rich reads no markup in them."""
+def test_any_text_is_escaped_in_progress(text: str, verbose: bool) -> None:
+    """Only our own control sequences reach the terminal, and rich reads no markup in texts."""
     events: list[Event] = [
         started(text, model=text),
         StepStarted(run_id=text, step=1),

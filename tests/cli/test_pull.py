@@ -29,7 +29,7 @@ PARTS = [
 def ollama(
     lines: Sequence[Any], status: int = 200, breaks: bool = False
 ) -> Generator[tuple[str, list[Any]], None, None]:
-    """Its address, and what it was asked; a broken one hangs up in the middle of a chunk."""
+    """Yield its address and requests; a broken server disconnects in the middle of a chunk."""
     asked: list[Any] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -101,7 +101,7 @@ def test_in_a_terminal_there_is_a_bar(tmp_path: Path) -> None:
         (PARTS[:2], 200, True, "broke off"),
     ],
 )
-def test_what_goes_wrong_is_told(
+def test_a_failed_pull_is_reported(
     run: Run, lines: list[Any], status: int, breaks: bool, told: str
 ) -> None:
     with ollama(lines, status, breaks) as (address, _):
@@ -112,13 +112,13 @@ def test_what_goes_wrong_is_told(
 
 
 @pytest.mark.parametrize("total", [-1, True, "4", 1e300, 2**70, None, [1]])
-def test_odd_sizes_are_survived(run: Run, total: Any) -> None:
+def test_odd_sizes_are_accepted(run: Run, total: Any) -> None:
     parts = [{"status": "s" * 500, "total": total, "completed": total}, {"status": "success"}]
     with ollama(parts) as (address, _):
         assert run("models", "pull", "m", OLLAMA_HOST=address)[0] == 0
 
 
-def test_without_a_server_it_says_how_to_get_one(run: Run) -> None:
+def test_without_a_server_the_error_says_how_to_get_one(run: Run) -> None:
     code, _, err = run("models", "pull", "qwen3:8b", **nowhere())
     assert code == 1
     assert "no Ollama server answers at http://127.0.0.1:" in err
@@ -126,11 +126,11 @@ def test_without_a_server_it_says_how_to_get_one(run: Run) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a b", "../x", "x" * 300, "a\nb", "-x", "http://x/y"])
-def test_what_names_no_model_is_refused(run: Run, name: str) -> None:
+def test_an_invalid_model_name_is_refused(run: Run, name: str) -> None:
     assert run("models", "pull", "--", name, **nowhere())[0] == 2
 
 
-def test_a_dotenv_sends_it_nowhere_else(run: Run, tmp_path: Path) -> None:
+def test_a_dotenv_cannot_change_the_server(run: Run, tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("OLLAMA_HOST=http://evil.example:80\n")
     code, _, err = run("models", "pull", "m")
     assert code == 1

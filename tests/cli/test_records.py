@@ -1,4 +1,4 @@
-"""Which run is meant, where runs are kept, and what a shell is proposed."""
+"""How runs are named and found, where they are recorded, and what a shell completes."""
 
 import os
 import string
@@ -48,7 +48,7 @@ def runs(state: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Places
         ("ccbbbbbb", IDS[2]),
     ],
 )
-def test_a_run_is_found_by_any_end_of_its_id(runs: Places, name: str, found: str) -> None:
+def test_a_run_is_found_by_the_end_of_its_id(runs: Places, name: str, found: str) -> None:
     recorded = find_recorded(name)
     assert (recorded.run_id, recorded.path) == (found, runs.runs / f"{found}.sqlite")
 
@@ -62,13 +62,15 @@ def test_a_run_is_found_by_any_end_of_its_id(runs: Places, name: str, found: str
         ("", "there is nothing"),
     ],
 )
-def test_what_is_not_one_run(runs: Places, run: Run, name: str, told: str) -> None:
+def test_an_ambiguous_or_unknown_run_is_reported(
+    runs: Places, run: Run, name: str, told: str
+) -> None:
     code, _, err = run("show", name)
     assert code == 1
     assert told in err or "is not a file" in err or "no log in" in err
 
 
-def test_a_child_and_a_path_are_meant_too(runs: Places, tmp_path: Path) -> None:
+def test_child_runs_and_paths_can_be_named_too(runs: Places, tmp_path: Path) -> None:
     child = f"{IDS[0]}-0123456789"
     assert find_recorded(child)[:2] == (runs.runs / f"{IDS[0]}.sqlite", child)
     (tmp_path / "logs").mkdir()
@@ -79,11 +81,11 @@ def test_a_child_and_a_path_are_meant_too(runs: Places, tmp_path: Path) -> None:
     assert find_recorded("./last").path == Path("last")
 
 
-def test_the_newest_is_the_one_that_began_last(runs: Places) -> None:
+def test_runs_are_sorted_by_their_start(runs: Places) -> None:
     assert [each.run_id for each in newest_first(runs)] == [IDS[2], IDS[1], IDS[0], "my-run"]
 
 
-def test_short_ids_are_those_that_are_found(runs: Places) -> None:
+def test_displayed_short_ids_can_be_used_to_find_runs(runs: Places) -> None:
     files = newest_first(runs)
     assert [short_id(each, files) for each in IDS] == ["aaaaaaaa", "bbbbbbbb", "ccbbbbbb", "my-run"]
     twin = RunFile("bbbbbbbb", Path(), 0.0, 0)
@@ -94,7 +96,7 @@ def test_short_ids_are_those_that_are_found(runs: Places) -> None:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.text() | st.text("./-" + string.ascii_letters + string.digits))
-def test_any_word_is_a_run_a_path_or_a_clear_error(runs: Places, name: str) -> None:
+def test_any_word_names_a_run_or_path_or_gives_a_clear_error(runs: Places, name: str) -> None:
     try:
         found = find_recorded(name)
     except ConfigError:
@@ -106,22 +108,20 @@ def test_any_word_is_a_run_a_path_or_a_clear_error(runs: Places, name: str) -> N
 
 
 @pytest.mark.parametrize("value", ["0", "no", "OFF", " false "])
-def test_journaling_can_be_turned_off(runs: Places, value: str) -> None:
+def test_journaling_can_be_disabled(runs: Places, value: str) -> None:
     assert where_to_journal({"RLM_JOURNAL": value}, wanted=True) == (None, "")
     assert where_to_journal({}, wanted=False) == (None, "")
     assert where_to_journal({"RLM_JOURNAL": ""}, wanted=True) == (runs.root, "")
     assert where_to_journal({"RLM_JOURNAL": "1"}, wanted=True) == (runs.root, "")
 
 
-def test_a_env_file_has_no_say_in_where_runs_are_kept(runs: Places, tmp_path: Path) -> None:
+def test_a_dotenv_cannot_change_where_runs_are_recorded(runs: Places, tmp_path: Path) -> None:
     elsewhere = {"RLM_STATE_DIR": str(tmp_path / "elsewhere")}
     assert where_to_journal(elsewhere, wanted=True)[0] == runs.root
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_a_folder_that_can_not_be_written_to_is_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unwritable_folder_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("RLM_STATE_DIR", str(tmp_path / "file" / "below"))
     folder, problem = where_to_journal({}, wanted=True)
@@ -146,7 +146,7 @@ def proposed(state: Path, words: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_a_shell_is_proposed_runs(state: Path) -> None:
+def test_shell_completion_proposes_runs(state: Path) -> None:
     kept.scripted(state, "FINAL(1)", query=HOSTILE)
     kept.limited(state, "20201115-120000-000-aaaaaaaa")
     kinds, values, helps = (proposed(state, "rlm resume ")[start::3] for start in range(3))

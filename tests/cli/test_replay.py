@@ -1,4 +1,4 @@
-"""`rlm replay` of logs: a stranger's chooses nothing, and one line says what is missing."""
+"""`rlm replay` of logs: an untrusted log chooses nothing, and one line says what is missing."""
 
 import json
 import shutil
@@ -21,14 +21,14 @@ def log(state: Path, tmp_path: Path) -> Path:
 
 
 def change(log: Path, **settings: Any) -> None:
-    """Other settings in the first event of a log."""
+    """Change settings in the first event of a log."""
     first, _, rest = log.read_text().partition("\n")
     event = json.loads(first)
     event["settings"] |= settings
     log.write_text(f"{json.dumps(event)}\n{rest}")
 
 
-def test_the_same_again(log: Path, run: Run) -> None:
+def test_a_replay_without_differences(log: Path, run: Run) -> None:
     code, out, err = run("replay", str(log))
     assert (code, err) == (0, "")
     assert out.startswith("OK: run ")
@@ -36,7 +36,7 @@ def test_the_same_again(log: Path, run: Run) -> None:
     assert (report["same"], report["differences"], report["answered"]) == (True, [], 2)
 
 
-def test_a_log_can_not_choose_what_its_code_may_do(log: Path, run: Run, tmp_path: Path) -> None:
+def test_a_log_cannot_choose_what_its_code_may_do(log: Path, run: Run, tmp_path: Path) -> None:
     evil = tmp_path / "evil"
     evil.write_text(f"#!/bin/sh\ntouch {tmp_path}/pwned\n")
     evil.chmod(0o755)
@@ -47,7 +47,7 @@ def test_a_log_can_not_choose_what_its_code_may_do(log: Path, run: Run, tmp_path
     assert not (tmp_path / "pwned").exists()
 
 
-def test_a_context_is_found_by_its_hash_or_has_to_be_given(
+def test_a_context_is_found_by_its_hash_or_must_be_given(
     log: Path, run: Run, state: Path, tmp_path: Path
 ) -> None:
     shutil.rmtree(state / "runs")
@@ -64,7 +64,7 @@ def test_a_context_is_found_by_its_hash_or_has_to_be_given(
 @pytest.mark.parametrize(
     "settings", [{"config": 3}, {"config": {"model": "x"}}, {"infos": [1]}, {"tools": "x"}]
 )
-def test_settings_that_make_no_sense_are_one_line(
+def test_invalid_settings_are_reported_in_one_line(
     log: Path, run: Run, settings: dict[str, Any]
 ) -> None:
     change(log, **settings)
@@ -73,7 +73,7 @@ def test_settings_that_make_no_sense_are_one_line(
     assert "unexpected" not in one_clear_line(err)
 
 
-def test_what_can_not_be_replayed(log: Path, run: Run, state: Path) -> None:
+def test_recordings_that_cannot_be_replayed(log: Path, run: Run, state: Path) -> None:
     kept.offline(state, logger=RLMLogger(log_dir=log.parent))
     code, _, err = run("replay", str(log.parent))
     assert (code, "2 runs are in" in one_clear_line(err)) == (1, True)
@@ -82,7 +82,7 @@ def test_what_can_not_be_replayed(log: Path, run: Run, state: Path) -> None:
     assert (code, "no run is in" in one_clear_line(err)) == (1, True)
 
 
-def test_a_turn_of_a_chat_is_refused_and_a_resumed_run_is_not(run: Run, state: Path) -> None:
+def test_a_turn_of_a_chat_is_refused_but_a_resumed_run_is_replayed(run: Run, state: Path) -> None:
     with RLM(kept.OFFLINE, journal=state) as rlm, rlm.chat(kept.TEXT) as chat:
         turn = chat.ask(kept.QUESTION)
     code, out, err = run("replay", turn.run_id)

@@ -16,7 +16,7 @@ from tests.cli.conftest import Run
 from tests.cli.running import one_clear_line
 
 
-def test_a_limit_is_raised_and_the_run_goes_on(state: Path, run: Run) -> None:
+def test_a_run_resumes_after_its_limit_is_raised(state: Path, run: Run) -> None:
     stopped = kept.limited(state)
     code, out, err = run("resume", "last", "--max-tokens", "26")
     assert (code, out) == (3, "")
@@ -33,7 +33,7 @@ def test_a_limit_is_raised_and_the_run_goes_on(state: Path, run: Run) -> None:
 
 
 @pytest.mark.parametrize("ending", [".sqlite", ".sqlite-wal", ".tail"])
-def test_what_another_user_may_have_written_is_shown_but_not_continued(
+def test_a_journal_writable_by_others_is_shown_but_not_resumed(
     state: Path, run: Run, ending: str
 ) -> None:
     """A record names its model, which can be a program."""
@@ -68,7 +68,7 @@ def test_samples_and_citations_are_resumed(state: Path, run: Run) -> None:
     assert run("show", "last")[1].endswith(f"{text}[1] line 1 “{text.strip()}”\n")
 
 
-def test_a_typed_answer_is_typed_again(state: Path, run: Run) -> None:
+def test_the_shape_of_a_typed_answer_is_kept_on_resume(state: Path, run: Run) -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     client = ScriptedClient(["```repl\nFINAL({'n': 4})\n```"])
     with RLM(client, journal=state) as rlm:
@@ -87,7 +87,9 @@ def ask_and_fail(state: Path, **options: Any) -> str:
     return found.run_id
 
 
-def test_what_only_a_program_has_is_continued_from_there(state: Path, run: Run) -> None:
+def test_a_run_with_tools_of_a_program_must_be_resumed_by_that_program(
+    state: Path, run: Run
+) -> None:
     def send(to: str) -> str:
         """Send it."""
         return to
@@ -103,7 +105,7 @@ def test_what_only_a_program_has_is_continued_from_there(state: Path, run: Run) 
     assert len(list(Places(state).listed())) == 1
 
 
-def test_a_turn_of_a_chat_is_refused(state: Path, run: Run) -> None:
+def test_a_turn_of_a_chat_cannot_be_resumed(state: Path, run: Run) -> None:
     limits = Limits(max_tokens=25)
     with RLM(kept.OFFLINE, journal=state, limits=limits) as rlm, rlm.chat("text") as chat:
         chat.ask("What is it?")
@@ -113,7 +115,7 @@ def test_a_turn_of_a_chat_is_refused(state: Path, run: Run) -> None:
         assert "was a turn of a chat: the variables" in one_clear_line(err)
 
 
-def test_the_settings_of_the_record_become_those_of_an_rlm(state: Path) -> None:
+def test_recorded_settings_are_passed_to_the_rlm(state: Path) -> None:
     options: dict[str, Any] = {
         "seed": 7,
         "prologue": "Be brief.",
@@ -157,7 +159,7 @@ def _with_steps(config: RunConfig, steps: int) -> RunConfig:
         ),
     ],
 )
-def test_a_record_that_makes_no_sense_is_one_line(
+def test_an_invalid_record_is_reported_in_one_line(
     state: Path, run: Run, settings: object, told: str
 ) -> None:
     stopped = kept.limited(state)
@@ -186,7 +188,7 @@ def test_a_record_that_makes_no_sense_is_one_line(
         (["fork", "last", "--step", "1", "--edit", "-", "-f", "-"], "both read stdin"),
     ],
 )
-def test_wrong_usage(run: Run, arguments: list[str], told: str) -> None:
+def test_wrong_usage_of_resume(run: Run, arguments: list[str], told: str) -> None:
     code, out, err = run(*arguments)
     assert (code, out) == (2, "")
     assert told in one_clear_line(err)

@@ -14,7 +14,7 @@ from tests.cli.running import rlm
 ITEMS = ["an apple", "a stone", "a pear"]
 
 
-def test_labels_are_printed(tmp_path: Path) -> None:
+def test_labels_of_a_resumed_operator_are_printed(tmp_path: Path) -> None:
     script = ScriptedClient(["1: A\n2: B\n3: A"])
     labels = ["food", "other"]
     found = operators.classify(
@@ -27,7 +27,7 @@ def test_labels_are_printed(tmp_path: Path) -> None:
     assert facts["answer"] == list(found)
 
 
-def test_a_merged_text_is_printed_as_it_is(tmp_path: Path) -> None:
+def test_a_merged_text_is_printed_unchanged(tmp_path: Path) -> None:
     script = ScriptedClient(["Fruit and a stone."] * 3)
     merged = operators.merge(ITEMS, "What is there?", model=script, journal=tmp_path, run_id="m")
     done = rlm("resume", "m", RLM_STATE_DIR=str(tmp_path))
@@ -67,7 +67,7 @@ def test_chosen_items_are_printed(name: str, value: object, printed: object) -> 
 
 
 @pytest.mark.parametrize("value", [[7], [-1], ["x"], None])
-def test_a_record_that_names_no_items_is_refused(value: object) -> None:
+def test_a_record_with_invalid_items_is_refused(value: object) -> None:
     context = json.dumps({"items": ITEMS}).encode()
     with pytest.raises(ConfigError, match="can't be read"):
         with_results(result(value), {"name": "where", "options": {}}, context, quiet=True)

@@ -1,4 +1,4 @@
-"""`rlm rm`: what was named is gone, with its context; what is used stays, and no run is harmed."""
+"""`rlm rm` removes the named runs with their contexts, and leaves everything in use."""
 
 import os
 import time
@@ -23,7 +23,7 @@ def contexts(state: Path) -> int:
     return len(list((state / "contexts").iterdir()))
 
 
-def test_a_run_and_its_context_are_gone_at_once(state: Path, run: Run) -> None:
+def test_removing_a_run_removes_its_context_at_once(state: Path, run: Run) -> None:
     first, second = kept.offline(state), kept.limited(state)
     with RLM(kept.OFFLINE, journal=state) as rlm:
         other = rlm.ask(kept.QUESTION, "something else")
@@ -37,7 +37,7 @@ def test_a_run_and_its_context_are_gone_at_once(state: Path, run: Run) -> None:
     assert list((state / "runs").iterdir()) == []
 
 
-def test_a_run_that_is_running_is_refused_by_name_and_the_others_go(state: Path, run: Run) -> None:
+def test_a_run_in_progress_is_refused_by_name_and_the_others_removed(state: Path, run: Run) -> None:
     first, second = kept.offline(state).run_id, kept.limited(state).run_id
     journal = Journal(Places(state).journal_of(first))
     try:
@@ -50,7 +50,7 @@ def test_a_run_that_is_running_is_refused_by_name_and_the_others_go(state: Path,
         journal.close()
 
 
-def test_many_at_once_want_a_yes(state: Path, run: Run) -> None:
+def test_removing_many_runs_needs_confirmation(state: Path, run: Run) -> None:
     for _ in range(2):
         kept.limited(state)
     code, out, err = run("rm", "--all")
@@ -61,7 +61,7 @@ def test_many_at_once_want_a_yes(state: Path, run: Run) -> None:
     assert run("rm", "--all", "--yes") == (0, "", "There is no such run.\n")
 
 
-def test_a_terminal_is_asked(state: Path) -> None:
+def test_confirmation_is_requested_in_a_terminal(state: Path) -> None:
     for _ in range(2):
         kept.limited(state)
     seen = in_terminals("rm", "--all", typed="n\n", RLM_STATE_DIR=str(state))
@@ -71,7 +71,7 @@ def test_a_terminal_is_asked(state: Path) -> None:
     assert (seen.code, left(state)) == (0, set())
 
 
-def test_by_age_and_by_status(state: Path, run: Run) -> None:
+def test_runs_can_be_removed_by_age_and_status(state: Path, run: Run) -> None:
     old_answer, old_limit, new_limit = (
         make(state).run_id for make in (kept.offline, kept.limited, kept.limited)
     )
@@ -84,7 +84,7 @@ def test_by_age_and_by_status(state: Path, run: Run) -> None:
     assert run("rm", "--older-than", "0.5")[1] == f"{old_answer}\n"
 
 
-def test_what_can_not_be_read_can_be_removed(state: Path, run: Run) -> None:
+def test_an_unreadable_run_can_be_removed(state: Path, run: Run) -> None:
     kept.limited(state)
     (state / "runs" / "broken.sqlite").write_text("no database")
     assert run("rm", "broken")[:2] == (0, "broken\n")
@@ -103,7 +103,7 @@ def test_what_can_not_be_read_can_be_removed(state: Path, run: Run) -> None:
         (["--status", "dead"], "'dead' is not one of"),
     ],
 )
-def test_wrong_usage(run: Run, arguments: list[str], told: str) -> None:
+def test_wrong_usage_of_rm(run: Run, arguments: list[str], told: str) -> None:
     code, out, err = run("rm", *arguments)
     assert (code, out) == (2, "")
     assert told in one_clear_line(err)

@@ -33,7 +33,7 @@ def listed(run: Run, *options: str) -> list[dict[str, Any]]:
     return found
 
 
-def test_a_table_and_an_array(state: Path, run: Run) -> None:
+def test_runs_are_printed_as_a_table_or_json(state: Path, run: Run) -> None:
     answered, stopped = kept.offline(state), kept.limited(state)
     code, out, err = run("runs")
     head, *rows = [line.split() for line in out.splitlines()]
@@ -53,7 +53,7 @@ def test_a_table_and_an_array(state: Path, run: Run) -> None:
     )
 
 
-def test_only_some_of_them(state: Path, run: Run) -> None:
+def test_the_list_can_be_filtered(state: Path, run: Run) -> None:
     for number in range(3):
         kept.limited(state, f"20261115-12000{number}-000-0000000{number}")
     kept.offline(state, "20261115-110000-000-aaaaaaaa")
@@ -66,7 +66,7 @@ def test_only_some_of_them(state: Path, run: Run) -> None:
     assert run("runs", "--status", "error")[1:] == ("", "None of 4 runs has the status error.\n")
 
 
-def test_a_run_that_used_up_its_steps_is_at_a_limit_too(state: Path, run: Run) -> None:
+def test_the_status_limit_includes_runs_that_used_up_their_steps(state: Path, run: Run) -> None:
     kept.limited(state)
     kept.scripted(state, "print(1)", "print(2)", limits=Limits(max_steps=1))
     kept.offline(state)
@@ -81,7 +81,7 @@ def test_the_statuses_are_those_of_journals_and_of_the_viewer() -> None:
     assert tuple(re.findall(r"'(\w+)'", listed)) == STATUSES
 
 
-def test_runs_with_names_of_their_own_stand_where_they_belong(state: Path, run: Run) -> None:
+def test_runs_with_custom_ids_are_sorted_by_time(state: Path, run: Run) -> None:
     kept.limited(state, "zebra")
     kept.limited(state, "20261115-120000-000-00000001")
     os.utime(state / "runs" / "zebra.sqlite", (0, 0))
@@ -89,14 +89,14 @@ def test_runs_with_names_of_their_own_stand_where_they_belong(state: Path, run: 
     assert "\nzebra " in run("runs")[1]
 
 
-def test_nothing_there_is_no_error(state: Path, run: Run) -> None:
+def test_an_empty_list_is_not_an_error(state: Path, run: Run) -> None:
     assert run("runs", "--json")[:2] == (0, "[]\n")
     code, out, err = run("runs")
     assert (code, out) == (0, "")
     assert err == f"There is no run yet in {state}; `rlm ask` makes one.\n"
 
 
-def test_what_can_not_be_read_is_reported_and_breaks_nothing(state: Path, run: Run) -> None:
+def test_an_unreadable_run_is_reported_and_the_others_listed(state: Path, run: Run) -> None:
     good = kept.limited(state).run_id
     runs = state / "runs"
     (runs / "garbage.sqlite").write_bytes(b"SQLite format 3\0" + b"x" * 4_000)
@@ -114,7 +114,7 @@ def test_what_can_not_be_read_is_reported_and_breaks_nothing(state: Path, run: R
     assert [row["run_id"] for row in listed(run)] == [good]
 
 
-def test_hostile_text_is_harmless(state: Path, run: Run) -> None:
+def test_hostile_text_is_escaped(state: Path, run: Run) -> None:
     kept.scripted(state, "FINAL(1)", query=HOSTILE)
     for options in ([], ["--json"]):
         _, out, _ = run("runs", *options)
@@ -132,7 +132,7 @@ END = {"stop_reason": "answer", "steps": 1, "seconds": 1.0, "usage": {"input_tok
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
 @given(value=anything, name=st.sampled_from(["", *END]), what=st.sampled_from(["run", "end"]))
-def test_wrong_types_anywhere_leave_a_run_out(
+def test_a_run_with_invalid_values_is_omitted(
     one_run: Path, run: Run, value: Any, name: str, what: str
 ) -> None:
     (file,) = (one_run / "runs").glob("*.sqlite")
@@ -168,11 +168,11 @@ def one_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (90_000_000, "1,041 d"),
     ],
 )
-def test_an_age_has_one_unit(seconds: float, told: str) -> None:
+def test_an_age_is_shown_in_one_unit(seconds: float, told: str) -> None:
     assert age(seconds) == told
 
 
-def test_a_folder_that_can_not_be_listed_is_one_line(state: Path, run: Run) -> None:
+def test_an_unreadable_folder_is_reported_in_one_line(state: Path, run: Run) -> None:
     state.mkdir()
     (state / "runs").write_text("no folder")
     code, out, err = run("runs")

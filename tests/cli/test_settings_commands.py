@@ -72,7 +72,7 @@ def test_settings_are_defaults_of_options(run: Run, tmp_path: Path) -> None:
     assert len(list((tmp_path / "state").rglob("*.sqlite*"))) == before
 
 
-def test_which_options_have_settings_as_defaults(
+def test_options_whose_defaults_are_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RLM_CONFIG_DIR", str(tmp_path))
@@ -103,7 +103,7 @@ def test_a_broken_file_stops_commands_but_not_their_help(run: Run, tmp_path: Pat
     assert run("ask", "--help")[0] == run("config", "path")[0] == 0
 
 
-def test_a_project_is_told_and_never_runs_a_program(run: Run, tmp_path: Path) -> None:
+def test_a_projects_settings_are_reported_and_never_run_a_program(run: Run, tmp_path: Path) -> None:
     ran = tmp_path / "ran"
     path = program(tmp_path, "evil", f"open({str(ran)!r}, 'w'); print('FINAL(4)')")
     (tmp_path / "rlm.toml").write_text(f'model = "command/{path}"\n')
@@ -161,7 +161,7 @@ def test_a_typed_key_is_hidden(tmp_path: Path) -> None:
 
 
 def test_a_stored_key_never_goes_to_an_address_of_a_dotenv(run: Run, tmp_path: Path) -> None:
-    """Two variables can hold Gemini's key: the file's own one does not open its address."""
+    """Two variables can hold Gemini's key: one set by the file must not unlock its address."""
     run("keys", "set", "GEMINI_API_KEY", stdin=SECRET.encode())
     (tmp_path / ".env").write_text(
         "GOOGLE_API_KEY=theirs\nGEMINI_BASE_URL=https://evil.example\nRLM_MODEL=gemini/x\n"
@@ -171,7 +171,7 @@ def test_a_stored_key_never_goes_to_an_address_of_a_dotenv(run: Run, tmp_path: P
     assert found["settings"]["stored_keys"] == ["GEMINI_API_KEY"]
 
 
-def test_the_environment_and_a_dotenv_come_before_the_store(tmp_path: Path) -> None:
+def test_the_environment_and_a_dotenv_take_precedence_over_the_key_store(tmp_path: Path) -> None:
     from rlm.cli.dotenv import settings
     from rlm.settings.keys import KeyStore
 
@@ -206,7 +206,7 @@ def programs(tmp_path: Path) -> dict[str, str]:
     return {"PATH": f"{folder}:/usr/bin:/bin", **nowhere()}
 
 
-def test_the_first_model_is_tried_and_stored(
+def test_setup_tries_and_stores_the_first_model(
     run: Run, programs: dict[str, str], tmp_path: Path
 ) -> None:
     code, _, err = run("setup", "--yes", **programs)
@@ -220,7 +220,7 @@ def test_the_first_model_is_tried_and_stored(
     assert (code, json.loads(out)["answer"], json.loads(out)["cost_usd"]) == (0, "4", 0.001)
 
 
-def test_a_model_that_fails_is_not_stored(run: Run, programs: dict[str, str]) -> None:
+def test_setup_does_not_store_a_model_that_fails(run: Run, programs: dict[str, str]) -> None:
     code, _, err = run("setup", "--yes", "--model", "command/llm", **programs)
     assert code == 1
     assert "command/llm does not answer: " in err
@@ -231,7 +231,7 @@ def test_a_model_that_fails_is_not_stored(run: Run, programs: dict[str, str]) ->
     assert run("config", "get", "model")[1] == "command/llm\n"
 
 
-def test_setup_without_anything_says_what_to_do(run: Run) -> None:
+def test_setup_without_any_model_says_what_to_do(run: Run) -> None:
     code, _, err = run("setup", "--yes", **nowhere(PATH="/nowhere"))
     assert code == 1
     assert "rlm keys set openai" in err
@@ -271,7 +271,7 @@ def test_a_variable_that_takes_precedence_is_named(run: Run, programs: dict[str,
     assert "RLM_MODEL is set to groq/x, which takes precedence" in err
 
 
-def test_a_setting_that_the_project_overrides_says_so(run: Run, tmp_path: Path) -> None:
+def test_setting_what_the_project_overrides_says_so(run: Run, tmp_path: Path) -> None:
     (tmp_path / "rlm.toml").write_text('model = "openai/gpt-5-mini"\n')
     code, _, err = run("config", "set", "model", "groq/x")
     assert code == 0
@@ -297,7 +297,7 @@ def test_setup_finds_the_models_of_a_compatible_server(run: Run, key: str | None
     assert sent == {f"Bearer {key}" if key else "Basic bWU6aHVzaA=="}
 
 
-def test_setup_takes_the_usual_model_of_a_server_that_stands_in_for_openai(run: Run) -> None:
+def test_setup_prefers_the_usual_model_of_a_compatible_server(run: Run) -> None:
     models = [{"id": "gpt-3.5-turbo"}, {"id": "gpt-5-mini"}]
     with playing({**PAGES, "/v1/models": {"data": models}}, SECRET) as server:
         known = {"OPENAI_BASE_URL": server.address, "OPENAI_API_KEY": SECRET}
@@ -306,7 +306,7 @@ def test_setup_takes_the_usual_model_of_a_server_that_stands_in_for_openai(run: 
     assert run("config", "get", "model")[1] == "openai/gpt-5-mini\n"
 
 
-def test_setup_tells_of_a_compatible_server_that_lists_no_models(run: Run) -> None:
+def test_setup_reports_a_compatible_server_that_lists_no_models(run: Run) -> None:
     with playing({}) as server:
         known = nowhere(PATH="/nowhere", LLM_BASE_URL=server.address)
         code, _, err = run("setup", "--yes", **known)
@@ -317,7 +317,7 @@ def test_setup_tells_of_a_compatible_server_that_lists_no_models(run: Run) -> No
     assert "OPENAI_BASE_URL to the address" in err
 
 
-def test_an_address_in_place_of_a_model_says_how_to_use_it(run: Run) -> None:
+def test_an_address_given_as_a_model_is_explained(run: Run) -> None:
     code, _, err = run("setup", "--yes", "--model", "https://me:hush@llm.example.org/v1")
     assert code == 1
     assert "https://llm.example.org is an address: set OPENAI_BASE_URL to it" in err

@@ -27,7 +27,7 @@ from tests.records.trajectories.samples import tree, written
 LOOP = "for n in range(5): print(llm_query(f'zebra {n}'))"
 
 
-def test_a_run_in_short(state: Path, run: Run) -> None:
+def test_a_run_is_summarised(state: Path, run: Run) -> None:
     replies = [
         ("zebra 0", "a note"),
         ("zebra 1", "b"),
@@ -54,7 +54,7 @@ def test_a_run_in_short(state: Path, run: Run) -> None:
     assert out.endswith("\nAnswer (submitted):\n1\n")
 
 
-def test_a_step_tells_what_it_used_with_its_child_runs_and_without(
+def test_a_step_shows_its_usage_with_and_without_child_runs(
     state: Path, run: Run, tmp_path: Path
 ) -> None:
     log = written(tmp_path / "a.jsonl", tree())
@@ -71,7 +71,7 @@ def scripted(state: Path, rules: list[tuple[str, str]], *codes: str, **options: 
     return kept.scripted(state, *codes, rules=rules, **options)
 
 
-def test_one_step_in_full(state: Path, run: Run) -> None:
+def test_one_step_is_shown_in_full(state: Path, run: Run) -> None:
     long = "y" * 10_000
     scripted(
         state,
@@ -108,7 +108,9 @@ def test_events_as_json_lines(state: Path, run: Run) -> None:
     assert steps == {1}
 
 
-def test_a_log_a_folder_of_logs_and_a_child(state: Path, tmp_path: Path, run: Run) -> None:
+def test_a_log_a_folder_of_logs_and_a_child_run_can_be_shown(
+    state: Path, tmp_path: Path, run: Run
+) -> None:
     logs = tmp_path / "logs"
     parent = "print(rlm_query('How many?', context))"
     given = {"logger": RLMLogger(log_dir=logs), "limits": Limits(max_depth=2)}
@@ -131,7 +133,7 @@ def test_a_log_a_folder_of_logs_and_a_child(state: Path, tmp_path: Path, run: Ru
 
 
 @pytest.mark.parametrize("options", [[], ["--step", "1"]])
-def test_hostile_text_is_harmless(state: Path, run: Run, options: list[str]) -> None:
+def test_hostile_text_is_escaped(state: Path, run: Run, options: list[str]) -> None:
     code = f"print({AS_CODE})\nprint(llm_query({AS_CODE}))\nFINAL({AS_CODE})"
     kept.scripted(state, code, query=HOSTILE, rules=[("pwned", HOSTILE)])
     _, out, err = run("show", "last", *options)
@@ -140,8 +142,8 @@ def test_hostile_text_is_harmless(state: Path, run: Run, options: list[str]) -> 
 
 
 @given(st.text(), st.sampled_from([InShort, InFull]))
-def test_no_text_passes_for_a_line_of_ours(text: str, kind: type) -> None:
-    """In full, ours begin at the edge with two dashes; in short, theirs stand behind a mark."""
+def test_no_text_can_imitate_our_lines(text: str, kind: type) -> None:
+    """In full, our lines start with two dashes; in short, text of others follows a mark."""
     shown, out = kind({}), io.StringIO()
     with redirect_stdout(out):
         for event in every_event(text):
@@ -180,7 +182,7 @@ SAMPLES: dict[object, object] = {
 }
 
 
-def test_very_many_calls_take_little_memory() -> None:
+def test_a_great_many_calls_need_little_memory() -> None:
     shown = InShort({})
     shown.add(StepStarted(run_id="r", step=1))
     prompt = "p" * 100_000
@@ -195,7 +197,7 @@ def test_very_many_calls_take_little_memory() -> None:
 
 
 @pytest.mark.parametrize("is_older", [False, True])
-def test_requests_for_data_are_one_line_for_each_method(is_older: bool) -> None:
+def test_data_requests_take_one_line_per_method(is_older: bool) -> None:
     shown, out = InShort({}), io.StringIO()
     facts: dict[str, Any] = {"source": "tables", "source_id": "t", "method": "sql"}
     with redirect_stdout(out):
@@ -208,7 +210,7 @@ def test_requests_for_data_are_one_line_for_each_method(is_older: bool) -> None:
     assert out.getvalue() == ("  ctx.sql: 1,000 requests\n" if is_older else summed)
 
 
-def test_what_is_not_there(state: Path, tmp_path: Path, run: Run) -> None:
+def test_a_missing_run_or_log_is_reported(state: Path, tmp_path: Path, run: Run) -> None:
     assert "there is no run yet in" in run("show", "last")[2]
     kept.limited(state)
     assert run("show", "nobody")[0] == 1

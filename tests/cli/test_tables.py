@@ -1,4 +1,4 @@
-"""`rlm ask` about tables and databases."""
+"""`rlm ask` over tables and databases."""
 
 import sqlite3
 from pathlib import Path

@@ -11,7 +11,7 @@ OBEYED = (b"\x1b]", b"\x07", b"\x1b[2J", b"\x1b[31m", b"\xc2\x9b", b"\xe2\x80\xa
 """The parts of the hostile text that a terminal would act on; rich itself writes none of them."""
 
 
-def test_a_question_in_a_terminal() -> None:
+def test_a_query_in_a_terminal() -> None:
     seen = in_terminals("ask", QUESTION, stdin=TEXT)
     assert seen.code == 4
     assert seen.stdout.startswith(b"No language model is configured.")
@@ -23,7 +23,7 @@ def test_a_question_in_a_terminal() -> None:
     assert b"\n" not in end[2].replace(b"\r\n", b"", 1)  # one line of at most two rows
 
 
-def test_no_context_is_fine_at_a_terminal() -> None:
+def test_a_context_is_not_required_in_a_terminal() -> None:
     with endpoint(submits("FINAL(len(context))")) as server:
         seen = in_terminals("ask", "?", "-m", "openai-compatible/m", LLM_BASE_URL=server.url)
     assert (seen.code, seen.stdout) == (0, b"0\r\n")
@@ -46,14 +46,14 @@ def test_an_answer_in_markdown_is_rendered_in_a_terminal() -> None:
     assert seen.stderr == b""
 
 
-def test_raw_answers_are_not_rendered() -> None:
+def test_raw_prints_answers_without_rendering() -> None:
     with endpoint(submits(f"FINAL({MARKDOWN!r})")) as server:
         given = ("ask", "?", "-m", "openai-compatible/m", "-q", "--raw")
         seen = in_terminals(*given, LLM_BASE_URL=server.url)
     assert seen.stdout.decode() == MARKDOWN.replace("\n", "\r\n") + "\r\n"
 
 
-def test_text_without_markup_stays_as_it_is() -> None:
+def test_text_without_markup_is_printed_unchanged() -> None:
     answer = "a  line   with spaces\n  and 2 * 3 * 4 < 5 snake_case_name\n" + "x" * 300
     with endpoint(submits(f"FINAL({answer!r})")) as server:
         given = ("ask", "?", "-m", "openai-compatible/m", "-q")
@@ -61,7 +61,7 @@ def test_text_without_markup_stays_as_it_is() -> None:
     assert seen.stdout.decode() == answer.replace("\n", "\r\n") + "\r\n"
 
 
-def test_a_link_is_written_out_and_no_picture_is_shown() -> None:
+def test_link_targets_are_shown_and_pictures_are_not() -> None:
     answer = "[my bank](https://evil.example/x) ![p](https://evil.example/p.png) **x**"
     with endpoint(submits(f"FINAL({answer!r})")) as server:
         given = ("ask", "?", "-m", "openai-compatible/m", "-q")
@@ -70,7 +70,7 @@ def test_a_link_is_written_out_and_no_picture_is_shown() -> None:
     assert b"https://evil.example/x" in seen.stdout
 
 
-def test_verbose_shows_words_and_code_in_colour_and_why_a_cell_failed() -> None:
+def test_verbose_shows_prose_and_code_in_colour_and_why_a_cell_failed() -> None:
     reply = "I divide by zero.\n```repl\nx = 1 / 0\n```"
 
     def fails_once(body: dict[str, Any]) -> str:
@@ -87,7 +87,7 @@ def test_verbose_shows_words_and_code_in_colour_and_why_a_cell_failed() -> None:
     assert "! ZeroDivisionError: division by zero\r\n" in plain.stderr.decode()
 
 
-def test_hostile_text_is_harmless_everywhere() -> None:
+def test_hostile_text_is_escaped_everywhere() -> None:
     """In the answer, in the output of cells, in errors, and in the name of the model."""
     code = f"print({AS_CODE})\nFINAL({AS_CODE})\nraise ValueError({AS_CODE})"
     with endpoint(submits(code)) as server:
@@ -102,7 +102,7 @@ def test_hostile_text_is_harmless_everywhere() -> None:
     assert b"openai-compatible/[bold]m" in seen.stderr
 
 
-def test_json_is_harmless_too() -> None:
+def test_json_is_escaped_too() -> None:
     with endpoint(submits(f"FINAL({AS_CODE})")) as server:
         seen = in_terminals(
             *("ask", "?", "-m", "openai-compatible/m", "--json", "--quiet"),

@@ -155,7 +155,7 @@ async def test_a_response_without_content_is_malformed(
 # -- messages ----------------------------------------------------------------------------
 
 
-def test_the_body_is_what_the_official_sdk_sends() -> None:
+def test_the_body_equals_that_of_the_official_sdk() -> None:
     """What anthropic 2.8.0 sent for this conversation to a local server."""
     image = {"type": "image", "media_type": "image/png", "data": "aGk="}
     reply = AnthropicDialect().reply(message(THOUGHT, said("Looking."), *CALLS))
@@ -206,7 +206,7 @@ def test_the_body_is_what_the_official_sdk_sends() -> None:
     }
 
 
-def test_instructions_at_the_beginning_are_the_system_and_later_ones_stay_in_place() -> None:
+def test_leading_instructions_become_the_system_prompt_and_later_ones_stay() -> None:
     body = body_of(
         Message("system", "one"),
         Message("system", [said("two")]),
@@ -222,7 +222,7 @@ def test_instructions_at_the_beginning_are_the_system_and_later_ones_stay_in_pla
     assert body["messages"][2:] == [{"role": "user", "content": [late, said("more")]}]
 
 
-def test_neighbours_of_one_role_are_one_turn_and_results_come_first() -> None:
+def test_adjacent_messages_of_a_role_are_merged_with_tool_results_first() -> None:
     calls = (ToolCall("a", "look", {}), ToolCall("b", "look", {}))
     turns = turns_of(
         Message("user", "x"),
@@ -239,7 +239,7 @@ def test_neighbours_of_one_role_are_one_turn_and_results_come_first() -> None:
     assert kinds == ["tool_result", "tool_result", "text", "text"]
 
 
-def test_nothing_empty_is_sent() -> None:
+def test_empty_messages_are_not_sent() -> None:
     turns = turns_of(
         Message("user", ""),
         Message("assistant", " \n"),
@@ -253,7 +253,7 @@ def test_nothing_empty_is_sent() -> None:
     assert contents[4] == [{"type": "tool_result", "tool_use_id": "a"}]
 
 
-def test_the_first_turn_is_a_users_and_a_last_one_of_the_assistant_has_no_blank_end() -> None:
+def test_the_first_turn_is_the_users_and_a_final_assistant_turn_is_trimmed() -> None:
     turns = turns_of(Message("system", "s"), Message("assistant", "The answer is \n"))
     assert turns == [
         {"role": "user", "content": [said("(empty)")]},
@@ -262,7 +262,7 @@ def test_the_first_turn_is_a_users_and_a_last_one_of_the_assistant_has_no_blank_
     assert turns_of(Message("system", "s")) == turns[:1]
 
 
-def test_images_become_sources_and_other_parts_pass() -> None:
+def test_images_become_sources_and_other_parts_are_unchanged() -> None:
     pdf = {"type": "document", "source": {"type": "url", "url": "https://x/y.pdf"}}
     own = {"type": "image", "source": {"type": "file", "file_id": "f"}}
     parts: list[dict[str, Any]] = [
@@ -295,12 +295,12 @@ def test_images_become_sources_and_other_parts_pass() -> None:
         ("text", "must be a dict"),
     ],
 )
-def test_a_part_that_can_not_be_sent_is_named(part: Any, words: str) -> None:
+def test_a_part_that_cannot_be_sent_is_named(part: Any, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         body_of(Message("user", [part]))
 
 
-def test_ids_of_other_providers_calls_are_written_so_that_anthropic_takes_them() -> None:
+def test_call_ids_of_other_providers_are_rewritten_for_anthropic() -> None:
     call = ToolCall("functions.look:0", "look", {})
     turns = turns_of(
         Message("user", "x"),
@@ -318,7 +318,7 @@ def test_ids_of_other_providers_calls_are_written_so_that_anthropic_takes_them()
 # -- thoughts ----------------------------------------------------------------------------
 
 
-def test_thoughts_travel_back_unchanged_and_in_place() -> None:
+def test_thinking_is_sent_back_unchanged_and_in_place() -> None:
     content = [THOUGHT, HIDDEN, said("One."), THOUGHT, CALLS[0], said("Two."), CALLS[1]]
     reply = AnthropicDialect().reply(message(*content, stop_reason="tool_use"))
     assert (reply.text, reply.reasoning) == ("One.Two.", "hm\n\nhm")
@@ -327,13 +327,13 @@ def test_thoughts_travel_back_unchanged_and_in_place() -> None:
     assert turns[1]["content"] == content
 
 
-def test_a_reply_without_thoughts_needs_nothing_carried() -> None:
+def test_a_reply_without_thinking_carries_no_opaque_parts() -> None:
     reply = AnthropicDialect().reply(message(said("One."), *CALLS))
     assert reply.opaque is None
     assert turns_of(Message("user", "x"), back(reply))[1]["content"] == [said("One."), *CALLS]
 
 
-def test_what_the_api_would_refuse_in_its_own_words_is_left_out() -> None:
+def test_parts_that_the_api_would_refuse_are_left_out() -> None:
     cut = {"type": "thinking", "thinking": "h", "signature": ""}
     reply = AnthropicDialect().reply(message(THOUGHT, said("\n\n"), cut, stop_reason="max_tokens"))
     assert reply.finish_reason == "length"
@@ -341,7 +341,7 @@ def test_what_the_api_would_refuse_in_its_own_words_is_left_out() -> None:
     assert turns[1]["content"] == [THOUGHT, said("(empty)")]
 
 
-def test_an_edited_message_keeps_its_thoughts_but_not_the_text_or_calls_of_before() -> None:
+def test_an_edited_message_keeps_its_thinking_but_not_its_old_text_or_calls() -> None:
     reply = AnthropicDialect().reply(message(THOUGHT, said("old"), *CALLS))
     edited = Message("assistant", "new", tool_calls=reply.tool_calls[1:], opaque=reply.opaque)
     turns = turns_of(Message("user", "x"), edited)
@@ -351,7 +351,7 @@ def test_an_edited_message_keeps_its_thoughts_but_not_the_text_or_calls_of_befor
     assert [block.get("id") for block in blocks] == [None, None, "z"]
 
 
-def test_a_lone_surrogate_makes_no_edited_message() -> None:
+def test_replacing_a_lone_surrogate_does_not_count_as_an_edit() -> None:
     reply = AnthropicDialect().reply(message(THOUGHT, said("a\ud800"), THOUGHT, said("b")))
     cleaned = Message("assistant", "a\ufffdb", opaque=reply.opaque)
     turns = turns_of(Message("user", "x"), cleaned)
@@ -369,7 +369,7 @@ def test_a_lone_surrogate_makes_no_edited_message() -> None:
         {"anthropic_content": [{"type": "tool_use", "id": []}]},
     ],
 )
-def test_foreign_and_broken_carried_parts_do_no_harm(opaque: Any) -> None:
+def test_invalid_opaque_parts_do_no_harm(opaque: Any) -> None:
     turns = turns_of(Message("user", "x"), Message("assistant", "y", opaque=opaque))
     assert said("y") in turns[1]["content"]
     assert not [block for block in turns[1]["content"] if block["type"] == "tool_use"]
@@ -378,7 +378,7 @@ def test_foreign_and_broken_carried_parts_do_no_harm(opaque: Any) -> None:
 # -- replies -----------------------------------------------------------------------------
 
 
-def test_usage_counts_the_cache_as_input_and_thoughts_as_output() -> None:
+def test_usage_counts_cache_reads_as_input_and_thinking_as_output() -> None:
     """Counts as the SDK's Usage model has them."""
     stated = {
         "input_tokens": 3,
@@ -411,12 +411,12 @@ def test_usage_counts_the_cache_as_input_and_thoughts_as_output() -> None:
         (["x"], "other"),
     ],
 )
-def test_why_a_reply_ended(reason: Any, finish: str) -> None:
+def test_stop_reasons_are_translated(reason: Any, finish: str) -> None:
     reply = AnthropicDialect().reply(message(said("x"), stop_reason=reason))
     assert (reply.text, reply.finish_reason) == ("x", finish)
 
 
-def test_a_refusal_without_words_says_why() -> None:
+def test_a_refusal_without_text_is_explained() -> None:
     details = {"type": "refusal", "category": "bio", "explanation": "No."}
     reply = AnthropicDialect().reply(message(stop_reason="refusal", stop_details=details))
     assert reply.finish_reason == "refusal"
@@ -424,14 +424,14 @@ def test_a_refusal_without_words_says_why() -> None:
     assert "no reason" in AnthropicDialect().reply(message(stop_reason="refusal")).text
 
 
-def test_a_paused_turn_goes_on_from_what_it_was() -> None:
+def test_a_paused_turn_is_continued_from_its_content() -> None:
     search = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}
     reply = AnthropicDialect().reply(message(said("x"), search, stop_reason="pause_turn"))
     assert (reply.finish_reason, reply.tool_calls) == ("other", ())
     assert turns_of(Message("user", "x"), back(reply))[1]["content"] == [said("x"), search]
 
 
-def test_calls_are_read_even_if_they_are_odd() -> None:
+def test_malformed_tool_calls_are_read() -> None:
     odd: list[dict[str, Any]] = [
         {"type": "tool_use"},
         {"type": "tool_use", "id": 3, "name": None, "input": "not json"},

@@ -41,7 +41,7 @@ def conversation(steps: int) -> list[tuple[Message, ...]]:
     return requests
 
 
-def test_each_step_of_a_growing_conversation_begins_with_the_bytes_of_the_one_before() -> None:
+def test_each_step_starts_with_the_bytes_of_the_previous_one() -> None:
     bodies = [body_of(*messages, tools=(LOOK,), grows=True) for messages in conversation(7)]
     texts = [json.dumps(without_marks(body["messages"])) for body in bodies]
     for shorter, longer in pairwise(texts):
@@ -49,7 +49,7 @@ def test_each_step_of_a_growing_conversation_begins_with_the_bytes_of_the_one_be
     assert len({json.dumps([body["system"], body["tools"]]) for body in bodies}) == 1
 
 
-def test_each_step_reads_what_the_step_before_wrote() -> None:
+def test_each_step_reads_the_cache_written_by_the_previous_one() -> None:
     """Marks are where the last request ended, however many blocks ago, and where this one does."""
     before: list[dict[str, Any]] = []
     for messages in conversation(7):
@@ -64,13 +64,13 @@ def test_each_step_reads_what_the_step_before_wrote() -> None:
         before = turns
 
 
-def test_without_instructions_the_tools_end_in_a_mark() -> None:
+def test_without_instructions_the_tools_are_marked_for_caching() -> None:
     body = body_of(Message("user", "x"), tools=(LOOK, LOOK), grows=True)
     assert marked(body) == ["tools", "0"]
     assert "cache_control" in body["tools"][-1]
 
 
-def test_single_requests_have_no_marks_and_marks_of_your_own_count() -> None:
+def test_single_requests_are_not_marked_and_the_callers_marks_count() -> None:
     assert marked(body_of(*conversation(4)[-1], tools=(LOOK,))) == []
     own = {**said("x"), "cache_control": {"type": "ephemeral", "ttl": "1h"}}
     first = Message("user", [own, own, said("z")])
@@ -84,7 +84,7 @@ def test_single_requests_have_no_marks_and_marks_of_your_own_count() -> None:
     assert body["cache_control"] == {"type": "ephemeral"}
 
 
-def test_marking_leaves_the_callers_parts_alone() -> None:
+def test_marking_does_not_modify_the_callers_parts() -> None:
     part = said("x")
     body_of(Message("user", [part]), grows=True)
     assert part == said("x")

@@ -108,7 +108,7 @@ async def gather(client: AnthropicClient) -> tuple[list[str], list[Reply]]:
 
 
 @pytest.mark.parametrize("size", [1, 7, 100_000])
-async def test_a_stream_is_the_reply_that_a_plain_request_has(
+async def test_a_stream_gives_the_same_reply_as_a_plain_request(
     server: Server, client: AnthropicClient, size: int
 ) -> None:
     data = wire(EVENTS)
@@ -123,7 +123,7 @@ async def test_a_stream_is_the_reply_that_a_plain_request_has(
     assert server.bodies[0]["stream"] is True
 
 
-def test_streamed_thoughts_travel_back_like_whole_ones() -> None:
+def test_streamed_thinking_is_sent_back_like_plain_thinking() -> None:
     request = asked(messages=(Message("user", "x"), back(gathered(EVENTS))))
     body = json.loads(AnthropicDialect().body(request, stream=False))
     assert body["messages"][1]["content"] == CONTENT
@@ -144,7 +144,7 @@ async def test_an_error_in_the_middle_of_a_stream(
 
 
 @pytest.mark.parametrize("end", [1, 5, 11, 17, 21])
-async def test_a_stream_that_ends_before_its_reason_was_cut_off(
+async def test_a_stream_without_a_stop_reason_was_cut_off(
     server: Server, client: AnthropicClient, end: int
 ) -> None:
     server.behave = streams([wire(EVENTS[:end])])
@@ -153,7 +153,7 @@ async def test_a_stream_that_ends_before_its_reason_was_cut_off(
 
 
 @pytest.mark.parametrize("last", [EVENTS[-2:-1], EVENTS[-1:]])
-async def test_either_last_event_is_enough(
+async def test_either_of_the_last_events_completes_a_stream(
     server: Server, client: AnthropicClient, last: list[dict[str, Any]]
 ) -> None:
     server.behave = streams([wire(EVENTS[:13] + last)])
@@ -161,7 +161,9 @@ async def test_either_last_event_is_enough(
     assert reply.text == "Looking."
 
 
-async def test_a_server_that_does_not_stream(server: Server, client: AnthropicClient) -> None:
+async def test_a_server_that_does_not_stream_is_accepted(
+    server: Server, client: AnthropicClient
+) -> None:
     server.behave = replies(WHOLE)
     texts, (reply,) = await gather(client)
     assert texts == ["Looking."]
@@ -176,14 +178,14 @@ async def test_a_stream_without_a_message_is_malformed(
         await gather(client)
 
 
-def test_arguments_that_are_no_json_are_kept_whole() -> None:
+def test_arguments_that_are_not_json_are_kept_as_text() -> None:
     events = [started(0, type="tool_use", id="a", name="look", input={})]
     events += [delta(0, "input_json", partial_json=piece) for piece in ('{"at": ', "Rome")]
     reply = gathered([*EVENTS[:1], *events, *EVENTS[-2:]])
     assert reply.tool_calls == (ToolCall("a", "look", {"_raw": '{"at": Rome'}),)
 
 
-def test_text_that_comes_with_the_start_or_without_one_is_not_lost() -> None:
+def test_text_in_or_without_a_start_event_is_not_lost() -> None:
     streamed = StreamedMessage()
     given = [
         started(0, type="text", text="a"),
@@ -197,7 +199,7 @@ def test_text_that_comes_with_the_start_or_without_one_is_not_lost() -> None:
     assert streamed.reply().text == "abc"
 
 
-def test_citations_travel_back_with_their_text() -> None:
+def test_citations_are_sent_back_with_their_text() -> None:
     cited = {"type": "char_location", "cited_text": "x"}
     events = [
         started(0, type="text", text="", citations=[]),
@@ -208,7 +210,7 @@ def test_citations_travel_back_with_their_text() -> None:
     assert reply.opaque == {"anthropic_content": [{**said("x"), "citations": [cited]}]}
 
 
-def test_a_streamed_refusal_says_why() -> None:
+def test_a_streamed_refusal_is_explained() -> None:
     why = {"stop_reason": "refusal", "stop_details": {"type": "refusal", "category": "cyber"}}
     reply = gathered([EVENTS[0], {"type": "message_delta", "delta": why}])
     assert (reply.finish_reason, reply.text) == (
@@ -223,12 +225,12 @@ def test_a_broken_response_is_read_or_refused(payload: dict[str, Any]) -> None:
 
 
 @given(st.lists(mutated(EVENTS) | st.dictionaries(st.text(), ANYTHING), max_size=8))
-def test_nothing_a_server_sends_breaks_the_reader(payloads: list[dict[str, Any]]) -> None:
+def test_no_response_crashes_the_parser(payloads: list[dict[str, Any]]) -> None:
     withstands(AnthropicDialect(), payloads)
 
 
 @given(st.lists(mutated(EVENTS), max_size=4), st.integers(0, len(EVENTS)))
-def test_a_stream_with_broken_events_in_it_is_read_and_sent_back(
+def test_a_stream_with_broken_events_is_read_and_can_be_sent_back(
     broken: list[dict[str, Any]], at: int
 ) -> None:
     events = [*EVENTS[:at], *broken, *EVENTS[at:]]

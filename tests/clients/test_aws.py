@@ -52,7 +52,9 @@ def signed(method: str, url: str, headers: dict[str, str], body: bytes, **facts:
 
 
 @pytest.mark.parametrize("case", SUITE, ids=lambda case: case[0])
-def test_the_published_examples(case: tuple[str, str, str, dict[str, str], bytes, str]) -> None:
+def test_the_published_signing_examples_are_reproduced(
+    case: tuple[str, str, str, dict[str, str], bytes, str],
+) -> None:
     _, method, path, headers, body, signature = case
     names = "content-type;host;x-amz-date" if headers else "host;x-amz-date"
     assert signed(method, HOST + path, headers, body) == (
@@ -61,7 +63,7 @@ def test_the_published_examples(case: tuple[str, str, str, dict[str, str], bytes
     )
 
 
-def test_everything_that_is_sent_counts() -> None:
+def test_every_part_of_a_request_affects_its_signature() -> None:
     before = signed("POST", f"{HOST}/model/a%3A0/converse", {}, b"{}")
     assert signed("POST", f"{HOST}/model/a%3A0/converse", {}, b"{ }") != before
     assert signed("POST", f"{HOST}/model/a%3A1/converse", {}, b"{}") != before
@@ -79,7 +81,7 @@ def test_everything_that_is_sent_counts() -> None:
     assert "SignedHeaders=host;x-amz-date;x-amz-security-token" in added["Authorization"]
 
 
-def test_every_request_has_a_date_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_request_is_signed_with_its_own_date(monkeypatch: pytest.MonkeyPatch) -> None:
     signer = Signer(EXAMPLE, "us-east-1")
     moments = iter([AT, AT + 600])
     monkeypatch.setattr(time, "time", lambda: next(moments))
@@ -94,7 +96,7 @@ def test_secrets_are_not_shown() -> None:
     assert "a-token" not in repr(signer)
 
 
-def test_credentials() -> None:
+def test_credentials_are_read_from_the_environment() -> None:
     both = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
     assert credentials_in({}) is None
     assert credentials_in(both) == AwsCredentials("a", "b")
@@ -105,7 +107,7 @@ def test_credentials() -> None:
         credentials_in({"AWS_SECRET_ACCESS_KEY": "a"})
 
 
-def test_regions() -> None:
+def test_the_region_is_read_from_the_environment() -> None:
     assert region_in({}) == "us-east-1"
     assert region_in({"AWS_DEFAULT_REGION": "eu-central-1"}) == "eu-central-1"
     assert region_in({"AWS_REGION": "us-gov-west-1", "AWS_DEFAULT_REGION": "x"}) == "us-gov-west-1"
@@ -121,7 +123,7 @@ FRAMES = [frame("messageStart", b'{"role":"assistant"}'), frame("messageStop", b
 
 
 @given(st.lists(st.integers(0, sum(map(len, FRAMES)))))
-def test_frames_may_be_cut_anywhere(places: list[int]) -> None:
+def test_frames_are_read_however_they_are_split(places: list[int]) -> None:
     whole = b"".join(FRAMES)
     cuts = [0, *sorted(places), len(whole)]
     reader = FrameReader()
@@ -137,13 +139,13 @@ def test_exceptions_are_named() -> None:
 
 
 @given(st.binary(min_size=12, max_size=200))
-def test_other_bytes_are_refused(data: bytes) -> None:
+def test_malformed_frames_are_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"checksum|size|headers"):
         list(FrameReader().add(data))
 
 
 @pytest.mark.parametrize("at", range(len(FRAMES[0])))
-def test_every_changed_byte_is_noticed(at: int) -> None:
+def test_every_flipped_bit_is_noticed(at: int) -> None:
     changed = bytearray(FRAMES[0])
     changed[at] ^= 0x10
     with pytest.raises(ValueError, match=r"checksum|size|headers"):

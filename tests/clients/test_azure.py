@@ -65,7 +65,7 @@ def test_a_deployment_needs_a_dated_version() -> None:
         ),
     ],
 )
-async def test_requests_go_where_the_version_says(
+async def test_the_api_version_determines_the_path(
     server: Server, version: str | None, path: str, cap: str
 ) -> None:
     asked_for: list[str] = []
@@ -86,7 +86,7 @@ async def test_requests_go_where_the_version_says(
     assert "Authorization" not in server.headers[0]
 
 
-async def test_responses_are_at_the_v1_address(server: Server) -> None:
+async def test_the_responses_api_is_at_the_v1_address(server: Server) -> None:
     async def behave(_request: web.Request) -> web.StreamResponse:
         return web.json_response({"status": "completed", "output": []})
 

@@ -29,16 +29,16 @@ async def replied(function: Callable[..., Any], request: Request | None = None) 
 # -- what a function is given ---------------------------------------------------------------------
 
 
-async def test_one_message_is_given_as_its_text() -> None:
+async def test_a_single_message_is_passed_as_its_text() -> None:
     assert (await replied(lambda prompt: prompt.upper())).text == "HI"
 
 
-async def test_several_messages_are_given_one_below_the_other_with_their_roles() -> None:
+async def test_several_messages_are_joined_under_their_roles() -> None:
     reply = await replied(lambda prompt: prompt, asked(messages=CHAT))
     assert reply.text == "[system]\nBe brief.\n\n[user]\nHi\n\n[assistant]\nYes?"
 
 
-async def test_the_first_parameter_decides_what_is_given() -> None:
+async def test_the_first_parameter_decides_what_is_passed() -> None:
     seen: list[Any] = []
 
     def by_name(messages):  # type: ignore[no-untyped-def]
@@ -67,7 +67,7 @@ async def test_the_first_parameter_decides_what_is_given() -> None:
     assert seen[3:] == [asked("hi"), "hi"]
 
 
-async def test_further_parameters_get_what_they_are_called_after() -> None:
+async def test_further_parameters_are_filled_by_name() -> None:
     def function(
         prompt: str,
         *,
@@ -85,11 +85,11 @@ async def test_further_parameters_get_what_they_are_called_after() -> None:
     assert reply.text == "{'temperature': 0.5}"
 
 
-async def test_a_function_that_takes_the_time_limit_gets_it() -> None:
+async def test_a_function_that_accepts_the_time_limit_gets_it() -> None:
     assert (await replied(lambda prompt, timeout_seconds: str(timeout_seconds))).text == "5"
 
 
-async def test_a_sampling_setting_the_function_can_not_take_is_not_lost_silently() -> None:
+async def test_a_sampling_option_the_function_cannot_take_is_an_error() -> None:
     request = asked(sampling={"temperature": 0.5})
     with pytest.raises(ConfigError, match="temperature"):
         await replied(lambda prompt: prompt, request)
@@ -97,7 +97,7 @@ async def test_a_sampling_setting_the_function_can_not_take_is_not_lost_silently
 
 
 @pytest.mark.parametrize("wrong", [lambda: "", lambda *, prompt: "", "text", str])
-def test_what_can_not_be_a_model_is_refused_at_once(wrong: Any) -> None:
+def test_an_object_that_cannot_be_a_model_is_refused_at_once(wrong: Any) -> None:
     with pytest.raises(ConfigError):
         CallableClient(wrong)
 
@@ -105,7 +105,7 @@ def test_what_can_not_be_a_model_is_refused_at_once(wrong: Any) -> None:
 # -- what it may return ---------------------------------------------------------------------------
 
 
-async def test_a_text_has_no_usage() -> None:
+async def test_a_plain_text_reply_has_no_usage() -> None:
     reply = await replied(lambda prompt: "fine")
     assert reply == Reply(text="fine", model="m-1")
 
@@ -115,7 +115,7 @@ async def test_a_text_is_cut_at_the_output_cap() -> None:
     assert (reply.text, reply.finish_reason) == ("é" * 20, "length")
 
 
-async def test_replies_dicts_and_sdk_objects_are_taken_as_they_are() -> None:
+async def test_replies_dicts_and_sdk_objects_are_accepted() -> None:
     usage = Usage(3, 4, requests=1)
     whole = Reply(text="x", usage=usage, reasoning="hm")
     assert await replied(lambda prompt: whole) is whole
@@ -131,7 +131,7 @@ async def test_replies_dicts_and_sdk_objects_are_taken_as_they_are() -> None:
 @pytest.mark.parametrize(
     "value", [None, 3, b"x", {}, {"text": 3}, {"choices": 1}, {"text": "x", "usage": "much"}]
 )
-async def test_anything_else_is_an_error_that_says_what_to_return(value: Any) -> None:
+async def test_any_other_return_value_is_an_error_that_says_what_to_return(value: Any) -> None:
     with pytest.raises(ModelError, match=r"return a str|is not a reply") as caught:
         await replied(lambda prompt: value)
     assert not caught.value.retryable
@@ -153,7 +153,7 @@ values = st.recursive(
 
 
 @given(values)
-def test_whatever_a_function_returns_the_outcome_is_a_reply_or_a_model_error(value: Any) -> None:
+def test_any_return_value_is_a_reply_or_a_model_error(value: Any) -> None:
     async def once() -> None:
         with contextlib.suppress(ModelError):
             assert isinstance(await replied(lambda prompt: value), Reply)
@@ -235,7 +235,7 @@ class RateLimited(Exception):
         (StopIteration("x"), (None, False, False, None)),
     ],
 )
-async def test_what_a_function_raises_is_a_model_error_with_what_it_tells(
+async def test_an_exception_becomes_a_model_error_with_its_details(
     error: BaseException, facts: tuple[Any, ...]
 ) -> None:
     def fails(prompt: str) -> str:
@@ -247,7 +247,9 @@ async def test_what_a_function_raises_is_a_model_error_with_what_it_tells(
     assert facts == (found.status, found.retryable, found.ambiguous, found.retry_after_seconds)
 
 
-async def test_model_errors_pass_and_secrets_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_model_errors_are_passed_on_but_secrets_are_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("MY_API_KEY", "very-private-value")
     own = ModelError("mine", retryable=True)
 
@@ -266,7 +268,7 @@ async def test_model_errors_pass_and_secrets_do_not(monkeypatch: pytest.MonkeyPa
     assert not any(word in text for word in ("private", "0123", "pass@", "me:", "=abc"))
 
 
-async def test_a_hung_function_holds_no_caller_and_only_its_own_threads() -> None:
+async def test_a_hung_function_blocks_only_its_own_threads() -> None:
     release = threading.Event()
     calls: list[str] = []
 
@@ -288,7 +290,7 @@ async def test_a_hung_function_holds_no_caller_and_only_its_own_threads() -> Non
     await client.close()
 
 
-async def test_a_cancelled_async_function_is_cancelled_itself() -> None:
+async def test_cancelling_a_call_cancels_its_async_function() -> None:
     reached, cancelled = asyncio.Event(), asyncio.Event()
 
     async def waits(prompt: str) -> str:
@@ -347,7 +349,7 @@ async def test_closing_tells_a_generator_to_stop() -> None:
     assert (await task).text == ""
 
 
-def test_info_and_repr_tell_what_was_given() -> None:
+def test_info_and_repr_describe_the_client() -> None:
     def short_name(prompt: str) -> str:
         return prompt
 

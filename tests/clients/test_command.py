@@ -26,12 +26,12 @@ CHAT = (Message("system", "Be brief."), Message("user", "Hi"), Message("assistan
 # -- what it is given -----------------------------------------------------------------------------
 
 
-async def test_one_message_is_given_as_it_is(tmp_path: Path) -> None:
+async def test_a_single_message_is_passed_unchanged(tmp_path: Path) -> None:
     path = program(tmp_path, "upper", "print(read().upper())")
     assert (await replied(f"{path}", asked("héllo"))).text == "HÉLLO"
 
 
-async def test_arguments_are_split_like_a_shell_does_but_no_shell_runs(tmp_path: Path) -> None:
+async def test_arguments_are_split_as_by_a_shell_but_no_shell_runs(tmp_path: Path) -> None:
     path = program(tmp_path, "show", "read(); print(json.dumps(sys.argv[1:]))")
     reply = await replied(f"{path} 'two words' $HOME ; rm -rf \"a b\" `id` > x")
     assert json.loads(reply.text) == [
@@ -39,7 +39,7 @@ async def test_arguments_are_split_like_a_shell_does_but_no_shell_runs(tmp_path:
     ]
 
 
-async def test_it_runs_in_an_empty_folder_with_the_users_environment(
+async def test_the_program_runs_in_an_empty_folder_with_the_users_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("A_LOGIN", "of the user")
@@ -53,7 +53,7 @@ async def test_it_runs_in_an_empty_folder_with_the_users_environment(
     assert f"['where'] {tmp_path}" in here.text
 
 
-def test_several_messages_are_divided_by_a_mark_that_none_of_them_holds() -> None:
+def test_several_messages_are_separated_by_a_mark_none_of_them_contains() -> None:
     text = conversation_text(CHAT)
     mark = text.partition("begin with ")[2].partition(".")[0]
     assert text.count(f"\n\n{mark} ") == 4
@@ -67,7 +67,7 @@ def test_several_messages_are_divided_by_a_mark_that_none_of_them_holds() -> Non
 
 
 @given(st.lists(st.text(), min_size=2, max_size=5))
-def test_no_content_can_divide(texts: list[str]) -> None:
+def test_no_content_can_forge_the_separator(texts: list[str]) -> None:
     messages = [Message("user", each) for each in texts]
     text = conversation_text(messages)
     mark = text.partition("begin with ")[2].partition(".")[0]
@@ -83,7 +83,9 @@ def test_no_content_can_divide(texts: list[str]) -> None:
         (asked(messages=(Message("user", [{"type": "image", "data": ""}]),)), "pictures"),
     ],
 )
-async def test_what_can_not_be_told_to_a_program_is_refused(request_: Request, told: str) -> None:
+async def test_a_request_that_cannot_be_expressed_as_text_is_refused(
+    request_: Request, told: str
+) -> None:
     with pytest.raises(ConfigError, match=told):
         await replied("cat", request_)
 
@@ -104,7 +106,7 @@ def test_a_wrong_command_is_noticed_before_a_run(command: str, told: str) -> Non
         RLM(f"command/{command}")
 
 
-async def test_a_program_may_be_named_from_here(
+async def test_a_program_in_the_current_folder_must_be_named_explicitly(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = tmp_path / "model.sh"
@@ -152,7 +154,7 @@ GEMINI = {
 }
 
 
-async def test_claude_tells_tokens_and_money(tmp_path: Path) -> None:
+async def test_output_of_claude_has_tokens_and_cost(tmp_path: Path) -> None:
     path = program(tmp_path, "claude", f"read(); print({json.dumps(CLAUDE)!r})")
     reply = await replied(f"{path} -p --output-format json")
     assert reply.text == "four"
@@ -165,7 +167,7 @@ async def test_claude_tells_tokens_and_money(tmp_path: Path) -> None:
     assert plain.usage is None
 
 
-async def test_codex_tells_tokens_line_by_line(tmp_path: Path) -> None:
+async def test_output_of_codex_has_tokens_in_json_lines(tmp_path: Path) -> None:
     lines = ["Reading prompt from stdin...", *map(json.dumps, CODEX), "{broken"]
     path = program(tmp_path, "codex", f"read(); print({chr(10).join(lines)!r})")
     reply = await replied(f"{path} exec --json -")
@@ -174,7 +176,7 @@ async def test_codex_tells_tokens_line_by_line(tmp_path: Path) -> None:
     assert (reply.usage.input_tokens, reply.usage.cached_tokens) == (900, 800)
 
 
-async def test_a_cost_without_tokens_is_kept_and_the_tokens_bounded(tmp_path: Path) -> None:
+async def test_a_cost_without_tokens_is_kept_and_tokens_are_bounded(tmp_path: Path) -> None:
     told = {name: value for name, value in CLAUDE.items() if name != "usage"}
     path = program(tmp_path, "claude", f"read(); print({json.dumps(told)!r})")
     request = asked("héllo", max_output_tokens=700)
@@ -184,7 +186,7 @@ async def test_a_cost_without_tokens_is_kept_and_the_tokens_bounded(tmp_path: Pa
     assert (reply.usage.input_tokens, reply.usage.output_tokens) == (len("héllo".encode()), 700)
 
 
-def test_many_turns_are_one_request_with_a_plausible_number_of_tokens() -> None:
+def test_implausible_token_counts_of_many_turns_are_bounded() -> None:
     turn = {
         "type": "turn.completed",
         "usage": {
@@ -202,7 +204,7 @@ def test_many_turns_are_one_request_with_a_plausible_number_of_tokens() -> None:
     assert usage.requests == 1
 
 
-async def test_output_is_read_in_the_thread_of_its_program(
+async def test_output_is_parsed_in_the_thread_of_its_program(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = []
@@ -217,7 +219,7 @@ async def test_output_is_read_in_the_thread_of_its_program(
     assert names == ["rlm-command"]
 
 
-async def test_gemini_tells_the_tokens_of_all_its_models(tmp_path: Path) -> None:
+async def test_output_of_gemini_has_the_tokens_of_all_its_models(tmp_path: Path) -> None:
     whole = "Loaded cached credentials.\n" + json.dumps(GEMINI, indent=2)
     path = program(tmp_path, "gemini", f"read(); print({whole!r})")
     reply = await replied(f"{path} --output-format=json")
@@ -242,7 +244,9 @@ async def test_gemini_tells_the_tokens_of_all_its_models(tmp_path: Path) -> None
         ("gemini", "[" * 100_000, "not JSON"),
     ],
 )
-def test_a_reported_failure_is_one(form: Any, output: str, told: str) -> None:
+def test_a_failure_reported_in_the_output_is_a_model_error(
+    form: Any, output: str, told: str
+) -> None:
     with pytest.raises(ModelError, match=told):
         reply_in(output, form, "m")
 
@@ -261,7 +265,7 @@ def test_any_output_is_a_reply_or_a_model_error(form: Any, output: str) -> None:
 
 
 @given(JSON, JSON, JSON)
-def test_any_usage_is_counted_or_left_out(usage: Any, cost: Any, stats: Any) -> None:
+def test_any_usage_is_counted_or_ignored(usage: Any, cost: Any, stats: Any) -> None:
     claude = {**CLAUDE, "usage": usage, "total_cost_usd": cost}
     codex = json.dumps(CODEX[3]) + "\n" + json.dumps({"type": "turn.completed", "usage": usage})
     for form, output in (
@@ -292,14 +296,14 @@ def test_the_format_follows_from_the_command(arguments: list[str], form: str) ->
     assert format_of(arguments) == form
 
 
-async def test_text_is_cleaned_of_colours_and_of_what_is_not_utf8(tmp_path: Path) -> None:
+async def test_colours_and_invalid_utf8_are_removed_from_text(tmp_path: Path) -> None:
     path = program(
         tmp_path, "odd", r"sys.stdout.buffer.write(b'\x1b[1;31mred\x1b[0m \xff\xfe end\r\n\n')"
     )
     assert (await replied([str(path)])).text == "red �� end"
 
 
-async def test_another_format_may_be_named(tmp_path: Path) -> None:
+async def test_another_output_format_can_be_chosen(tmp_path: Path) -> None:
     path = program(tmp_path, "wrapper", f"read(); print({json.dumps(GEMINI)!r})")
     assert (await replied([str(path)], output="gemini")).text == "four"
     xml: Any = "xml"
@@ -311,7 +315,7 @@ async def test_another_format_may_be_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("code", "retryable"), [(1, True), (2, False), (127, False), (42, False)])
-async def test_an_exit_code_is_an_error_with_its_last_words(
+async def test_a_nonzero_exit_status_is_an_error_with_the_last_output(
     code: int, retryable: bool, tmp_path: Path
 ) -> None:
     secret = "sk-" + "a" * 30
@@ -327,7 +331,7 @@ async def test_an_exit_code_is_an_error_with_its_last_words(
     assert len(str(error)) < 600
 
 
-async def test_an_error_in_a_format_is_told_from_the_output(tmp_path: Path) -> None:
+async def test_an_error_reported_as_json_is_taken_from_the_output(tmp_path: Path) -> None:
     said = json.dumps({**CLAUDE, "is_error": True, "result": "Please run /login"})
     path = program(tmp_path, "claude", f"read(); print({said!r}); sys.exit(1)")
     error = await failure(f"{path} -p --output-format json")
@@ -335,14 +339,14 @@ async def test_an_error_in_a_format_is_told_from_the_output(tmp_path: Path) -> N
     assert "Please run /login" in str(error)
 
 
-async def test_a_killed_program_and_a_silent_one(tmp_path: Path) -> None:
+async def test_a_killed_and_a_silent_program_are_reported(tmp_path: Path) -> None:
     path = program(tmp_path, "killed", "os.kill(os.getpid(), signal.SIGKILL)")
     assert "killed by signal 9" in str(await failure([str(path)]))
     path = program(tmp_path, "silent", "read()")
     assert "wrote nothing" in str(await failure([str(path)]))
 
 
-async def test_a_file_that_it_can_not_see_is_explained(
+async def test_a_relative_file_name_in_the_command_is_explained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

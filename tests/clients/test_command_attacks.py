@@ -38,7 +38,7 @@ def pids_in(path: Path) -> list[int]:
     return [int(each) for each in path.read_text().split()]
 
 
-async def test_one_that_never_ends_is_ended_with_its_children(tmp_path: Path) -> None:
+async def test_cancelling_ends_a_hanging_program_and_its_children(tmp_path: Path) -> None:
     path, pids = program(tmp_path, "forever", FOREVER), tmp_path / "pids"
     client = CommandClient([str(path), str(pids)])
     waiting = asyncio.create_task(client.complete(asked("hi"), timeout_seconds=600))
@@ -51,7 +51,7 @@ async def test_one_that_never_ends_is_ended_with_its_children(tmp_path: Path) ->
     await client.close()
 
 
-async def test_the_time_is_limited(tmp_path: Path) -> None:
+async def test_a_program_is_ended_at_its_time_limit(tmp_path: Path) -> None:
     path, pids = program(tmp_path, "forever", FOREVER), tmp_path / "pids"
     error = await failure([str(path), str(pids)], seconds=3.0)
     assert "did not answer within 3 s" in str(error)
@@ -60,7 +60,7 @@ async def test_the_time_is_limited(tmp_path: Path) -> None:
         assert all(gone(int(each)) for each in pids.read_text().split())
 
 
-async def test_a_child_that_holds_the_output_open_is_not_waited_for(tmp_path: Path) -> None:
+async def test_a_child_that_keeps_the_output_open_is_not_awaited(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     path = program(
         tmp_path,
@@ -72,7 +72,7 @@ async def test_a_child_that_holds_the_output_open_is_not_waited_for(tmp_path: Pa
     assert gone(int(pids.read_text()))
 
 
-async def test_a_child_that_floods_on_is_not_waited_for(tmp_path: Path) -> None:
+async def test_a_child_that_keeps_printing_is_not_awaited(tmp_path: Path) -> None:
     noise = "import sys\nwhile True: sys.stderr.write('noise ' * 10_000)"
     path = program(
         tmp_path,
@@ -82,14 +82,14 @@ async def test_a_child_that_floods_on_is_not_waited_for(tmp_path: Path) -> None:
     assert (await replied([str(path)], seconds=600.0)).text == "four"
 
 
-async def test_a_flood_is_cut_and_its_program_ended(tmp_path: Path) -> None:
+async def test_endless_output_is_cut_and_the_program_ended(tmp_path: Path) -> None:
     path = program(tmp_path, "flood", "while True: print('flood ' * 1000)")
     reply = await replied([str(path)], asked("hi", max_output_tokens=100))
     assert reply.finish_reason == "length"
     assert len(reply.text) <= 400
 
 
-async def test_a_flood_in_a_format_is_an_error(
+async def test_endless_json_output_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rlm.clients.command.MAX_JSON_BYTES", 100_000)
@@ -99,7 +99,9 @@ async def test_a_flood_in_a_format_is_an_error(
     assert not error.retryable
 
 
-async def test_a_flood_of_errors_while_the_prompt_is_not_read(tmp_path: Path) -> None:
+async def test_much_error_output_while_the_prompt_is_unread_does_not_deadlock(
+    tmp_path: Path,
+) -> None:
     """Neither side waits for the other: a large prompt, and more than a pipe holds of each."""
     path = program(
         tmp_path,
@@ -110,12 +112,12 @@ async def test_a_flood_of_errors_while_the_prompt_is_not_read(tmp_path: Path) ->
     assert reply.text.endswith("\n2000000")
 
 
-async def test_one_that_reads_nothing_may_still_answer(tmp_path: Path) -> None:
+async def test_a_program_that_reads_nothing_may_still_answer(tmp_path: Path) -> None:
     path = program(tmp_path, "deaf", "os.close(0); print('four')")
     assert (await replied([str(path)], asked("p" * 1_000_000))).text == "four"
 
 
-async def test_few_run_at_once(tmp_path: Path) -> None:
+async def test_the_number_of_concurrent_programs_is_limited(tmp_path: Path) -> None:
     path = program(
         tmp_path,
         "counted",
@@ -134,7 +136,7 @@ async def test_few_run_at_once(tmp_path: Path) -> None:
         CommandClient("cat", at_once=0)
 
 
-async def test_closing_ends_what_runs(tmp_path: Path) -> None:
+async def test_closing_ends_running_programs(tmp_path: Path) -> None:
     path, pids = program(tmp_path, "forever", FOREVER), tmp_path / "pids"
     client = CommandClient([str(path), str(pids)])
     waiting = asyncio.create_task(client.complete(asked("hi"), timeout_seconds=600))
@@ -145,7 +147,7 @@ async def test_closing_ends_what_runs(tmp_path: Path) -> None:
     assert all(gone(each) for each in numbers)
 
 
-def test_nothing_is_left_when_the_program_that_asks_ends(tmp_path: Path) -> None:
+def test_no_program_outlives_its_caller(tmp_path: Path) -> None:
     import subprocess
     import sys
 

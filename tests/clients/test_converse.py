@@ -52,7 +52,7 @@ def reach(model: str, server: FakeServer, **more: str) -> tuple[HttpClient, str]
 # -- keys, addresses, defaults ---------------------------------------------------------------------
 
 
-def test_names_keys_and_addresses() -> None:
+def test_keys_regions_and_addresses_of_bedrock() -> None:
     key = {"AWS_BEARER_TOKEN_BEDROCK": KEY}
     assert default_model(key) == f"bedrock/{CLAUDE}"
     assert default_model(ACCESS) is None, (
@@ -74,7 +74,7 @@ def test_names_keys_and_addresses() -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_what_is_sent_and_what_it_costs(stream: bool) -> None:
+async def test_a_request_and_its_cost(stream: bool) -> None:
     usage = {
         "input_tokens": 1_000,
         "output_tokens": 200,
@@ -110,7 +110,7 @@ async def test_what_is_sent_and_what_it_costs(stream: bool) -> None:
     assert price.cost(reply.usage) == (500 * 2 + 400 * 0.1 + 100 * 2.5 + 200 * 10) * 10**6
 
 
-async def test_requests_are_signed_for_the_address_they_go_to() -> None:
+async def test_requests_are_signed_for_their_address() -> None:
     async with FakeServer(["fine", "fine"]) as server:
         client, wire_name = reach(f"bedrock/{NOVA}", server, **ACCESS, AWS_SESSION_TOKEN="a-token")
         await client.complete(asked(model=wire_name), timeout_seconds=10)
@@ -132,7 +132,7 @@ async def test_requests_are_signed_for_the_address_they_go_to() -> None:
     assert second.path == "/openai/v1/chat/completions"
 
 
-async def test_a_key_of_bedrock_is_used_before_an_access_key() -> None:
+async def test_a_bedrock_key_is_preferred_to_an_access_key() -> None:
     async with FakeServer(["fine"]) as server:
         both = {**ACCESS, "AWS_BEARER_TOKEN_BEDROCK": KEY}
         client, wire_name = reach(f"bedrock/{NOVA}", server, **both)
@@ -151,7 +151,7 @@ async def test_a_secret_in_an_error_is_hidden() -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_the_interface_of_openai(stream: bool) -> None:
+async def test_models_with_openais_interface_use_it(stream: bool) -> None:
     model = "openai.gpt-oss-120b-1:0"
     said = "<reasoning>Hm.</reasoning>Blue."
     async with FakeServer(
@@ -187,7 +187,7 @@ async def test_the_interface_of_openai(stream: bool) -> None:
 )
 @pytest.mark.parametrize("behaviour", [(), ("error_event",)])
 @pytest.mark.parametrize("stream", [False, True])
-async def test_refusals(
+async def test_failures_are_classified(
     stream: bool, behaviour: tuple[str, ...], status: int, error: str, retryable: bool, words: str
 ) -> None:
     answer = {"reply": "some words", "status": status, "error": error, "behaviour": behaviour}
@@ -204,7 +204,7 @@ async def test_refusals(
     assert words in str(caught.value)
 
 
-def test_an_error_in_the_stream_of_a_model_is_worth_a_retry() -> None:
+def test_a_model_stream_error_is_retryable() -> None:
     reported = ConverseDialect().error_in({"modelStreamErrorException": {"message": "oops"}})
     assert reported == (None, "oops")
     assert ConverseDialect().error_in({"contentBlockDelta": {}}) is None
@@ -261,7 +261,7 @@ def test_a_whole_conversation() -> None:
     assert body["toolConfig"] == {"tools": [{"toolSpec": spec}], "toolChoice": {"any": {}}}
 
 
-def test_a_reply_comes_back_as_it_was_sent() -> None:
+def test_a_reply_is_sent_back_unchanged() -> None:
     content = [
         {"reasoningContent": {"reasoningText": {"text": "Hm.", "signature": "sig"}}},
         {"reasoningContent": {"redactedContent": "hidden"}},
@@ -276,7 +276,7 @@ def test_a_reply_comes_back_as_it_was_sent() -> None:
     assert body_of(asked(Message("user", "hi"), said, result))["messages"][1]["content"] == content
 
 
-def test_hidden_thoughts_in_a_stream() -> None:
+def test_redacted_thinking_in_a_stream_is_kept() -> None:
     streamed = StreamedConverse()
     hidden = {"reasoningContent": {"redactedContent": "hidden"}}
     events: list[dict[str, Any]] = [
@@ -303,7 +303,7 @@ def test_hidden_thoughts_in_a_stream() -> None:
         ("openai.gpt-oss-120b-1:0", True, False),
     ],
 )
-def test_cache_points(model: str, grows: bool, marked: bool) -> None:
+def test_cache_points_mark_the_stable_prefix(model: str, grows: bool, marked: bool) -> None:
     talk = (
         Message("system", "Be brief."),
         *(Message("user", "one"), Message("assistant", "1")),
@@ -317,7 +317,7 @@ def test_cache_points(model: str, grows: bool, marked: bool) -> None:
     assert all(each["content"].count(POINT) <= 1 for each in body["messages"])
 
 
-def test_options() -> None:
+def test_options_are_translated() -> None:
     form = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "object"}}}
     body = body_of(
         asked(sampling={"response_format": form, "top_p": 0.5, "max_tokens": 7, "seed": None})
@@ -349,7 +349,7 @@ def test_options() -> None:
         ({"additionalModelRequestFields": 1}, "must be a dict"),
     ],
 )
-def test_options_that_can_not_be_sent(sampling: dict[str, Any], words: str) -> None:
+def test_untranslatable_options_are_named(sampling: dict[str, Any], words: str) -> None:
     tools = (ToolSpec("look", "Look.", {}),)
     with pytest.raises(ConfigError, match=words):
         body_of(asked(sampling=sampling, tools=tools))

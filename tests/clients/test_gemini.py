@@ -99,7 +99,7 @@ async def test_a_base_url_may_name_the_version(
         ("é\ud800", "models/%C3%A9%EF%BF%BD"),
     ],
 )
-async def test_no_name_of_a_model_leads_elsewhere(
+async def test_no_model_name_leads_to_another_path(
     server: Server, client: GeminiClient, model: str, path: str
 ) -> None:
     seen: list[str] = []
@@ -219,7 +219,7 @@ SDK_OPTIONS = {
 }
 
 
-def test_the_body_is_what_the_official_sdk_sends() -> None:
+def test_the_body_equals_that_of_the_official_sdk() -> None:
     reply = GeminiDialect().reply(response(THOUGHT, {"text": "Looking."}, SIGNED, SECOND))
     first, second = reply.tool_calls
     sent = body_of(
@@ -242,7 +242,7 @@ def test_the_body_is_what_the_official_sdk_sends() -> None:
     assert sent == SDK_BODY
 
 
-def test_instructions_at_the_beginning_are_the_system_and_later_ones_stay_in_place() -> None:
+def test_leading_instructions_become_the_system_prompt_and_later_ones_stay() -> None:
     body = body_of(
         Message("system", "one"),
         Message("system", "two"),
@@ -257,7 +257,7 @@ def test_instructions_at_the_beginning_are_the_system_and_later_ones_stay_in_pla
     assert body["contents"][2:] == [{"role": "user", "parts": [late, {"text": "more"}]}]
 
 
-def test_neighbours_of_one_role_are_one_turn_and_results_come_first() -> None:
+def test_adjacent_messages_of_a_role_are_merged_with_tool_results_first() -> None:
     calls = (ToolCall("a", "look", {}), ToolCall("b", "go", {}))
     turns = turns_of(
         Message("user", "x"),
@@ -274,7 +274,7 @@ def test_neighbours_of_one_role_are_one_turn_and_results_come_first() -> None:
     assert "text" in turns[2]["parts"][2]
 
 
-def test_a_result_has_the_name_of_the_latest_call_with_its_id() -> None:
+def test_a_tool_result_names_the_latest_call_with_its_id() -> None:
     turns = turns_of(
         Message("user", "x"),
         Message("assistant", "", tool_calls=(ToolCall("call_0", "look", {}),)),
@@ -289,7 +289,7 @@ def test_a_result_has_the_name_of_the_latest_call_with_its_id() -> None:
             body_of(Message("tool", "1", tool_call_id=lost))
 
 
-def test_results_may_hold_images() -> None:
+def test_tool_results_may_contain_images() -> None:
     image = {"type": "image", "media_type": "image/png", "data": "aGk="}
     content = [{"type": "text", "text": "see"}, image]
     call = Message("assistant", "", tool_calls=(ToolCall("a", "look", {}),))
@@ -299,7 +299,7 @@ def test_results_may_hold_images() -> None:
     assert answer["parts"] == [{"inlineData": {"mimeType": "image/png", "data": "aGk="}}]
 
 
-def test_nothing_empty_is_sent_and_the_first_turn_is_a_users() -> None:
+def test_empty_messages_are_not_sent_and_the_first_turn_is_the_users() -> None:
     turns = turns_of(
         Message("assistant", ""), Message("user", " "), Message("assistant", "", opaque={})
     )
@@ -315,7 +315,7 @@ def test_nothing_empty_is_sent_and_the_first_turn_is_a_users() -> None:
 # -- thoughts ----------------------------------------------------------------------------
 
 
-def test_signatures_travel_back_unchanged_and_in_place() -> None:
+def test_signatures_are_sent_back_unchanged_and_in_place() -> None:
     last = {"text": "", "thoughtSignature": "ZW5k"}
     parts: list[dict[str, Any]] = [
         THOUGHT,
@@ -331,7 +331,7 @@ def test_signatures_travel_back_unchanged_and_in_place() -> None:
     assert turns_of(Message("user", "x"), back(reply))[1]["parts"] == parts
 
 
-def test_a_reply_that_says_no_more_than_its_text_needs_nothing_carried() -> None:
+def test_a_reply_without_signatures_carries_no_opaque_parts() -> None:
     assert GeminiDialect().reply(response({"text": "One."})).opaque is None
     signed = GeminiDialect().reply(response({"text": "One.", "thoughtSignature": "c2ln"}))
     assert signed.opaque is not None
@@ -350,7 +350,9 @@ def test_an_edited_message_keeps_its_signed_calls_but_not_its_text() -> None:
     ("model", "signed"),
     [("gemini-3-pro", True), ("models/gemini-3.8-flash", True), ("gemini-2.5-pro", False)],
 )
-def test_calls_of_another_provider_say_so_to_models_that_check(model: str, signed: bool) -> None:
+def test_tool_calls_of_other_providers_are_marked_for_models_that_check(
+    model: str, signed: bool
+) -> None:
     calls = (ToolCall("a", "look", {}), ToolCall("b", "look", {}))
     foreign = Message("assistant", "", tool_calls=calls, opaque={"anthropic_content": [{}]})
     parts = turns_of(Message("user", "x"), foreign, model=model)[1]["parts"]
@@ -363,17 +365,17 @@ def test_calls_of_another_provider_say_so_to_models_that_check(model: str, signe
 @pytest.mark.parametrize(
     "opaque", [None, "x", {"gemini_parts": 3}, {"gemini_parts": [3, {}, {"functionCall": 5}]}]
 )
-def test_foreign_and_broken_carried_parts_do_no_harm(opaque: Any) -> None:
+def test_invalid_opaque_parts_do_no_harm(opaque: Any) -> None:
     turns = turns_of(Message("user", "x"), Message("assistant", "y", opaque=opaque))
     assert {"text": "y"} in turns[1]["parts"]
 
 
-def test_a_broken_part_beside_a_signed_call_costs_no_signature() -> None:
+def test_a_malformed_part_beside_a_signed_call_keeps_the_signature() -> None:
     reply = GeminiDialect().reply(response({"functionCall": 5}, SIGNED))
     assert turns_of(Message("user", "x"), back(reply))[1]["parts"][-1] == SIGNED
 
 
-def test_each_step_of_a_growing_conversation_begins_with_the_bytes_of_the_one_before() -> None:
+def test_each_step_starts_with_the_bytes_of_the_previous_one() -> None:
     messages: list[Message] = [Message("system", "Be brief."), Message("user", "go")]
     bodies = [GeminiDialect().body(asked(messages=tuple(messages), grows=True), stream=False)]
     contents: tuple[list[dict[str, Any]], ...] = (
@@ -399,7 +401,7 @@ def test_each_step_of_a_growing_conversation_begins_with_the_bytes_of_the_one_be
 # -- replies -----------------------------------------------------------------------------
 
 
-def test_usage_counts_thoughts_as_output_and_the_cache_as_input() -> None:
+def test_usage_counts_thinking_as_output_and_the_cache_as_input() -> None:
     """Counts as the SDK's usage model has them; their sum is its totalTokenCount."""
     stated = {
         "promptTokenCount": 10,
@@ -434,12 +436,12 @@ def test_usage_counts_thoughts_as_output_and_the_cache_as_input() -> None:
         ({}, "other"),
     ],
 )
-def test_why_a_reply_ended(reason: Any, finish: str) -> None:
+def test_finish_reasons_are_translated(reason: Any, finish: str) -> None:
     reply = GeminiDialect().reply(response({"text": "x"}, candidate={"finishReason": reason}))
     assert (reply.text, reply.finish_reason) == ("x", finish)
 
 
-def test_a_refusal_says_why() -> None:
+def test_a_refusal_is_explained() -> None:
     stopped = {"finishReason": "SAFETY", "finishMessage": "Unsafe.", "content": None}
     reply = GeminiDialect().reply(response(candidate=stopped))
     assert (reply.finish_reason, reply.text) == (
@@ -458,12 +460,12 @@ def test_a_refusal_says_why() -> None:
     assert reply.usage == Usage(4, 0, requests=1)
 
 
-def test_a_cap_that_thoughts_used_up_is_no_malformed_reply() -> None:
+def test_a_cap_used_up_by_thinking_is_not_a_malformed_reply() -> None:
     reply = GeminiDialect().reply(response(candidate={"finishReason": "MAX_TOKENS", "content": {}}))
     assert (reply.text, reply.finish_reason, reply.opaque) == ("", "length", None)
 
 
-def test_calls_are_read_even_if_they_are_odd() -> None:
+def test_malformed_tool_calls_are_read() -> None:
     odd = [{"functionCall": call} for call in ({}, {"id": 3, "name": [], "args": "no"}, 5)]
     reply = GeminiDialect().reply(response(*odd, responseId=None))
     assert reply.tool_calls == (

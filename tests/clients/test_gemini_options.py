@@ -23,7 +23,7 @@ def config_of(**facts: Any) -> dict[str, Any]:
     return config
 
 
-def test_options_of_its_own_pass_in_either_spelling() -> None:
+def test_geminis_own_options_are_accepted_in_either_spelling() -> None:
     body = body_of(
         sampling={
             "topP": 0.5,
@@ -57,7 +57,7 @@ def test_options_of_its_own_pass_in_either_spelling() -> None:
 @pytest.mark.parametrize(
     "name", ["max_tokens", "max_completion_tokens", "max_output_tokens", "maxOutputTokens"]
 )
-def test_the_cap_is_always_sent_and_can_only_become_smaller(name: str) -> None:
+def test_the_output_cap_is_always_sent_and_can_only_be_lowered(name: str) -> None:
     for cap, expected in [(7, 7), (7_000, 50)]:
         for sampling in ({name: cap}, {"generationConfig": {name: cap}}):
             assert config_of(sampling=sampling) == {"maxOutputTokens": expected}
@@ -81,7 +81,7 @@ def test_the_cap_is_always_sent_and_can_only_become_smaller(name: str) -> None:
         ({"tool_choice": "some"}, "tool_choice must be"),
     ],
 )
-async def test_what_can_not_be_translated_is_named_before_anything_is_sent(
+async def test_an_untranslatable_option_is_named_before_anything_is_sent(
     server: Server, client: GeminiClient, sampling: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(ConfigError, match=words):
@@ -102,19 +102,21 @@ async def test_what_can_not_be_translated_is_named_before_anything_is_sent(
         ("gemini-2.5-flash", 800, "high", None),
     ],
 )
-def test_effort_is_a_level_or_a_budget(model: str, cap: int, effort: str, expected: Any) -> None:
+def test_effort_becomes_a_level_or_a_budget(
+    model: str, cap: int, effort: str, expected: Any
+) -> None:
     sampling = {"reasoning_effort": effort}
     config = config_of(model=model, max_output_tokens=cap, sampling=sampling)
     assert config.get("thinkingConfig") == expected
 
 
-def test_a_thinking_config_of_your_own_wins_over_effort() -> None:
+def test_an_explicit_thinking_config_overrides_effort() -> None:
     own = {"thinking_budget": 5}
     config = config_of(sampling={"reasoning_effort": "high", "thinkingConfig": own})
     assert config == {"thinkingConfig": own, "maxOutputTokens": 50}
 
 
-def test_json_without_a_schema_and_a_named_tool() -> None:
+def test_json_without_a_schema_and_a_required_tool() -> None:
     choice = {"type": "function", "function": {"name": "look"}}
     given = {"response_format": {"type": "json_object"}, "tool_choice": choice}
     body = body_of(sampling=given, tools=(LOOK,))

@@ -71,7 +71,7 @@ async def gather(client: GeminiClient) -> tuple[list[str], list[Reply]]:
 
 
 @pytest.mark.parametrize("size", [1, 7, 100_000])
-async def test_a_stream_is_the_reply_that_a_plain_request_has(
+async def test_a_stream_gives_the_same_reply_as_a_plain_request(
     server: Server, client: GeminiClient, size: int
 ) -> None:
     data = b"".join(event(each).replace(b"\n\n", b"\r\n\r\n") for each in CHUNKS)
@@ -85,11 +85,11 @@ async def test_a_stream_is_the_reply_that_a_plain_request_has(
     assert "stream" not in server.bodies[0]
 
 
-def test_a_stream_asks_for_events() -> None:
+def test_a_stream_requests_server_sent_events() -> None:
     assert GeminiDialect().path(asked(), stream=True).endswith(":streamGenerateContent?alt=sse")
 
 
-def test_parts_with_a_signature_are_not_joined_to_others() -> None:
+def test_signed_parts_are_not_merged_with_others() -> None:
     signed = {"text": "b", "thoughtSignature": "c2ln"}
     reply = gathered([chunk({"text": "a"}), chunk(signed), chunk({"text": "c"}, finish="STOP")])
     assert reply.text == "abc"
@@ -108,7 +108,7 @@ async def test_an_error_in_the_middle_of_a_stream(server: Server, client: Gemini
 
 
 @pytest.mark.parametrize("end", [1, 3, 4])
-async def test_a_stream_that_ends_before_its_reason_was_cut_off(
+async def test_a_stream_without_a_finish_reason_was_cut_off(
     server: Server, client: GeminiClient, end: int
 ) -> None:
     server.behave = streams([event(each) for each in CHUNKS[:end]])
@@ -127,7 +127,7 @@ async def test_a_blocked_prompt_is_a_refusal(server: Server, client: GeminiClien
     )
 
 
-async def test_an_answer_that_was_stopped_keeps_what_was_said(
+async def test_a_refusal_in_mid_answer_keeps_the_text_so_far(
     server: Server, client: GeminiClient
 ) -> None:
     server.behave = streams([event(chunk({"text": "So"})), event(chunk(finish="RECITATION"))])
@@ -135,7 +135,9 @@ async def test_an_answer_that_was_stopped_keeps_what_was_said(
     assert (reply.finish_reason, reply.text) == ("refusal", "So")
 
 
-async def test_a_server_that_does_not_stream(server: Server, client: GeminiClient) -> None:
+async def test_a_server_that_does_not_stream_is_accepted(
+    server: Server, client: GeminiClient
+) -> None:
     server.behave = replies(WHOLE)
     texts, (reply,) = await gather(client)
     assert texts == ["Looking."]
@@ -156,12 +158,12 @@ def test_a_broken_response_is_read_or_refused(payload: dict[str, Any]) -> None:
 
 
 @given(st.lists(mutated(CHUNKS) | st.dictionaries(st.text(), ANYTHING), max_size=8))
-def test_nothing_a_server_sends_breaks_the_reader(payloads: list[dict[str, Any]]) -> None:
+def test_no_response_crashes_the_parser(payloads: list[dict[str, Any]]) -> None:
     withstands(GeminiDialect(), payloads)
 
 
 @given(st.lists(mutated(CHUNKS), max_size=4), st.integers(0, len(CHUNKS)))
-def test_a_stream_with_broken_chunks_in_it_is_read_and_sent_back(
+def test_a_stream_with_broken_chunks_is_read_and_can_be_sent_back(
     broken: list[dict[str, Any]], at: int
 ) -> None:
     reply = gathered([*CHUNKS[:at], *broken, *CHUNKS[at:]])

@@ -48,7 +48,7 @@ def test_any_payload_is_a_reply_or_a_value_error(payload: dict[str, Any]) -> Non
         (("text", "much"), None),
     ],
 )
-def test_usage_may_come_along(found: Any, usage: tuple[int, int] | None) -> None:
+def test_a_parser_may_return_usage_with_the_text(found: Any, usage: tuple[int, int] | None) -> None:
     client = GenericChatClient("http://127.0.0.1:1", response_parser=lambda _: found)
     reply = client._dialect.reply({})
     assert reply.text == "text"

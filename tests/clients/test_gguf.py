@@ -60,7 +60,7 @@ def model(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_head_tells_window_and_size(model: Path) -> None:
+def test_the_header_has_the_window_and_size(model: Path) -> None:
     header = read_header(model)
     assert (header.architecture, header.name) == ("toy", "Toy 1B")
     assert (header.window_tokens, header.parameters) == (4_096, 1_000_000)
@@ -68,7 +68,7 @@ def test_the_head_tells_window_and_size(model: Path) -> None:
 
 
 @pytest.mark.parametrize("end", [4, 20, 60, 200, 300])
-def test_a_file_that_ends_early_is_reported(model: Path, end: int) -> None:
+def test_a_truncated_file_is_reported(model: Path, end: int) -> None:
     model.write_bytes(gguf()[:end])
     with pytest.raises(ValueError, match=r"download whole|room for"):
         read_header(model)
@@ -93,7 +93,7 @@ def test_a_damaged_file_is_reported(model: Path, data: bytes, words: str) -> Non
 
 
 @given(st.binary(max_size=400), st.integers(0, 400))
-def test_whatever_is_in_a_file_it_is_read_or_refused(data: bytes, place: int) -> None:
+def test_any_file_content_is_read_or_refused(data: bytes, place: int) -> None:
     whole = gguf()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "any.gguf"
@@ -167,7 +167,7 @@ def test_without_the_library_the_error_says_what_to_install(
         GGUFClient.for_model(str(model))
 
 
-async def test_a_request_loads_the_model_and_streams(library: StandIn, model: Path) -> None:
+async def test_the_first_request_loads_the_model_and_streams(library: StandIn, model: Path) -> None:
     client: Client = GGUFClient.for_model(str(model), threads=3)
     assert library.loads == 0
     parts = [part async for part in client.stream(asked(), timeout_seconds=5)]
@@ -193,7 +193,7 @@ async def test_a_request_loads_the_model_and_streams(library: StandIn, model: Pa
     ("rows", "profile"),
     [(500_000, "tiny"), (3_100_000, "tiny"), (8_000_000, "small"), (70_000_000, "standard")],
 )
-def test_the_profile_follows_from_the_size(
+def test_the_profile_depends_on_the_size(
     library: StandIn, model: Path, rows: int, profile: str
 ) -> None:
     model.write_bytes(gguf(rows=rows))
@@ -201,7 +201,7 @@ def test_the_profile_follows_from_the_size(
     assert (info.profile, info.price, info.window_tokens) == (profile, Price(0.0, 0.0), 4_096)
 
 
-def test_another_file_in_its_place_is_another_model(library: StandIn, model: Path) -> None:
+def test_a_changed_file_has_another_identity(library: StandIn, model: Path) -> None:
     first = GGUFClient(model).identity
     assert GGUFClient(model).identity == first
     assert GGUFClient(model, window_tokens=99).identity != first
@@ -209,20 +209,22 @@ def test_another_file_in_its_place_is_another_model(library: StandIn, model: Pat
     assert GGUFClient(model).identity != first
 
 
-def test_large_windows_are_cut_unless_asked_for(library: StandIn, model: Path) -> None:
+def test_large_windows_are_capped_unless_requested(library: StandIn, model: Path) -> None:
     model.write_bytes(gguf(window=1_000_000))
     assert GGUFClient(model).info("").window_tokens == 32_768
     assert GGUFClient(model, window_tokens=100_000, profile="small").info("").profile == "small"
 
 
 @pytest.mark.parametrize("option", ["slots", "window_tokens", "threads"])
-def test_numbers_below_one_are_refused(library: StandIn, model: Path, option: str) -> None:
+def test_options_below_one_are_refused(library: StandIn, model: Path, option: str) -> None:
     options: dict[str, Any] = {option: 0}
     with pytest.raises(ConfigError, match=option):
         GGUFClient(model, **options)
 
 
-def test_what_is_no_model_is_refused_before_it_is_loaded(library: StandIn, model: Path) -> None:
+def test_a_path_that_is_not_a_model_is_refused_before_loading(
+    library: StandIn, model: Path
+) -> None:
     for path, words in (
         (model.with_name("none.gguf"), "no file"),
         (model.parent, "cannot be used"),
@@ -236,7 +238,7 @@ def test_what_is_no_model_is_refused_before_it_is_loaded(library: StandIn, model
         GGUFClient(model)
 
 
-async def test_a_model_that_can_not_be_loaded_is_tried_once(library: StandIn, model: Path) -> None:
+async def test_loading_a_broken_model_is_tried_once(library: StandIn, model: Path) -> None:
     library.fails = True
     client = GGUFClient(model)
     for _ in range(2):
@@ -254,7 +256,7 @@ async def test_a_model_that_can_not_be_loaded_is_tried_once(library: StandIn, mo
         ({"error": {"code": "x", "message": None}}, None, "unknown"),
     ],
 )
-async def test_what_the_library_reports_is_a_model_error(
+async def test_an_error_reported_by_the_library_is_a_model_error(
     library: StandIn, model: Path, chunk: Any, status: int | None, words: str
 ) -> None:
     library.answers = lambda body, take: take(chunk)
@@ -265,7 +267,7 @@ async def test_what_the_library_reports_is_a_model_error(
 
 
 @pytest.mark.parametrize("error", [ValueError("bad field"), RuntimeError("native trouble")])
-async def test_what_the_library_raises_is_a_model_error(
+async def test_an_exception_of_the_library_is_a_model_error(
     library: StandIn, model: Path, error: Exception
 ) -> None:
     def fails(body: Any, take: Any) -> None:
@@ -277,7 +279,7 @@ async def test_what_the_library_raises_is_a_model_error(
 
 
 @pytest.mark.parametrize("chunk", [None, [], "x", {}, {"choices": 3}, {"choices": [{"delta": 1}]}])
-async def test_odd_chunks_give_no_reply_but_no_crash(
+async def test_odd_chunks_are_a_model_error_and_not_a_crash(
     library: StandIn, model: Path, chunk: Any
 ) -> None:
     library.answers = lambda body, take: take(chunk)
@@ -303,7 +305,7 @@ async def test_a_cancelled_request_tells_the_library_to_stop(library: StandIn, m
     assert await asyncio.to_thread(stopped.wait, 10)
 
 
-async def test_requests_wait_for_a_slot_and_late_ones_are_never_begun(
+async def test_requests_wait_for_a_slot_and_those_that_timed_out_never_start(
     library: StandIn, model: Path
 ) -> None:
     release = threading.Event()

@@ -35,13 +35,13 @@ def failure(one: RLM, **more: Any) -> str:
     "form",
     [KEY, quote(KEY, safe=""), KEY.replace('"', '\\"'), b64encode(KEY.encode()).decode()],
 )
-def test_a_key_is_hidden_as_urls_json_and_base64_write_it(form: str) -> None:
+def test_a_key_is_hidden_in_url_json_and_base64_encoding(form: str) -> None:
     with FakeServer([{"status": 401, "error": f"bad key <{form}>"}]) as server:
         told = failure(engine(server.openai_url, KEY))
     assert "bad key <[secret]>" in told
 
 
-def test_what_is_secret_in_a_base_url_is_hidden() -> None:
+def test_secrets_in_a_base_url_are_hidden() -> None:
     basic = b64encode(b"user:pass word").decode()
     token = "a-long-token-as-user"
     for before, said in (("user:pass%20word@", ("pass word", basic)), (f"{token}@", (token,))):
@@ -53,14 +53,14 @@ def test_what_is_secret_in_a_base_url_is_hidden() -> None:
 
 
 @pytest.mark.parametrize("name", ["extra_headers", "extra_query"])
-def test_headers_and_queries_of_one_call_are_hidden(name: str) -> None:
+def test_headers_and_query_values_of_one_call_are_hidden(name: str) -> None:
     with FakeServer([{"status": 400, "error": f"what is {HEADER}?"}]) as server:
         told = failure(engine(server.openai_url, "none"), sampling={name: {"x-key": HEADER}})
     assert "what is [secret]?" in told
 
 
 @pytest.mark.parametrize("per_call", [True, False])
-def test_sampling_is_recorded_without_what_may_be_secret(tmp_path: Path, per_call: bool) -> None:
+def test_sampling_is_recorded_without_possible_secrets(tmp_path: Path, per_call: bool) -> None:
     sampling = {
         "extra_headers": {"x-anything": HEADER},
         "extra_query": {"q": HEADER},
@@ -96,7 +96,7 @@ def test_sampling_is_recorded_without_what_may_be_secret(tmp_path: Path, per_cal
         "//localhost/v1",
     ],
 )
-def test_a_base_url_that_can_t_be_asked_is_a_config_error(url: str) -> None:
+def test_an_invalid_base_url_is_a_config_error(url: str) -> None:
     names = {"foundry": "ANTHROPIC_FOUNDRY_BASE_URL", "azure": "AZURE_OPENAI_ENDPOINT"}
     names |= {"openai": "OPENAI_BASE_URL", "anthropic": "ANTHROPIC_BASE_URL"}
     keys = ("ANTHROPIC_FOUNDRY_API_KEY", "AZURE_OPENAI_API_KEY", "OPENAI_API_KEY")

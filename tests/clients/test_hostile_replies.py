@@ -100,7 +100,7 @@ def check(dialect: Dialect, reply: Reply) -> None:
 @pytest.mark.parametrize("dialect", DIALECTS)
 @given(data=st.data())
 @settings(max_examples=50)
-def test_arbitrary_replies(dialect: Dialect, data: st.DataObject) -> None:
+def test_arbitrary_replies_are_read_or_refused(dialect: Dialect, data: st.DataObject) -> None:
     check_plain(dialect, data.draw(OBJECTS))
     check_stream(dialect, data.draw(st.lists(OBJECTS, max_size=3)))
 
@@ -108,7 +108,7 @@ def test_arbitrary_replies(dialect: Dialect, data: st.DataObject) -> None:
 @pytest.mark.parametrize("dialect", DIALECTS)
 @given(data=st.data())
 @settings(max_examples=100)
-def test_mutated_replies(dialect: Dialect, data: st.DataObject) -> None:
+def test_mutated_replies_are_read_or_refused(dialect: Dialect, data: st.DataObject) -> None:
     is_chat = isinstance(dialect, ChatDialect)
     whole = CHAT if is_chat else WHOLE
     events = CHUNKS if is_chat else [*EVENTS, ended(THOUGHT, SAID, CALL)]
@@ -120,7 +120,7 @@ def test_mutated_replies(dialect: Dialect, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_depth_is_no_trap(dialect: Dialect) -> None:
+def test_deeply_nested_replies_do_no_harm(dialect: Dialect) -> None:
     deep: Any = "x"
     for _ in range(900):
         deep = [{"text": deep, "type": "output_text"}]

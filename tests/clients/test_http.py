@@ -45,7 +45,7 @@ async def test_each_event_loop_has_its_own_session(
     assert len(client._endpoint._pool._sessions) == 1, "sessions of ended loops are dropped"
 
 
-async def test_it_closes_the_session_of_a_loop_that_still_runs(
+async def test_closing_closes_the_session_of_a_loop_that_still_runs(
     server: Server, client: OpenAICompatClient
 ) -> None:
     loop = asyncio.new_event_loop()
@@ -61,7 +61,7 @@ async def test_it_closes_the_session_of_a_loop_that_still_runs(
     loop.close()
 
 
-async def test_it_can_be_used_again_after_closing(
+async def test_a_client_can_be_used_again_after_closing(
     server: Server, client: OpenAICompatClient
 ) -> None:
     await client.complete(asked(), timeout_seconds=5)
@@ -69,7 +69,7 @@ async def test_it_can_be_used_again_after_closing(
     assert (await client.complete(asked(), timeout_seconds=5)).text == "hello"
 
 
-def test_info_is_what_was_given() -> None:
+def test_info_returns_the_given_facts() -> None:
     known = ModelInfo(8_000, Price(1.0, 2.0), "small")
     client = OpenAICompatClient("http://localhost:1/v1", infos={"m-1": known})
     assert client.info("m-1") == known
@@ -77,7 +77,7 @@ def test_info_is_what_was_given() -> None:
 
 
 @pytest.mark.parametrize("url", ["localhost:8000/v1", "", "ftp://x/v1", "http:///v1"])
-def test_a_base_url_that_is_none(url: str) -> None:
+def test_an_invalid_base_url_is_refused(url: str) -> None:
     with pytest.raises(ConfigError, match="base URL"):
         OpenAICompatClient(url)
 
@@ -88,7 +88,7 @@ def test_a_header_with_a_line_break_is_refused_without_being_shown() -> None:
     assert "sk-secret" not in str(caught.value)
 
 
-def test_importing_it_does_not_import_aiohttp() -> None:
+def test_importing_the_client_does_not_import_aiohttp() -> None:
     code = "import sys, rlm.clients.compatible; assert 'aiohttp' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
@@ -102,7 +102,7 @@ def test_importing_it_does_not_import_aiohttp() -> None:
         ({}, "api.example.com", None),
     ],
 )
-def test_the_environments_proxy(
+def test_the_proxy_of_the_environment_is_used(
     monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], host: str, expected: str | None
 ) -> None:
     for name in ("https_proxy", "HTTPS_PROXY", "no_proxy", "NO_PROXY", "all_proxy", "ALL_PROXY"):

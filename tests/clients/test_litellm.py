@@ -69,7 +69,7 @@ def test_without_the_package_the_error_says_what_to_install(
         LiteLLMClient.for_model(MODEL)
 
 
-def test_importing_it_fetches_nothing_and_leaves_the_variables_alone(
+def test_importing_litellm_fetches_nothing_and_leaves_variables_unchanged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seen: list[str | None] = []
@@ -112,11 +112,13 @@ LONG = {
         ({"input_cost_per_token": 0, "output_cost_per_token": 0}, ModelInfo(None, Price(0, 0))),
     ],
 )
-def test_a_line_of_its_table_is_an_info(row: dict[str, Any], info: ModelInfo) -> None:
+def test_an_entry_of_litellms_table_becomes_model_info(
+    row: dict[str, Any], info: ModelInfo
+) -> None:
     assert _info(row) == info
 
 
-def test_a_model_is_found_with_and_without_its_provider() -> None:
+def test_a_model_is_found_with_or_without_its_provider() -> None:
     library = types.SimpleNamespace(model_cost={"a/b": ROW, "c": {"x": 1}, "d": "odd"})
     assert _row(library, "a/b") is ROW
     assert _row(library, "openai/c") == {"x": 1}
@@ -124,7 +126,7 @@ def test_a_model_is_found_with_and_without_its_provider() -> None:
     assert _row(types.SimpleNamespace(model_cost=None), "a/b") == {}
 
 
-def test_errors_of_libraries_say_what_they_know() -> None:
+def test_status_and_headers_are_taken_from_library_errors() -> None:
     class InternalServerError(Exception):
         status_code = 500
 
@@ -164,7 +166,7 @@ def test_errors_of_libraries_say_what_they_know() -> None:
         "x" * 290 + KEY,
     ],
 )
-def test_no_secret_is_in_a_line_for_people(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_public_line_contains_no_secret(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_API_KEY", "from-the-environment")
     shown = public_line(text, [KEY])
     for secret in ("private", "0123456789", "AbCdEf", "secretword", "from-the", "abcdefgh"):
@@ -205,7 +207,7 @@ async def test_a_plain_request(server: Server, client: LiteLLMClient) -> None:
 
 @real
 @heavy
-async def test_unknown_usage_is_none_and_an_own_price_wins(server: Server) -> None:
+async def test_unknown_usage_is_none_and_a_given_price_wins(server: Server) -> None:
     info = ModelInfo(price=Price(1, 1))
     client = LiteLLMClient(api_key=KEY, base_url=server.url, infos={MODEL: info})
     assert (await client.complete(to(), timeout_seconds=10)).usage is None
@@ -221,7 +223,7 @@ async def test_unknown_usage_is_none_and_an_own_price_wins(server: Server) -> No
 
 @real
 @heavy
-async def test_its_own_table_is_used(client: LiteLLMClient) -> None:
+async def test_litellms_own_table_is_used(client: LiteLLMClient) -> None:
     info = client.info(MODEL)
     assert info.window_tokens == 128_000
     assert info.price == Price(0.15, 0.6, 0.075)
@@ -273,7 +275,7 @@ async def test_tool_calls_reasoning_and_images(server: Server, client: LiteLLMCl
 @real
 @heavy
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 408, 422, 429, 500, 503])
-async def test_a_refusal_is_reported_once_and_without_the_key(
+async def test_a_rejected_key_is_reported_once_and_not_shown(
     server: Server, client: LiteLLMClient, status: int
 ) -> None:
     refusal = {"error": {"message": f"no use for {KEY}"}}
@@ -295,7 +297,7 @@ async def test_a_refusal_is_reported_once_and_without_the_key(
     [hangs_up(), sends("nonsense"), replies({"x": 1}), replies([]), replies(None)],
     ids=["hangs up", "no json", "no choices", "a list", "null"],
 )
-async def test_a_broken_answer_may_have_been_billed(
+async def test_a_broken_reply_may_have_been_billed(
     server: Server, client: LiteLLMClient, behave: Any
 ) -> None:
     server.behave = behave
@@ -307,7 +309,7 @@ async def test_a_broken_answer_may_have_been_billed(
 
 @real
 @heavy
-async def test_late_answers_and_cancelling_close_the_connection(
+async def test_timeouts_and_cancelling_close_the_connection(
     server: Server, client: LiteLLMClient
 ) -> None:
     for late in (True, False):

@@ -74,9 +74,7 @@ async def test_a_plain_request_and_a_stream(models: Any, model: str) -> None:
 
 @real
 @pytest.mark.parametrize("model", ["blocking", "waiting"])
-async def test_a_whole_conversation_reaches_new_plugins_and_old_ones(
-    models: Any, model: str
-) -> None:
+async def test_a_whole_conversation_reaches_new_and_old_plugins(models: Any, model: str) -> None:
     image = {"type": "image", "media_type": "image/png", "data": PIXEL}
     call = ToolCall(id="c1", name="look", arguments={"at": 3})
     messages = (
@@ -123,7 +121,7 @@ async def test_a_whole_conversation_reaches_new_plugins_and_old_ones(
 
 
 @real
-async def test_parts_in_an_order_that_llm_has_no_words_for_stay_in_the_chain(models: Any) -> None:
+async def test_parts_in_an_order_llm_cannot_express_stay_in_the_chain(models: Any) -> None:
     image = {"type": "image", "media_type": "image/png", "data": PIXEL}
     mixed = [image, {"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
     await replied(to("blocking", messages=(Message("user", mixed),)))
@@ -136,7 +134,7 @@ async def test_parts_in_an_order_that_llm_has_no_words_for_stay_in_the_chain(mod
 
 
 @real
-async def test_tool_calls_and_reasoning_come_back(models: Any) -> None:
+async def test_tool_calls_and_reasoning_are_returned(models: Any) -> None:
     reply = await replied(to("blocking", "CALL", tools=(LOOK,)))
     assert reply.tool_calls == (ToolCall(id="t1", name="look", arguments={"at": 1}),)
     assert reply.finish_reason == "tool_calls"
@@ -145,7 +143,7 @@ async def test_tool_calls_and_reasoning_come_back(models: Any) -> None:
 
 
 @real
-async def test_signed_parts_travel_back_unchanged(models: Any) -> None:
+async def test_signed_parts_are_sent_back_unchanged(models: Any) -> None:
     first = await replied(to("waiting", "SIGN"))
     assert first.opaque
     json.dumps(first.opaque)
@@ -163,7 +161,7 @@ async def test_signed_parts_travel_back_unchanged(models: Any) -> None:
 
 
 @real
-async def test_sampling_and_the_cap_in_the_models_own_words(models: Any) -> None:
+async def test_sampling_and_the_cap_use_the_models_own_option_names(models: Any) -> None:
     sampling = {"temperature": 0.5, "stop": ["x"], "max_tokens": 9_999}
     await replied(to("blocking", sampling=sampling), options={"seed": 4})
     assert models.prompts[-1]["options"] == {
@@ -180,7 +178,7 @@ async def test_sampling_and_the_cap_in_the_models_own_words(models: Any) -> None
 
 
 @real
-async def test_a_schema_is_asked_for(models: Any) -> None:
+async def test_a_schema_is_passed_to_the_model(models: Any) -> None:
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
     wanted = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
     await replied(to("blocking", sampling={"response_format": wanted}))
@@ -196,12 +194,12 @@ async def test_a_model_without_a_cap_is_cut_off(models: Any) -> None:
 
 
 @real
-async def test_a_reply_as_long_as_the_cap_ended_there(models: Any) -> None:
+async def test_a_reply_that_fills_the_cap_has_the_finish_reason_length(models: Any) -> None:
     assert (await replied(to("blocking", max_output_tokens=3))).finish_reason == "length"
 
 
 @real
-async def test_what_is_missing_is_reported(models: Any) -> None:
+async def test_missing_keys_and_features_are_reported(models: Any) -> None:
     with pytest.raises(ConfigError, match="llm keys set testing"):
         await replied(to("keyed"))
     with pytest.raises(ModelError, match="does not support tools") as caught:
@@ -210,7 +208,7 @@ async def test_what_is_missing_is_reported(models: Any) -> None:
 
 
 @real
-async def test_keys_are_handed_over_and_never_shown(models: Any) -> None:
+async def test_keys_are_passed_on_and_never_shown(models: Any) -> None:
     assert (await replied(to("keyed"), key="private-key-1")).text == "key of 13"
     with pytest.raises(ModelError) as caught:
         await replied(to("keyed", "FAIL"), key="private-key-1")
@@ -231,7 +229,7 @@ async def test_unknown_models_are_reported_at_once(models: Any) -> None:
 
 
 @real
-async def test_a_hung_model_holds_no_caller(models: Any) -> None:
+async def test_a_hung_model_times_out(models: Any) -> None:
     client = LLMClient(threads=1)
     for _ in range(2):
         with pytest.raises(ModelError, match=r"within 0\.1 s") as caught:

@@ -23,7 +23,7 @@ from tests.clients.offline_runs import (
 )
 
 
-def test_a_run_in_two_steps() -> None:
+def test_a_run_takes_two_steps() -> None:
     text = f"{OTHER}\n{'Some filler here. ' * 50}\n{NEEDLE}\n{'More of it. ' * 50}\n"
     repl = Repl(text)
     printed = play(repl)
@@ -35,7 +35,7 @@ def test_a_run_in_two_steps() -> None:
     assert repl.prompts == [], "no call pretends to understand the passage"
 
 
-def test_a_run_that_finds_nothing_says_so_and_invents_nothing() -> None:
+def test_a_run_without_matches_says_so_and_invents_nothing() -> None:
     repl = Repl(f"{OTHER}\nA silver spoon and a dolphin.\n")
     printed = play(repl)
     assert len(printed) == 2
@@ -51,14 +51,14 @@ def test_a_run_that_finds_nothing_says_so_and_invents_nothing() -> None:
         ({"a.md": f"# Codes\n\n{OTHER}\n\n{NEEDLE}\n", "b.md": "x"}, "a.md:5"),
     ],
 )
-def test_a_run_over_other_contexts(context: object, place: str) -> None:
+def test_lists_and_dicts_can_be_searched(context: object, place: str) -> None:
     repl = Repl(context)
     play(repl)
     assert f"1. {place}\n" in repl.submitted[0]
     assert "4821" in repl.submitted[0]
 
 
-def test_files_are_quoted_as_lines_with_their_names(tmp_path: Path) -> None:
+def test_files_are_quoted_with_their_names_and_lines(tmp_path: Path) -> None:
     (tmp_path / "notes.md").write_text(f'# Notes\n\nIt says "hello".\n\n{NEEDLE}\n')
     (tmp_path / "other.txt").write_text(f"{OTHER}\n")
     with RLM(MODEL) as rlm:
@@ -74,7 +74,7 @@ def test_a_request_without_a_text_says_what_is_missing() -> None:
     assert "OPENAI_API_KEY" in reply.text
 
 
-def test_a_run_whose_task_is_its_context() -> None:
+def test_the_task_may_be_in_the_context() -> None:
     query = "The task is in the variable `context`: read it first, then do what it asks."
     repl = Repl(f"Read the notes below.\n\n{OTHER}\n\n{NEEDLE}\n\n{QUESTION}")
     printed = play(repl, query)
@@ -95,7 +95,7 @@ def test_odd_characters_in_the_query_do_not_break_the_cell() -> None:
     compile(code, "<cell>", "exec")
 
 
-async def test_the_reply_says_what_it_is_and_what_it_costs() -> None:
+async def test_the_reply_says_that_it_is_a_search_and_free() -> None:
     reply = await ask(root())
     assert reply.text.startswith("Search without a language model: ")
     assert reply.usage is not None
@@ -123,7 +123,7 @@ def shown(*passages: str) -> tuple[str, str]:
 IN_WORDS = f"{PASSAGES}\n\n1. line 1\n   {NEEDLE}"
 
 
-async def test_a_submission_that_was_not_taken_is_tried_once_more_then_written_out() -> None:
+async def test_a_rejected_submission_is_retried_once_then_written_out() -> None:
     searched = [("assistant", "cell"), shown(NEEDLE)]
     first = await ask(root(*searched))
     submitted = [("assistant", first.text), ("user", "[error]\nNameError")]
@@ -147,7 +147,7 @@ async def test_a_search_that_fails_twice_ends_without_passages() -> None:
         "Give your final answer. No more code.",
     ],
 )
-async def test_answering_now_from_what_was_printed(order: str) -> None:
+async def test_a_request_to_answer_now_uses_the_printed_passages(order: str) -> None:
     searched = [("assistant", "cell"), shown(NEEDLE)]
     assert (await ask(root(*searched, ("user", order)))).text == IN_WORDS
     nothing = await ask(root(("assistant", "cell"), shown(), ("user", order)))
@@ -155,7 +155,7 @@ async def test_answering_now_from_what_was_printed(order: str) -> None:
     assert (await ask(root(("user", order)))).text == NO_PASSAGES
 
 
-async def test_a_passage_that_talks_of_code_is_no_order_to_stop() -> None:
+async def test_a_passage_that_mentions_code_is_not_a_request_to_stop() -> None:
     printed = shown("It can be opened without code by silver-dolphin.")
     assert "FINAL(" in code_in(await ask(root(("assistant", "cell"), printed)))
 
@@ -170,7 +170,7 @@ async def test_a_passage_that_talks_of_code_is_no_order_to_stop() -> None:
         ("?!", ""),
     ],
 )
-def test_the_names_in_a_question_are_required(question: str, query: str) -> None:
+def test_names_in_a_question_are_required_words(question: str, query: str) -> None:
     assert search_query(question) == query
 
 
@@ -196,7 +196,7 @@ async def test_native_tools() -> None:
     )
 
 
-async def test_a_large_prompt_does_not_hold_up_the_loop() -> None:
+async def test_a_large_prompt_does_not_block_the_event_loop() -> None:
     prompt = f"Question: {QUESTION}\n\nText:\n{'Filler is here. ' * 100_000}\n{NEEDLE}"
     turns = 0
 
@@ -212,7 +212,7 @@ async def test_a_large_prompt_does_not_hold_up_the_loop() -> None:
     assert turns > 1
 
 
-async def test_streaming_and_the_cap() -> None:
+async def test_streaming_respects_the_cap() -> None:
     request = root(max_output_tokens=10)
     client = OfflineClient()
     *words, reply = [part async for part in client.stream(request, timeout_seconds=5)]

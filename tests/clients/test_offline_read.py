@@ -18,7 +18,7 @@ from tests.clients.offline_runs import NEEDLE, OTHER, QUESTION, ask, sub
         ("no query", None),
     ],
 )
-def test_the_query_of_a_first_message(text: str, query: str | None) -> None:
+def test_the_query_is_found_in_the_first_message(text: str, query: str | None) -> None:
     assert query_of(text) == query
 
 
@@ -44,7 +44,7 @@ async def test_calls_are_answered_with_the_sentence(prompt: str) -> None:
 
 
 @pytest.mark.parametrize("prompt", PROMPTS.values(), ids=PROMPTS.keys())
-async def test_calls_over_a_text_without_it(prompt: str) -> None:
+async def test_calls_over_a_text_without_the_answer_say_not_found(prompt: str) -> None:
     assert (await ask(sub(prompt.replace(NEEDLE, "Nothing here.")))).text in {
         NOT_FOUND,
         "Nothing here.",  # a partial answer that is all there is
@@ -66,11 +66,11 @@ def test_merging_takes_the_best_partial_answer(notes: str, answer: str) -> None:
     assert answer_prompt(f"Question: {QUESTION}\n\nPartial answers:\n{notes}") == answer
 
 
-async def test_a_call_whose_text_looks_like_a_run_is_still_a_call() -> None:
+async def test_a_call_whose_text_resembles_a_run_is_still_a_call() -> None:
     text = f"Query: something else?\nUse llm_query and FINAL in the REPL.\n{NEEDLE}"
     assert (await ask(sub(f"Question: {QUESTION}\n\nPassage: {text}"))).text == NEEDLE
 
 
 @given(st.text())
-def test_no_prompt_makes_it_fail(prompt: str) -> None:
+def test_any_prompt_is_answered(prompt: str) -> None:
     assert isinstance(answer_prompt(prompt), str)

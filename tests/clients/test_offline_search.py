@@ -51,7 +51,7 @@ def shape_of(seed: int) -> str:
     return str(haystack.SHAPES[(seed + seed // 5) % len(haystack.SHAPES)])
 
 
-def test_the_fifty_cases_differ_in_what_matters() -> None:
+def test_the_fifty_cases_cover_every_shape_and_key() -> None:
     cases = Counter((shape_of(seed), seed % 5) for seed in range(50))
     assert set(cases.values()) == {2}
     assert len(haystack.PHRASINGS) == 10
@@ -62,7 +62,7 @@ def test_the_fifty_cases_differ_in_what_matters() -> None:
     "seed",
     [*range(8), *(pytest.param(seed, marks=pytest.mark.heavy) for seed in range(8, 50))],
 )
-def test_a_needle_in_a_haystack(seed: int) -> None:
+def test_the_needle_is_found_in_a_haystack(seed: int) -> None:
     size = 10 * MEGABYTE if seed % 10 == 0 else MEGABYTE
     hay = haystack.make_haystack(size, seed, shape=shape_of(seed))
     assert hay.value in found(hay.question, hay.text)[0]
@@ -72,7 +72,7 @@ def test_a_needle_in_a_haystack(seed: int) -> None:
     "seed",
     [*range(100, 106), *(pytest.param(seed, marks=pytest.mark.heavy) for seed in range(106, 120))],
 )
-def test_an_absent_needle_among_others_of_its_wording(seed: int) -> None:
+def test_an_absent_needle_is_not_found_among_similar_ones(seed: int) -> None:
     size = 10 * MEGABYTE if seed % 10 == 0 else MEGABYTE
     hay = haystack.make_haystack(size, seed, shape=shape_of(seed), absent=True)
     key = Question(hay.question).keys[0].text.lower()
@@ -81,7 +81,7 @@ def test_an_absent_needle_among_others_of_its_wording(seed: int) -> None:
         assert len(key.split("-")) == 2 or " " in key
 
 
-def test_the_generator_is_repeatable_and_of_the_size_asked() -> None:
+def test_the_generator_is_repeatable_and_has_the_requested_size() -> None:
     first, again = (haystack.make_haystack(MEGABYTE, 3) for _ in range(2))
     assert first == again
     assert abs(len(first.text) - MEGABYTE) < MEGABYTE // 20
@@ -180,14 +180,14 @@ def in_filler(needle: str) -> str:
 
 
 @pytest.mark.parametrize(("question", "needle", "value"), PRESENT, ids=[c[1] for c in PRESENT])
-def test_it_finds(question: str, needle: str, value: str) -> None:
+def test_the_answer_is_found(question: str, needle: str, value: str) -> None:
     assert any(value in passage for passage in found(question, in_filler(needle)))
 
 
 @pytest.mark.parametrize(
     ("question", "needle", "value"), [case[1:] for case in ELSEWHERE], ids=[c[0] for c in ELSEWHERE]
 )
-def test_it_finds_a_value_beside_its_key(question: str, needle: str, value: str) -> None:
+def test_the_value_beside_its_key_is_found(question: str, needle: str, value: str) -> None:
     best = found(question, in_filler(needle))[0]
     assert value in best
     assert '"9"' not in best
@@ -196,11 +196,11 @@ def test_it_finds_a_value_beside_its_key(question: str, needle: str, value: str)
 @pytest.mark.parametrize(
     ("question", "needle"), [case[1:] for case in ABSENT], ids=[case[0] for case in ABSENT]
 )
-def test_it_does_not_find(question: str, needle: str) -> None:
+def test_unrelated_text_is_not_found(question: str, needle: str) -> None:
     assert found(question, in_filler(needle)) == []
 
 
-def test_the_sentence_that_says_it_beats_those_that_only_mention_the_key() -> None:
+def test_the_sentence_with_the_fact_ranks_above_mentions_of_its_key() -> None:
     mentions = "".join(f"In {year} people talked of silver-dolphin again.\n" for year in range(900))
     text = mentions + "silver-dolphin was assigned the identifier 48219.\n" + mentions
     best = found("What identifier was assigned to silver-dolphin?", text)[0]
@@ -213,14 +213,14 @@ def test_a_key_on_every_line_is_narrowed_by_the_rarest_other_word() -> None:
     assert found("When did server-7 explode?", text)[0] == "2031 INFO server-7 exploded at noon"
 
 
-def test_a_context_on_one_line() -> None:
+def test_a_context_on_one_line_is_searched_by_sentence() -> None:
     text = in_filler("The access code for KX-4821 is 999.").replace("\n", " ")
     (passage,) = found("What is the access code for KX-4821?", text)
     assert "The access code for KX-4821 is 999." in passage
     assert len(passage) <= PASSAGE_CHARS
 
 
-def test_a_row_of_a_table() -> None:
+def test_the_right_row_of_a_table_is_found() -> None:
     rows = "".join(f"KX-{n},Bob,{n * 7},north\n" for n in range(4000, 5000))
     passages = found("What is the weight of KX-4821?", f"id,owner,weight,zone\n{rows}")
     assert passages == ["KX-4821,Bob,33747,north"]
@@ -243,12 +243,12 @@ def test_contexts_of_other_types(context: object, value: str | None) -> None:
     assert value in passages[0] if value else passages == []
 
 
-def test_records_of_a_list_stay_apart() -> None:
+def test_items_of_a_list_are_searched_separately() -> None:
     context = [{"id": "KX-4820", "code": 998}, {"id": "KX-4821", "code": 999}]
     assert found("What is the code of KX-4821?", context) == ['{"id": "KX-4821", "code": 999}']
 
 
-def test_the_parts_of_a_question() -> None:
+def test_a_question_is_split_into_keys_and_stems() -> None:
     question = Question("What is the access code for silver-dolphin?")
     assert [key.text for key in question.keys] == ["silver-dolphin"]
     assert question.stems == {"access", "cod"}
@@ -258,18 +258,18 @@ def test_the_parts_of_a_question() -> None:
 
 
 @pytest.mark.parametrize("word", ["sign-in", "access_code", "7-digit", "three", "2nd", "and/or"])
-def test_words_that_are_no_identifiers(word: str) -> None:
+def test_words_that_are_not_identifiers_are_not_keys(word: str) -> None:
     keys = Question(f"What is the {word} code for KX-4821?").keys
     assert [key.text for key in keys] == ["KX-4821"]
 
 
-def test_stems() -> None:
+def test_words_are_stemmed() -> None:
     pairs = [("codes", "code"), ("cities", "city"), ("assigned", "assigns"), ("Herons", "heron")]
     assert all(stem(one) == stem(other) for one, other in pairs)
     assert stem("bus") == "bus"
 
 
 @given(st.text(), st.text())
-def test_no_question_and_no_text_makes_it_fail(question: str, text: str) -> None:
+def test_any_question_and_text_can_be_searched(question: str, text: str) -> None:
     found = quote(Question(question), text)
     assert found is None or isinstance(found.text, str)

@@ -70,7 +70,7 @@ async def test_one_request_is_one_reply(server: Server, client: OpenAICompatClie
     assert server.bodies == []
 
 
-async def test_openai_itself_takes_the_newer_name_of_the_cap(
+async def test_openai_itself_gets_the_newer_name_of_the_cap(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = OpenAICompatClient("https://api.openai.com/v1", "sk-test-0123456789")
@@ -159,7 +159,7 @@ async def test_finish_reasons(
         ({"content": None, "refusal": "I won't"}, "I won't", "", "refusal"),
     ],
 )
-async def test_shapes_of_a_message(
+async def test_message_content_in_every_shape_is_read(
     server: Server,
     client: OpenAICompatClient,
     message: dict[str, Any],

@@ -51,7 +51,7 @@ def unused_port() -> int:
 
 
 @pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503, 504, 529])
-async def test_statuses_worth_another_try(server: Server, status: int) -> None:
+async def test_retryable_statuses(server: Server, status: int) -> None:
     server.behave = replies({"error": {"message": "busy"}}, status=status)
     error = await failure(server.url)
     assert (error.status, error.retryable, error.ambiguous) == (status, True, False)
@@ -61,7 +61,7 @@ async def test_statuses_worth_another_try(server: Server, status: int) -> None:
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 413, 422])
-async def test_statuses_that_stay_so(server: Server, status: int) -> None:
+async def test_permanent_statuses(server: Server, status: int) -> None:
     server.behave = replies({"error": {"message": "no"}}, status=status)
     error = await failure(server.url)
     assert (error.status, error.retryable, error.ambiguous) == (status, False, False)
@@ -101,7 +101,7 @@ def test_known_hosts_name_their_own_variable() -> None:
     ],
     ids=["whole", "fraction", "date", "past date"],
 )
-async def test_retry_after(
+async def test_retry_after_is_read(
     server: Server, header: str, seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_http, "time", types.SimpleNamespace(time=lambda: NOW))
@@ -110,7 +110,7 @@ async def test_retry_after(
 
 
 @pytest.mark.parametrize("header", ["soon", "-3", "nan", "inf", ""])
-async def test_a_senseless_retry_after_is_none(server: Server, header: str) -> None:
+async def test_an_invalid_retry_after_is_ignored(server: Server, header: str) -> None:
     server.behave = replies({}, status=429, headers={"Retry-After": header})
     assert (await failure(server.url)).retry_after_seconds is None
 
@@ -126,12 +126,12 @@ async def test_a_senseless_retry_after_is_none(server: Server, header: str) -> N
         [{"error": {"message": "the reason"}}],
     ],
 )
-async def test_the_providers_own_words(server: Server, payload: Any) -> None:
+async def test_the_providers_own_message_is_shown(server: Server, payload: Any) -> None:
     server.behave = replies(payload, status=400)
     assert "the reason" in str(await failure(server.url))
 
 
-async def test_long_words_are_cut_and_secrets_removed_first(server: Server) -> None:
+async def test_long_messages_are_cut_after_removing_secrets(server: Server) -> None:
     header = "an-azure-key-98765"
     server.behave = sends(f"bad\nkey {'x' * 250} {KEY} {header} {'y' * 900}", status=400)
     text = str(await failure(server.url, headers={"api-key": header}))
@@ -141,7 +141,7 @@ async def test_long_words_are_cut_and_secrets_removed_first(server: Server) -> N
     assert len(text) < 450
 
 
-async def test_a_deep_error_body_is_no_trap(server: Server) -> None:
+async def test_a_deeply_nested_error_body_does_no_harm(server: Server) -> None:
     server.behave = sends('{"error":' * 500 + "1" + "}" * 500, status=400)
     assert (await failure(server.url)).status == 400
 
@@ -154,7 +154,7 @@ async def test_a_refused_connection() -> None:
     assert "is the server running" in str(error)
 
 
-async def test_a_name_that_does_not_resolve(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unresolvable_host_name(monkeypatch: pytest.MonkeyPatch) -> None:
     def unknown(*_arguments: Any, **_keywords: Any) -> None:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
@@ -179,21 +179,23 @@ async def test_a_name_that_does_not_resolve(monkeypatch: pytest.MonkeyPatch) -> 
     ],
     ids=["lost", "cut", "half", "html", "empty", "list", "no choice", "no message", "deep"],
 )
-async def test_what_may_have_been_billed(server: Server, behave: Behaviour) -> None:
+async def test_failures_that_may_have_been_billed_are_ambiguous(
+    server: Server, behave: Behaviour
+) -> None:
     server.behave = behave
     error = await failure(server.url)
     assert (error.retryable, error.ambiguous) == (True, True)
     assert len(server.bodies) == 1
 
 
-async def test_a_time_out_after_sending(server: Server) -> None:
+async def test_a_timeout_after_sending_is_ambiguous(server: Server) -> None:
     server.behave = never_answers()
     error = await failure(server.url, timeout_seconds=0.1)
     assert (error.retryable, error.ambiguous) == (True, True)
     assert "0.1 s" in str(error)
 
 
-async def test_a_time_out_before_sending(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_timeout_before_sending_is_not_ambiguous(monkeypatch: pytest.MonkeyPatch) -> None:
     asked_for = asyncio.Event()
 
     async def slow(*_arguments: Any, **_keywords: Any) -> None:
@@ -206,7 +208,7 @@ async def test_a_time_out_before_sending(monkeypatch: pytest.MonkeyPatch) -> Non
     assert (error.retryable, error.ambiguous) == (True, False)
 
 
-async def test_no_time_left_is_a_time_out_and_not_no_limit(server: Server) -> None:
+async def test_without_time_left_a_request_times_out_at_once(server: Server) -> None:
     server.behave = never_answers()
     assert (await failure(server.url, timeout_seconds=0)).retryable
 
@@ -262,7 +264,7 @@ async def test_an_error_reported_with_status_200(
     assert reported["message"] in str(error)
 
 
-async def test_a_cut_error_body_keeps_its_status(server: Server) -> None:
+async def test_a_truncated_error_body_keeps_its_status(server: Server) -> None:
     async def behave(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(status=503, headers={"Content-Length": "500"})
         await response.prepare(request)
@@ -276,7 +278,7 @@ async def test_a_cut_error_body_keeps_its_status(server: Server) -> None:
     assert (error.status, error.retryable, error.ambiguous) == (503, True, False)
 
 
-async def test_tls_to_a_server_without_it_is_not_worth_another_try(server: Server) -> None:
+async def test_tls_to_a_server_without_it_is_not_retried(server: Server) -> None:
     error = await failure(server.url.replace("http://", "https://"))
     assert (error.retryable, error.ambiguous) == (False, False)
     assert "certificate" in str(error)

@@ -69,7 +69,7 @@ async def test_tool_calls_in_a_stream(server: Server, client: OpenAICompatClient
 
 
 @pytest.mark.parametrize("identity", [{}, {"id": None}, {"id": {}}])
-async def test_calls_without_index_or_id_come_whole(
+async def test_tool_calls_without_an_index_or_id_are_complete(
     server: Server, client: OpenAICompatClient, identity: dict[str, Any]
 ) -> None:
     calls = [{**identity, "function": {"name": name, "arguments": {"at": 1}}} for name in "ab"]
@@ -83,7 +83,7 @@ async def test_calls_without_index_or_id_come_whole(
 
 
 @pytest.mark.parametrize("cut", [True, False])
-async def test_a_cut_stream_is_ambiguous(
+async def test_a_truncated_stream_is_ambiguous(
     server: Server, client: OpenAICompatClient, cut: bool
 ) -> None:
     server.behave = streams([event(delta("Hel"))], cut=cut)
@@ -109,7 +109,7 @@ async def test_an_error_in_a_stream_is_ambiguous(
     assert (caught.value.retryable, caught.value.ambiguous) == (True, True)
 
 
-async def test_a_stream_without_any_choice_is_no_reply(
+async def test_a_stream_without_any_choice_is_malformed(
     server: Server, client: OpenAICompatClient
 ) -> None:
     server.behave = streams([event({"choices": []}), b"data: [DONE]\n\n"])
@@ -118,12 +118,14 @@ async def test_a_stream_without_any_choice_is_no_reply(
     assert (caught.value.retryable, caught.value.ambiguous) == (True, True)
 
 
-async def test_a_server_that_does_not_stream(server: Server, client: OpenAICompatClient) -> None:
+async def test_a_server_that_does_not_stream_is_accepted(
+    server: Server, client: OpenAICompatClient
+) -> None:
     texts, (reply,) = await gather(client)
     assert (texts, reply.text) == (["hello"], "hello")
 
 
-async def test_a_stream_that_is_refused(server: Server, client: OpenAICompatClient) -> None:
+async def test_a_rejected_stream_has_its_status(server: Server, client: OpenAICompatClient) -> None:
     server.behave = sends("no", status=400)
     with pytest.raises(ModelError) as caught:
         await gather(client)

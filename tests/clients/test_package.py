@@ -9,7 +9,7 @@ import rlm.clients
 from rlm.protocols import Client
 
 
-def test_names() -> None:
+def test_every_listed_name_can_be_imported() -> None:
     assert sorted(rlm.clients.__all__) == rlm.clients.__all__
     for name in rlm.clients.__all__:
         assert getattr(rlm.clients, name).__name__ == name
@@ -18,7 +18,7 @@ def test_names() -> None:
         _ = rlm.clients.Nonsense
 
 
-def test_each_is_a_client() -> None:
+def test_every_listed_class_is_a_client() -> None:
     clients: list[Client] = [
         rlm.clients.AnthropicClient("http://localhost:1"),
         rlm.clients.CallableClient(str.upper),

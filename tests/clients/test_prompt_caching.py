@@ -66,7 +66,7 @@ async def bodies_of_a_run(model: str, protocol: Any = "fences") -> list[dict[str
 
 @pytest.mark.parametrize("model", DIALECTS)
 @pytest.mark.parametrize("protocol", ["fences", "tools"])
-async def test_each_step_repeats_the_one_before_it(model: str, protocol: str) -> None:
+async def test_each_step_repeats_the_previous_one(model: str, protocol: str) -> None:
     bodies = [unmarked(body) for body in await bodies_of_a_run(model, protocol)]
     (name,) = DIALECTS[model]
     for before, after in pairwise(bodies):
@@ -91,7 +91,7 @@ async def test_anthropic_requests_mark_where_the_stable_prefix_ends() -> None:
         assert "cache_control" in json.dumps(after["messages"][last])
 
 
-async def test_sub_calls_pay_for_no_cache() -> None:
+async def test_sub_calls_are_not_marked_for_caching() -> None:
     cell = "```repl\nFINAL(llm_query('hello'))\n```"
     with FakeServer([cell, "hi"]) as server:
         made = {"base_url": server.url, "api_key": "key-0123456789"}

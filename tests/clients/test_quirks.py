@@ -25,7 +25,7 @@ def body(provider: str, **facts: Any) -> dict[str, Any]:
     return decoded
 
 
-def test_every_provider_of_this_dialect_has_a_row() -> None:
+def test_every_provider_of_this_dialect_has_quirks() -> None:
     speaking = {name for name, provider in PROVIDERS.items() if provider.dialect == "chat"}
     assert speaking <= QUIRKS.keys()
 
@@ -43,7 +43,9 @@ def test_every_provider_of_this_dialect_has_a_row() -> None:
         ("something-else", "models.example.com", "openai-compatible"),
     ],
 )
-def test_a_known_host_decides_before_the_provider(provider: str, host: str, row: str) -> None:
+def test_a_known_host_takes_precedence_over_the_provider(
+    provider: str, host: str, row: str
+) -> None:
     assert quirks_for(provider, host) is QUIRKS[row]
 
 
@@ -57,7 +59,7 @@ def test_a_known_host_decides_before_the_provider(provider: str, host: str, row:
         ("vllm", "Authorization", f"Bearer {KEY}"),
     ],
 )
-async def test_the_key_is_sent_where_the_provider_looks_for_it(
+async def test_the_key_is_sent_in_the_header_the_provider_expects(
     server: Server, provider: str, header: str, value: str
 ) -> None:
     client = OpenAICompatClient(server.url, KEY, provider=provider)
@@ -97,7 +99,7 @@ async def test_local_servers_need_no_key(server: Server, provider: str) -> None:
     ],
 )
 @pytest.mark.parametrize("stream", [False, True])
-def test_one_cap_under_the_servers_own_name(
+def test_one_cap_is_sent_under_the_servers_own_name(
     provider: str, model: str, expected: str, stream: bool
 ) -> None:
     given = dict.fromkeys(CAPS, 60)
@@ -109,7 +111,7 @@ def test_one_cap_under_the_servers_own_name(
 
 
 @pytest.mark.parametrize("cap", [0, -1, "many", True, 1.5])
-def test_a_cap_that_is_none_is_an_error(cap: Any) -> None:
+def test_an_invalid_cap_is_an_error(cap: Any) -> None:
     with pytest.raises(ConfigError, match="max_tokens must be a whole number"):
         body("openai", sampling={"max_tokens": cap})
 
@@ -139,7 +141,7 @@ def test_names_of_reasoning_models(name: str, expected: bool) -> None:
 # -- sampling -------------------------------------------------------------------------------------
 
 
-def test_only_options_that_repeat_the_default_are_left_out() -> None:
+def test_only_options_equal_to_the_default_are_left_out() -> None:
     given = {"temperature": 1.0, "top_p": 1, "reasoning_effort": "low", "seed": None}
     sent = body("openai", model="gpt-5-mini", sampling=given)
     assert not sent.keys() & {"temperature", "top_p", "seed"}
@@ -148,7 +150,7 @@ def test_only_options_that_repeat_the_default_are_left_out() -> None:
     assert body("openai", model="gpt-5-mini", sampling={"temperature": 0})["temperature"] == 0
 
 
-def test_sampling_passes_but_for_what_is_ours() -> None:
+def test_sampling_options_pass_except_those_set_by_rlm() -> None:
     given = {
         "stream": True,
         "stream_options": {"include_usage": False},
@@ -177,7 +179,7 @@ def test_a_window_that_ollama_would_ignore_is_an_error(name: str) -> None:
 # -- parts ----------------------------------------------------------------------------------------
 
 
-def test_images_become_image_urls_and_other_parts_stay() -> None:
+def test_images_become_image_urls_and_other_parts_are_unchanged() -> None:
     audio: dict[str, Any] = {"type": "input_audio", "input_audio": {"data": "x", "format": "wav"}}
     parts = [
         {"type": "text", "text": "What is it?"},
@@ -207,7 +209,7 @@ def turns(count: int) -> tuple[Message, ...]:
 
 
 @pytest.mark.parametrize("provider", sorted(QUIRKS))
-def test_each_steps_messages_begin_with_those_of_the_step_before(provider: str) -> None:
+def test_the_messages_of_each_step_start_with_those_of_the_previous(provider: str) -> None:
     dialect = ChatDialect(QUIRKS[provider])
     before = b""
     for count in range(4):
@@ -220,7 +222,7 @@ def test_each_steps_messages_begin_with_those_of_the_step_before(provider: str) 
 
 
 @pytest.mark.parametrize("provider", ["openrouter", "vercel", "portkey", "litellm-proxy"])
-def test_requests_to_gateways_mark_where_claudes_cache_ends(provider: str) -> None:
+def test_requests_for_claude_through_gateways_have_cache_marks(provider: str) -> None:
     request: dict[str, Any] = {"model": "anthropic/claude-sonnet-4.5", "grows": True}
     system, user = body(provider, messages=turns(0), **request)["messages"]
     assert system["content"] == [{"type": "text", "text": "Be brief. 日本", **MARK}]
@@ -247,7 +249,7 @@ def test_a_mark_is_on_text_even_if_an_image_is_last() -> None:
         ("openai-compatible", "anthropic/claude-sonnet-4.5", True),
     ],
 )
-def test_nothing_else_is_marked(provider: str, model: str, grows: bool) -> None:
+def test_other_requests_have_no_cache_marks(provider: str, model: str, grows: bool) -> None:
     sent = body(provider, model=model, grows=grows, messages=turns(2))
     assert "cache_control" not in json.dumps(sent)
 
@@ -263,7 +265,7 @@ def test_nothing_else_is_marked(provider: str, model: str, grows: bool) -> None:
         ("acme/claudette-7b", False),
     ],
 )
-def test_names_of_claude(name: str, expected: bool) -> None:
+def test_names_of_claude_models(name: str, expected: bool) -> None:
     assert is_claude(name) is expected
 
 
@@ -281,7 +283,7 @@ async def streamed(server: Server, provider: str, *chunks: dict[str, Any]) -> An
     return parts[-1]
 
 
-async def test_details_of_thinking_are_joined_from_a_stream(server: Server) -> None:
+async def test_reasoning_details_are_joined_from_a_stream(server: Server) -> None:
     def piece(**facts: Any) -> dict[str, Any]:
         return delta(reasoning_details=[{"type": "reasoning.text", "index": 0, **facts}])
 
@@ -303,7 +305,7 @@ async def test_details_of_thinking_are_joined_from_a_stream(server: Server) -> N
     }
 
 
-def test_plain_thinking_goes_back_with_tool_calls_only() -> None:
+def test_plain_reasoning_is_sent_back_only_with_tool_calls() -> None:
     dialect = ChatDialect(QUIRKS["openai-compatible"])
     call = {"id": "a", "type": "function", "function": {"name": "look", "arguments": "{}"}}
     thought = {"reasoning_content": "I should look."}
@@ -320,7 +322,7 @@ def test_opaque_parts_of_other_dialects_are_not_sent() -> None:
     assert body("openai", messages=(said,))["messages"] == [{"role": "assistant", "content": "4"}]
 
 
-async def test_usage_in_a_stream_of_groq(server: Server) -> None:
+async def test_groqs_usage_in_a_stream_is_read(server: Server) -> None:
     last = delta(finish="stop") | {
         "x_groq": {"id": "r", "usage": {"prompt_tokens": 3, "completion_tokens": 2}}
     }
@@ -328,7 +330,7 @@ async def test_usage_in_a_stream_of_groq(server: Server) -> None:
     assert (reply.usage.input_tokens, reply.usage.output_tokens) == (3, 2)
 
 
-async def test_a_stream_that_ends_with_an_error_is_no_reply(server: Server) -> None:
+async def test_a_stream_that_ends_with_an_error_is_a_failure(server: Server) -> None:
     said = {"code": 502, "message": "upstream gone"}
     broken = {"error": said, "choices": [{"delta": {"content": ""}, "finish_reason": "error"}]}
     with pytest.raises(ModelError, match=r"HTTP 502.*upstream gone") as caught:
@@ -338,12 +340,12 @@ async def test_a_stream_that_ends_with_an_error_is_no_reply(server: Server) -> N
         await streamed(server, "openrouter", delta("Hal", finish="error"))
 
 
-async def test_an_error_of_groq_inside_a_stream(server: Server) -> None:
+async def test_groqs_error_inside_a_stream_is_a_failure(server: Server) -> None:
     with pytest.raises(ModelError, match="over_capacity"):
         await streamed(server, "groq", delta("Hal"), {"x_groq": {"error": "over_capacity"}})
 
 
-async def test_a_plain_reply_that_ended_with_an_error(server: Server) -> None:
+async def test_a_plain_reply_that_ended_with_an_error_is_a_failure(server: Server) -> None:
     server.behave = replies(completion("Hal", finish_reason="error"))
     client = OpenAICompatClient(server.url, provider="openrouter")
     with pytest.raises(ModelError, match="ended with an error") as caught:

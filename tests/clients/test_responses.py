@@ -96,7 +96,7 @@ async def test_a_plain_request(server: Server, client: ResponsesClient) -> None:
     ]
 
 
-def test_models_that_do_not_think_are_not_asked_for_thoughts() -> None:
+def test_reasoning_is_requested_only_from_reasoning_models() -> None:
     assert "include" not in body(model="gpt-4.1")
     asked_for = body(sampling={"include": ["message.output_text.logprobs"]})["include"]
     assert asked_for == ["message.output_text.logprobs", "reasoning.encrypted_content"]
@@ -169,7 +169,7 @@ def test_tools_are_flat_and_not_strict() -> None:
     ]
 
 
-def test_sampling_in_the_names_of_chat_completions() -> None:
+def test_sampling_options_of_chat_completions_are_translated() -> None:
     schema = {"name": "answer", "schema": {"type": "object"}, "strict": True}
     sent = body(
         sampling={
@@ -200,7 +200,7 @@ def test_sampling_in_the_names_of_chat_completions() -> None:
     assert not sent.keys() & gone
 
 
-def test_native_options_pass_and_win() -> None:
+def test_native_options_are_passed_on_and_win() -> None:
     native = {
         "reasoning": {"effort": "low", "summary": "auto"},
         "text": {"format": {"type": "json_object"}},
@@ -214,7 +214,7 @@ def test_native_options_pass_and_win() -> None:
     assert (sent["truncation"], sent["tool_choice"], sent["store"]) == ("auto", "required", True)
 
 
-def test_what_is_ours_can_not_be_changed() -> None:
+def test_options_set_by_rlm_cannot_be_overridden() -> None:
     given = {"stream": True, "stream_options": {}, "model": "x", "input": "x"}
     sent = body(sampling={**given, "max_output_tokens": 9_999})
     assert not sent.keys() & {"stream", "stream_options"}
@@ -237,12 +237,12 @@ def test_what_is_ours_can_not_be_changed() -> None:
         ({"background": True}, "waited for"),
     ],
 )
-def test_options_that_would_get_lost_are_errors(sampling: dict[str, Any], words: str) -> None:
+def test_options_the_api_lacks_are_errors(sampling: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         body(sampling=sampling)
 
 
-def test_each_steps_input_begins_with_that_of_the_step_before() -> None:
+def test_the_input_of_each_step_starts_with_that_of_the_previous() -> None:
     dialect = ResponsesDialect()
     messages = [Message("system", "Be brief."), Message("user", "The task.")]
     before = b""
@@ -263,7 +263,7 @@ def test_each_steps_input_begins_with_that_of_the_step_before() -> None:
 # -- what comes back ------------------------------------------------------------------------------
 
 
-async def test_tool_calls_and_thoughts_travel_back_unchanged_and_in_place(
+async def test_tool_calls_and_reasoning_are_sent_back_unchanged_and_in_place(
     server: Server, client: ResponsesClient
 ) -> None:
     output = (THOUGHT, SAID, CALL, {**CALL, "id": "fc_2", "call_id": "call_2"})
@@ -290,7 +290,7 @@ async def test_tool_calls_and_thoughts_travel_back_unchanged_and_in_place(
     ]
 
 
-def test_thoughts_that_no_server_could_find_again_are_not_sent_back() -> None:
+def test_reasoning_without_encrypted_content_is_not_sent_back() -> None:
     bare = {name: value for name, value in THOUGHT.items() if name != "encrypted_content"}
     dialect = ResponsesDialect()
     assert dialect.reply(response(bare, SAID)).opaque is None
@@ -334,12 +334,12 @@ def test_opaque_parts_of_other_dialects_are_not_sent() -> None:
         ),
     ],
 )
-def test_how_a_reply_ended(payload: dict[str, Any], text: str, finish: str) -> None:
+def test_statuses_become_finish_reasons(payload: dict[str, Any], text: str, finish: str) -> None:
     reply = ResponsesDialect().reply(payload)
     assert (reply.text, reply.finish_reason) == (text, finish)
 
 
-def test_thinking_that_is_shown_whole() -> None:
+def test_reasoning_text_is_read_in_full() -> None:
     shown = {
         "type": "reasoning",
         "summary": [],
@@ -348,7 +348,7 @@ def test_thinking_that_is_shown_whole() -> None:
     assert ResponsesDialect().reply(response(shown, SAID)).reasoning == "Hm"
 
 
-def test_a_cost_that_a_gateway_states() -> None:
+def test_a_cost_stated_by_a_gateway_is_read() -> None:
     usage = {"input_tokens": 1, "output_tokens": 1, "cost": 0.25}
     reply = ResponsesDialect(QUIRKS["openrouter"]).reply(response(SAID, usage=usage))
     assert reply.usage is not None
@@ -383,7 +383,7 @@ def test_a_cost_that_a_gateway_states() -> None:
         ({"id": "x"}, None, True, "no output"),
     ],
 )
-async def test_replies_that_are_none(
+async def test_unusable_replies_are_failures(
     server: Server,
     client: ResponsesClient,
     payload: dict[str, Any],

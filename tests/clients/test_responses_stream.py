@@ -93,7 +93,9 @@ async def test_a_stream(server: Server, client: ResponsesClient) -> None:
     assert server.bodies[0]["stream"] is True
 
 
-async def test_an_empty_last_event_changes_nothing(server: Server, client: ResponsesClient) -> None:
+async def test_an_empty_final_event_changes_nothing(
+    server: Server, client: ResponsesClient
+) -> None:
     server.behave = streams([event(each) for each in [*EVENTS, ended(THOUGHT, SAID, CALL)]])
     _, whole = await gather(client)
     server.behave = streams([event(each) for each in [*EVENTS, ended()]])
@@ -101,7 +103,9 @@ async def test_an_empty_last_event_changes_nothing(server: Server, client: Respo
     assert gathered == whole
 
 
-async def test_pieces_are_enough(server: Server, client: ResponsesClient) -> None:
+async def test_a_stream_without_completed_items_is_assembled_from_its_pieces(
+    server: Server, client: ResponsesClient
+) -> None:
     pieces = [each for each in EVENTS if each["type"] != "response.output_item.done"]
     server.behave = streams([*map(event, pieces), b"data: [DONE]\n\n"])
     texts, reply = await gather(client)
@@ -112,7 +116,7 @@ async def test_pieces_are_enough(server: Server, client: ResponsesClient) -> Non
     assert reply.opaque["responses_output"][0]["type"] == "message"
 
 
-async def test_two_messages_are_set_apart(server: Server, client: ResponsesClient) -> None:
+async def test_two_messages_are_separated(server: Server, client: ResponsesClient) -> None:
     both = ended({**SAID, "phase": "commentary"}, SAID)
     server.behave = streams(
         [event(each) for each in [text("Let me see.", 0), text("Let me see."), both]]
@@ -121,7 +125,9 @@ async def test_two_messages_are_set_apart(server: Server, client: ResponsesClien
     assert "".join(texts) == reply.text == "Let me see.\n\nLet me see."
 
 
-async def test_a_stream_cut_by_its_cap(server: Server, client: ResponsesClient) -> None:
+async def test_a_stream_cut_at_its_cap_has_the_finish_reason_length(
+    server: Server, client: ResponsesClient
+) -> None:
     last = ended(SAID, kind="incomplete", incomplete_details={"reason": "max_output_tokens"})
     server.behave = streams([event(text("Let me see.")), event(last)])
     _, reply = await gather(client)
@@ -158,7 +164,7 @@ async def test_a_refusal_in_a_stream(server: Server, client: ResponsesClient) ->
         ({"type": "error", "error": {"code": "429", "message": "slow"}}, 429, True, "slow"),
     ],
 )
-async def test_errors_in_a_stream(
+async def test_errors_in_a_stream_are_classified(
     server: Server,
     client: ResponsesClient,
     last: dict[str, Any],
@@ -173,14 +179,18 @@ async def test_errors_in_a_stream(
     assert (error.status, error.retryable, error.ambiguous) == (status, retryable, True)
 
 
-async def test_a_stream_without_an_end_is_cut_off(server: Server, client: ResponsesClient) -> None:
+async def test_a_stream_without_a_final_event_was_cut_off(
+    server: Server, client: ResponsesClient
+) -> None:
     server.behave = streams([event(each) for each in EVENTS])
     with pytest.raises(ModelError, match="cut off") as caught:
         await gather(client)
     assert (caught.value.retryable, caught.value.ambiguous) == (True, True)
 
 
-async def test_a_server_that_does_not_stream(server: Server, client: ResponsesClient) -> None:
+async def test_a_server_that_does_not_stream_is_accepted(
+    server: Server, client: ResponsesClient
+) -> None:
     server.behave = replies(response(SAID))
     texts, reply = await gather(client)
     assert (texts, reply.text) == (["Let me see."], "Let me see.")

@@ -33,13 +33,13 @@ async def test_rules_come_before_the_script_and_see_the_whole_request() -> None:
     assert await text_of(client, asked("nothing")) == "script"
 
 
-async def test_a_rule_sees_text_parts() -> None:
+async def test_a_rule_matches_text_parts() -> None:
     client = ScriptedClient(rules=[("needle", "rule")])
     parts = Message("user", [{"type": "text", "text": "a needle"}, {"type": "image_url"}])
     assert await text_of(client, asked(messages=(parts,))) == "rule"
 
 
-async def test_kinds_of_entries() -> None:
+async def test_entries_may_be_texts_replies_errors_and_functions() -> None:
     whole = Reply(text="whole", finish_reason="refusal")
     error = ModelError("busy", status=429, retryable=True)
     client = ScriptedClient([whole, error, lambda r: r.model, lambda _: whole, lambda _: error])
@@ -53,7 +53,7 @@ async def test_kinds_of_entries() -> None:
     assert client.in_flight == 0
 
 
-async def test_a_script_that_is_used_up_says_what_to_do() -> None:
+async def test_an_exhausted_script_says_what_to_do() -> None:
     client = ScriptedClient(["one"])
     await text_of(client, asked())
     with pytest.raises(ModelError, match=r"has 1 entry and this is request 2; add an entry"):
@@ -72,7 +72,7 @@ async def test_a_script_that_is_used_up_says_what_to_do() -> None:
         ("x\ud800", 5, "x\ud800", 2, "stop"),
     ],
 )
-async def test_usage_and_the_output_cap(
+async def test_usage_is_counted_and_the_output_cap_applied(
     text: str, cap: int, shown: str, output_tokens: int, finish: str
 ) -> None:
     client = ScriptedClient([text])
@@ -81,14 +81,14 @@ async def test_usage_and_the_output_cap(
     assert reply.usage == Usage(input_tokens=3, output_tokens=output_tokens, requests=1)
 
 
-async def test_usage_of_ones_own() -> None:
+async def test_usage_may_be_given_by_a_function() -> None:
     client = ScriptedClient(["a", "b"], usage=lambda request, text: Usage(7, len(text)))
     assert (await client.complete(asked(), timeout_seconds=5)).usage == Usage(7, 1)
     silent = ScriptedClient(["a"], usage=lambda request, text: None)
     assert (await silent.complete(asked(), timeout_seconds=5)).usage is None
 
 
-async def test_requests_that_overlap_are_counted_and_served_in_order() -> None:
+async def test_concurrent_requests_are_counted_and_served_in_order() -> None:
     client = ScriptedClient([str(number) for number in range(20)])
     texts = await asyncio.gather(*(text_of(client, asked()) for _ in range(20)))
     assert texts == [str(number) for number in range(20)]
@@ -114,7 +114,7 @@ async def test_threads_share_a_script_without_losing_an_entry() -> None:
     assert (len(client.requests), client.in_flight) == (200, 0)
 
 
-async def test_a_delay_longer_than_the_time_out_is_one() -> None:
+async def test_a_delay_longer_than_the_timeout_is_a_timeout() -> None:
     client = ScriptedClient(["late"], delay_seconds=60)
     with pytest.raises(ModelError) as caught:
         await client.complete(asked(), timeout_seconds=0.01)
@@ -133,7 +133,7 @@ async def test_cancelling_leaves_nothing_in_flight() -> None:
     assert client.in_flight == 0
 
 
-async def test_streaming_gives_the_words_and_then_the_reply() -> None:
+async def test_streaming_yields_words_and_then_the_reply() -> None:
     client = ScriptedClient([" two  words\n"])
     *words, reply = [part async for part in client.stream(asked(), timeout_seconds=5)]
     assert isinstance(reply, Reply)

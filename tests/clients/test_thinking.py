@@ -38,20 +38,20 @@ def divided(*pieces: str) -> tuple[str, str]:
         ("", "", ""),
     ],
 )
-def test_thinking_and_answer(text: str, reasoning: str, answer: str) -> None:
+def test_thinking_is_separated_from_the_answer(text: str, reasoning: str, answer: str) -> None:
     assert divided(text) == (reasoning, answer)
     assert divided(*text) == (reasoning, answer)
 
 
 @given(text=TEXTS, cuts=st.lists(st.integers(0, 40), max_size=6))
-def test_cuts_change_nothing(text: str, cuts: list[int]) -> None:
+def test_splitting_the_text_changes_nothing(text: str, cuts: list[int]) -> None:
     places = sorted({0, *cuts, len(text)})
     pieces = [text[start:end] for start, end in pairwise(places)]
     assert divided(*pieces) == divided(text)
 
 
 @given(text=TEXTS, cuts=st.lists(st.integers(0, 40), max_size=6))
-def test_a_stream_says_what_the_plain_reply_says(text: str, cuts: list[int]) -> None:
+def test_a_stream_gives_the_same_as_a_plain_reply(text: str, cuts: list[int]) -> None:
     places = sorted({0, *cuts, len(text)})
     streamed = LOCAL.streamed()
     shown = ""
@@ -64,7 +64,7 @@ def test_a_stream_says_what_the_plain_reply_says(text: str, cuts: list[int]) -> 
 
 
 @pytest.mark.parametrize("provider", ["openai", "azure", "openrouter"])
-def test_other_servers_text_is_left_alone(provider: str) -> None:
+def test_thinking_tags_of_other_servers_are_left_unchanged(provider: str) -> None:
     dialect = ChatDialect(QUIRKS[provider])
     assert dialect.reply(completion("<think>a</think>b")).text == "<think>a</think>b"
 
@@ -80,7 +80,7 @@ def test_other_servers_text_is_left_alone(provider: str) -> None:
         ),
     ],
 )
-def test_one_source_of_reasoning_counts(message: dict[str, Any], reasoning: str) -> None:
+def test_only_one_source_of_reasoning_is_used(message: dict[str, Any], reasoning: str) -> None:
     reply = LOCAL.reply(completion(None, message=message))
     assert (reply.reasoning, reply.text) == (reasoning, "4")
 
@@ -91,7 +91,7 @@ MISTRAL_CONTENT = [
 ]
 
 
-def test_thinking_among_the_parts_of_a_content() -> None:
+def test_thinking_parts_of_a_content_list_are_separated() -> None:
     choice = {"message": {"role": "assistant", "content": MISTRAL_CONTENT}, "finish_reason": "stop"}
     whole = chat_reply({"choices": [choice]}, QUIRKS["mistral"])
     assert (whole.text, whole.reasoning) == ("Blue.", "Let me see.")

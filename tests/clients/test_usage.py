@@ -86,13 +86,13 @@ from rlm.messages import Usage
     ],
     ids=["openai", "responses", "deepseek", "litellm", "portkey", "old litellm", "xai"],
 )
-def test_input_includes_caches_and_output_includes_thinking(
+def test_input_includes_cached_and_output_includes_reasoning_tokens(
     stated: dict[str, Any], expected: Usage
 ) -> None:
     assert usage_of({"usage": stated}) == expected
 
 
-def test_llamacpp_tells_timings() -> None:
+def test_llamacpps_timings_are_read_as_usage() -> None:
     timings = {"cache_n": 236, "prompt_n": 1, "predicted_n": 35, "prompt_ms": 30.9}
     assert usage_of({"timings": timings}) == Usage(237, 35, 236, requests=1)
     stated = {"prompt_tokens": 237, "completion_tokens": 35}
@@ -119,7 +119,7 @@ def test_llamacpp_tells_timings() -> None:
         ({"cost": {"total_cost": 1}}, None),
     ],
 )
-def test_a_cost_that_a_gateway_states(stated: dict[str, Any], cost: float | None) -> None:
+def test_a_cost_stated_by_a_gateway_is_read(stated: dict[str, Any], cost: float | None) -> None:
     payload = {"usage": {"prompt_tokens": 1, "completion_tokens": 1, **stated}}
     usage = usage_of(payload, states_cost=True)
     assert usage is not None
@@ -132,5 +132,5 @@ def test_a_cost_that_a_gateway_states(stated: dict[str, Any], cost: float | None
 @pytest.mark.parametrize(
     "count", [True, "7", -1, 1 << 41, 10**400, float("inf"), float("nan"), [7], None]
 )
-def test_counts_that_are_none(count: Any) -> None:
+def test_invalid_counts_are_ignored(count: Any) -> None:
     assert usage_of({"usage": {"prompt_tokens": count, "completion_tokens": 1}}) is None

@@ -80,7 +80,7 @@ def test_sampling_and_the_output_cap_reach_the_body(backend: str) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_max_retries_counts_what_follows_the_first_attempt(backend: str) -> None:
+def test_max_retries_does_not_count_the_first_attempt(backend: str) -> None:
     down = Answer(status=500, error="down", times=9, headers={"retry-after-ms": "1"})
     for retries, requests in ((0, 1), (1, 2)):
         with FakeServer([down]) as server:
@@ -108,7 +108,7 @@ def test_a_timeout_ends_one_attempt(backend: str) -> None:
         assert server.count <= 1
 
 
-def test_options_around_the_body_may_come_with_a_request() -> None:
+def test_extra_headers_and_query_may_come_with_a_request() -> None:
     given = {"extra_headers": {"X-One": "1"}, "extra_query": {"two": "2"}}
     with FakeServer([DONE]) as server:
         made(server, "openai", sampling_args=given).completion("c")
@@ -118,7 +118,7 @@ def test_options_around_the_body_may_come_with_a_request() -> None:
     assert not body.keys() & given.keys()
 
 
-def test_extra_body_can_not_lift_the_cap() -> None:
+def test_extra_body_cannot_override_the_cap() -> None:
     with FakeServer([DONE]) as server:
         given = {"extra_body": {"max_tokens": 64_000, "messages": [], "model": "other"}}
         made(server, "openai", keywords={"sampling_args": given}).completion("c")
@@ -128,7 +128,7 @@ def test_extra_body_can_not_lift_the_cap() -> None:
     assert (body["model"], bool(body["messages"])) == ("gpt-4o", True)
 
 
-def test_sampling_for_steps_and_for_calls() -> None:
+def test_steps_and_calls_may_have_different_sampling() -> None:
     """Without a backend of their own, calls are sampled like steps, as in the reference."""
     for others, of_calls in (({}, 0.1), ({"sub_sampling_args": {"temperature": 0.9}}, 0.9)):
         script = [cell(["llm", 1]), "reply", DONE]
@@ -151,14 +151,14 @@ def test_sampling_for_steps_and_for_calls() -> None:
         ({"default_headers": {"X": 1}}, "must have a text"),
     ],
 )
-def test_a_wrong_option_is_an_error_before_anything_is_sent(
+def test_a_wrong_option_is_refused_before_anything_is_sent(
     wrong: dict[str, Any], words: str
 ) -> None:
     with FakeServer([DONE]) as server, pytest.raises(ConfigError, match=words):
         made(server, "openai", **wrong)
 
 
-def test_native_client_options_are_the_same() -> None:
+def test_options_of_native_clients_work_the_same_way() -> None:
     down = Answer(status=500, error="down", times=9, headers={"retry-after-ms": "1"})
     with FakeServer([down]) as server:
         options = {"base_url": server.openai_url, "max_attempts": 2, "query": {"a": 1}}
@@ -190,7 +190,7 @@ def test_openrouters_own_cost_counts_against_max_budget() -> None:
     assert done.usage_summary.total_cost == 0.04
 
 
-def test_a_local_server_costs_nothing_unless_priced(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_local_server_is_free_unless_priced(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "rlm")
     with endpoint(lambda _: DONE) as server:
         done = on(server.url, "vllm", max_budget=0.000001).completion("c")

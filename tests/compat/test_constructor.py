@@ -40,7 +40,7 @@ def scripted(*script: Any, **keywords: Any) -> RLM:
     return RLM(ScriptedClient(script, keywords.pop("rules", ())), **keywords)
 
 
-def test_backend_and_model_name() -> None:
+def test_backend_and_model_name_choose_the_model() -> None:
     one = made(backend="openai", backend_kwargs={"model_name": "gpt-5-nano", "api_key": "k"})
     assert one.config.model == one.config.sub_model == "openai/gpt-5-nano"
     with pytest.raises(ConfigError, match="model_name"):
@@ -82,7 +82,7 @@ def test_each_backend_of_the_reference_has_a_client(
     assert (repr(route.client), route.wire_name) == (f"{client}('{host}')", model)
 
 
-def test_the_references_backend_azure_openai(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_reference_backend_azure_openai_is_supported(monkeypatch: pytest.MonkeyPatch) -> None:
     options = {"model_name": "our-gpt", "api_key": "k"}
     with pytest.raises(ConfigError, match="AZURE_OPENAI_ENDPOINT"):
         made(backend="azure_openai", backend_kwargs=options)
@@ -98,17 +98,17 @@ def test_the_references_backend_azure_openai(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("name", ["docker", "modal", "prime", "daytona", "e2b", "ipython", "agent"])
-def test_all_environments_of_the_reference_engine_are_there(name: str) -> None:
+def test_every_environment_of_the_reference_exists(name: str) -> None:
     assert made(environment=name).runner.resources.environment.name == name
 
 
-def test_environment_kwargs_are_not_ignored() -> None:
+def test_environment_kwargs_are_checked() -> None:
     assert made(environment_kwargs={}).config.model == "vllm/m"
     with pytest.raises(ConfigError, match="has no option 'image'"):
         made(environment_kwargs={"image": "x"})
 
 
-def test_limits_by_their_reference_names() -> None:
+def test_limits_may_be_given_by_their_reference_names() -> None:
     limits = made(
         max_depth=2,
         max_iterations=7,
@@ -123,7 +123,7 @@ def test_limits_by_their_reference_names() -> None:
     assert limits.max_concurrent_calls == 4
 
 
-def test_reference_defaults() -> None:
+def test_defaults_are_those_of_the_reference() -> None:
     config = made().config
     assert config.limits.max_errors == NO_LIMIT
     assert (config.limits.max_steps, config.limits.max_depth) == (30, 1)
@@ -132,7 +132,7 @@ def test_reference_defaults() -> None:
     assert made(compaction=True, compaction_threshold_pct=0.5).config.compaction_fraction == 0.5
 
 
-def test_other_keywords_that_only_have_another_name() -> None:
+def test_keywords_that_only_have_another_name_are_mapped() -> None:
     config = made(
         custom_system_prompt="Be brief.",
         sampling_args={"temperature": 0},
@@ -145,7 +145,7 @@ def test_other_keywords_that_only_have_another_name() -> None:
     assert config.orchestrator is False
 
 
-def test_a_sub_model_by_other_backends() -> None:
+def test_other_backends_become_the_sub_model() -> None:
     url = {"base_url": "http://127.0.0.1:9/v1"}
     config = made(
         other_backends=["vllm", "vllm"],
@@ -157,7 +157,7 @@ def test_a_sub_model_by_other_backends() -> None:
         made(other_backends=["vllm"], other_backend_kwargs=[])
 
 
-def test_what_is_given_beside_the_references_keywords_counts() -> None:
+def test_options_given_besides_the_references_keywords_are_used() -> None:
     assert made(compaction=True).config.compaction is True
     assert made(max_depth=None, max_iterations=None).config.limits.max_depth == 1
     url = {"base_url": "http://127.0.0.1:9/v1"}
@@ -178,12 +178,12 @@ async def test_at_the_depth_limit_the_prompt_itself_is_sent() -> None:
     assert [m.content for m in client.requests[0].messages] == ["Say hi"]
 
 
-def test_depth_counts_down_what_is_left() -> None:
+def test_depth_is_subtracted_from_max_depth() -> None:
     assert made(depth=1, max_depth=3).config.limits.max_depth == 2
     assert made(depth=1, max_depth=1).config.strategy == "direct"
 
 
-def test_three_dots_stand_for_the_usual_model() -> None:
+def test_an_ellipsis_stands_for_the_default_model() -> None:
     """As documents write it: `RLM(..., logger=logger)`."""
     variables = {"RLM_MODEL": "ollama/llama3"}
     dots: Any = ...
@@ -243,7 +243,7 @@ async def test_at_max_iterations_the_best_answer_is_returned() -> None:
     assert done.response == "It is 7."
 
 
-async def test_a_stopped_completion_raises_with_what_it_has() -> None:
+async def test_a_stopped_completion_raises_with_its_partial_answer() -> None:
     one = scripted(LOOK, cell(["sleep"]))
     task = asyncio.create_task(one.acompletion("c"))
     while not one.runner.running or next(iter(one.runner.running.values())).scope.step < 2:
@@ -254,7 +254,7 @@ async def test_a_stopped_completion_raises_with_what_it_has() -> None:
     assert stopped.value.partial_answer is None  # what a cell printed is no answer
 
 
-async def test_callbacks_fire_in_order_on_a_thread_of_their_own() -> None:
+async def test_callbacks_run_in_order_on_their_own_thread() -> None:
     fired: list[tuple[Any, ...]] = []
     threads: set[int] = set()
 
@@ -289,7 +289,7 @@ async def test_callbacks_fire_in_order_on_a_thread_of_their_own() -> None:
     assert threading.get_ident() not in threads
 
 
-async def test_a_callback_that_raises_is_reported_and_ends_nothing(
+async def test_a_failing_callback_is_reported_and_does_not_end_the_run(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def broken(depth: int, step: int) -> None:
@@ -312,7 +312,7 @@ async def test_a_logger_in_memory_fills_metadata() -> None:
     assert (await scripted("FINAL(1)").acompletion("c")).metadata is None
 
 
-async def test_a_logger_on_disk_writes_one_file_a_run_without_the_context(tmp_path: Path) -> None:
+async def test_a_logger_on_disk_writes_one_file_per_run_without_the_context(tmp_path: Path) -> None:
     logger = RLMLogger(log_dir=str(tmp_path / "logs"))
     rules = [("The task is in the variable", cell(["final", "child \ud800"]))]
     script = [cell(["rlm", 1]), cell(["final", "a"]), "FINAL(b)"]
@@ -328,14 +328,16 @@ async def test_a_logger_on_disk_writes_one_file_a_run_without_the_context(tmp_pa
     assert events[-1].run_id == events[0].run_id
 
 
-async def test_verbose_of_ours_tells_on_stderr_only(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_verbose_in_our_spelling_prints_only_to_stderr(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     await scripted("FINAL(1)", verbose=True).acompletion("c")
     out, err = capsys.readouterr()
     assert out == ""
     assert "step 1" in err
 
 
-async def test_orchestrator_and_prologue_reach_the_prompt() -> None:
+async def test_orchestrator_and_prologue_affect_the_prompt() -> None:
     client = ScriptedClient(["FINAL(1)", "FINAL(1)"])
     for orchestrator in (True, False):
         one = RLM(

@@ -37,7 +37,7 @@ def reference(server: FakeServer, **keywords: Any) -> RLM:
     return RLM(backend="openai", backend_kwargs=kwargs, **keywords)
 
 
-def test_metadata_has_the_references_shape() -> None:
+def test_metadata_has_the_structure_of_the_reference() -> None:
     with FakeServer(STEPS) as server:
         done = reference(server, logger=RLMLogger()).completion("c", root_prompt="Which?")
     assert done.metadata is not None
@@ -64,7 +64,7 @@ def test_metadata_has_the_references_shape() -> None:
     json.dumps(done.to_dict())
 
 
-def test_a_child_run_is_inside_its_call() -> None:
+def test_a_child_run_is_nested_in_its_call() -> None:
     script = [cell(["rlm", 1]), cell(["final", "of the child"]), cell(["final", "done"])]
     with FakeServer(script) as server:
         done = reference(server, logger=RLMLogger(), max_depth=2).completion("c")
@@ -76,7 +76,7 @@ def test_a_child_run_is_inside_its_call() -> None:
     assert call["usage_summary"]["model_usage_summaries"]["gpt-4o"]["total_calls"] == 1
 
 
-def test_an_answer_asked_for_at_the_end_is_an_iteration() -> None:
+def test_a_final_answer_that_was_requested_is_an_iteration() -> None:
     with FakeServer([cell(["print", 1]), "It is 7."]) as server:
         done = reference(server, logger=RLMLogger(), max_iterations=1).completion("c")
     assert done.metadata is not None
@@ -111,7 +111,7 @@ def told_locals(code: str, **keywords: Any) -> dict[str, Any]:
     return told
 
 
-def test_locals_hold_values_in_the_references_form() -> None:
+def test_locals_have_the_form_of_the_reference() -> None:
     code = (
         "import string\nn, x, t, nothing = 3, 0.5, 'text', None\npair = (1, [2, {'k': (3,)}])\n"
         "found = {5}\nraw = b'ab'\ndef f(): pass\nclass Thing:\n    pass\n_hidden = 1"
@@ -134,7 +134,7 @@ def test_locals_hold_values_in_the_references_form() -> None:
     }
 
 
-def test_long_values_are_cut() -> None:
+def test_long_values_are_truncated() -> None:
     told = told_locals(
         "t = 'x' * 5_000_000\nmany = list(range(10**6))\ndeep = []\n"
         "for _ in range(5_000): deep = [deep]\nbig = 10**5000\n"
@@ -158,19 +158,19 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("code", HOSTILE)
-def test_what_breaks_the_copying_costs_only_the_copy(code: str) -> None:
+def test_an_error_while_copying_variables_loses_only_the_copy(code: str) -> None:
     """The run goes on; its log has types and sizes instead, or the values that could be read."""
     assert isinstance(told_locals(code), dict)
 
 
-def test_rows_of_files_hold_values_too(tmp_path: Path) -> None:
+def test_rows_in_files_contain_values_too(tmp_path: Path) -> None:
     logger = RLMLogger(log_dir=tmp_path)
     assert told_locals("n = 41 + 1", logger=logger)["n"] == 42
     first = rows_of(logger.log_file_path)[1]
     assert first["code_blocks"][0]["result"]["locals"]["n"] == 42
 
 
-def test_without_a_logger_and_in_our_spelling_nothing_is_copied() -> None:
+def test_variables_are_copied_only_for_a_logger_in_the_references_spelling() -> None:
     with FakeServer([cell(["final", 1])]) as server:
         assert reference(server).runner.resources.after_cell is None
     ours = RLM(ScriptedLM(cell(["final", 1])), environment=PlanEnvironment(), logger=RLMLogger())
@@ -185,7 +185,7 @@ def rows_of(path: str | None) -> list[dict[str, Any]]:
     return [json.loads(line) for line in Path(path).read_text("utf-8").splitlines()]
 
 
-def test_rows_on_request_in_one_file_whose_path_is_known_at_once(tmp_path: Path) -> None:
+def test_reference_rows_go_to_one_file_whose_path_is_known_at_once(tmp_path: Path) -> None:
     logger = RLMLogger(log_dir=str(tmp_path), file_name="mine", format="reference")
     path = logger.log_file_path
     assert path is not None
@@ -211,7 +211,7 @@ def test_rows_on_request_in_one_file_whose_path_is_known_at_once(tmp_path: Path)
     assert [each.name for each in tmp_path.iterdir()] == [Path(path).name]
 
 
-def test_without_a_format_the_spelling_decides(tmp_path: Path) -> None:
+def test_the_default_format_depends_on_the_spelling(tmp_path: Path) -> None:
     """A program of the reference finds its rows, at the path that it read before any run."""
     logger = RLMLogger(log_dir=tmp_path / "theirs")
     path = logger.log_file_path
@@ -232,7 +232,7 @@ def test_without_a_format_the_spelling_decides(tmp_path: Path) -> None:
         assert (kinds[0], kinds[-1]) == ("run_started", "run_ended")
 
 
-def test_a_format_that_was_given_stays(tmp_path: Path) -> None:
+def test_an_explicit_format_is_kept(tmp_path: Path) -> None:
     logger = RLMLogger(log_dir=tmp_path, format="events")
     assert logger.log_file_path is None
     with FakeServer([cell(["final", 1])]) as server:
@@ -303,7 +303,7 @@ def test_an_object_with_the_references_methods_is_a_logger() -> None:
     assert done.metadata is not None
 
 
-def test_a_file_that_can_not_be_written_ends_no_run(
+def test_an_unwritable_log_does_not_end_the_run(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     logger = RLMLogger(log_dir=tmp_path / "logs", format="reference")
@@ -339,7 +339,7 @@ def test_verbose_shows_which_limit_ended_a_run(capsys: pytest.CaptureFixture[str
     assert "Error Threshold Exceeded" in capsys.readouterr().err
 
 
-def test_nothing_in_a_reply_reaches_the_terminal_as_a_command(
+def test_control_characters_of_a_reply_do_not_reach_the_terminal(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     hostile = "\x1b]0;owned\x07\x1b[2J[bold red]markup[/] \u202eback\r\n\x9b31m"
@@ -352,7 +352,7 @@ def test_nothing_in_a_reply_reaches_the_terminal_as_a_command(
     assert "\\x1b" in err
 
 
-def test_a_printer_that_is_off_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_disabled_printer_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     printer = VerbosePrinter(enabled=False)
     printer.print_iteration_start(1)
     printer.print_completion("x")

@@ -22,7 +22,7 @@ from tests.fakes import PlanEnvironment, cell
 DONE = "```repl\nanswer['content'] = 'done'\nanswer['ready'] = True\n```"
 
 
-def test_a_base_lm_as_a_model() -> None:
+def test_a_base_lm_can_be_a_model() -> None:
     lm = ScriptedLM(cell(["llm", 1], ["batch", 2]), "a", "b", "c", cell(["final", "done"]))
     with RLM(lm, environment=PlanEnvironment()) as one:
         done = one.completion("c", root_prompt="What?")
@@ -36,7 +36,7 @@ def test_a_base_lm_as_a_model() -> None:
 
 
 @pytest.mark.parametrize("spelling", ["object", "class", "sub-model"])
-def test_where_a_base_lm_may_stand(spelling: str) -> None:
+def test_a_base_lm_can_be_given_in_every_place(spelling: str) -> None:
     keywords: dict[str, Any] = {"environment": PlanEnvironment()}
     script = [cell(["final", "done"])]
     one: Any = RLM
@@ -56,7 +56,7 @@ class Named(ScriptedLM):
         super().__init__(cell(["final", "done"]), name=model_name)
 
 
-def test_async_only_and_broken_models() -> None:
+def test_async_only_and_failing_base_lms() -> None:
     class Async(ScriptedLM):
         def completion(self, prompt: Any) -> str:
             raise NotImplementedError
@@ -75,7 +75,7 @@ def test_async_only_and_broken_models() -> None:
         unfinished("m")
 
 
-def test_the_cost_that_a_base_lm_counts_is_held() -> None:
+def test_the_cost_counted_by_a_base_lm_is_limited() -> None:
     looks = [cell(["print", n]) for n in range(9)]
     lm = ScriptedLM(*looks, cost=0.04)
     keywords: dict[str, Any] = {"environment": PlanEnvironment(), "max_budget": 0.1}
@@ -86,7 +86,7 @@ def test_the_cost_that_a_base_lm_counts_is_held() -> None:
     assert stopped.value.spent == pytest.approx(0.12)
 
 
-def test_usage_of_an_object_that_was_used_before_is_not_billed_again() -> None:
+def test_earlier_usage_of_a_base_lm_is_not_billed_again() -> None:
     lm = ScriptedLM("x", cell(["final", "1"]), cell(["final", "2"]))
     lm.completion("before")
     for _ in range(2):
@@ -131,7 +131,7 @@ def test_a_client_can_ask_another_model_of_its_backend() -> None:
         ("openai", {"model_name": "m", "colour": 1}, "has no option 'colour'"),
     ],
 )
-def test_a_client_that_can_not_be(backend: str, kwargs: dict[str, Any], words: str) -> None:
+def test_an_impossible_client_is_refused(backend: str, kwargs: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words) as error:
         get_client(backend, kwargs)
     assert isinstance(error.value, ConfigError)
@@ -147,7 +147,7 @@ def mock_of(*replies: str) -> Mock:
     return mock
 
 
-def test_programs_tests_may_replace_get_client() -> None:
+def test_a_programs_tests_may_replace_get_client() -> None:
     keywords: dict[str, Any] = {"backend": "openai", "backend_kwargs": {"model_name": "test"}}
     with patch.object(reference_module, "get_client") as factory:
         factory.return_value = mock = mock_of("```repl\nx = 6 * 7\nprint(x)\n```", DONE)

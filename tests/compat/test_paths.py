@@ -55,17 +55,17 @@ NAMES = {
 
 
 @pytest.mark.parametrize("path", NAMES)
-def test_names_at_a_path(path: str) -> None:
+def test_reference_names_can_be_imported_from_their_paths(path: str) -> None:
     module = importlib.import_module(path)
     missing = [name for name in NAMES[path].split() if not hasattr(module, name)]
     assert missing == []
 
 
-def test_every_path_of_ours_is_in_that_list() -> None:
+def test_every_compatible_path_of_ours_is_in_the_list() -> None:
     assert REFERENCE_PATHS - {"rlm.core", "rlm.utils"} <= NAMES.keys()
 
 
-def test_they_are_our_own_classes() -> None:
+def test_reference_names_are_our_own_classes() -> None:
     core = importlib.import_module("rlm.core.rlm")
     assert core.RLM is RLM is importlib.import_module("rlm").RLM
     assert core.RLMChatCompletion is types.Completion
@@ -74,7 +74,7 @@ def test_they_are_our_own_classes() -> None:
 
 
 @pytest.mark.heavy  # mypy reads the whole package
-def test_type_checkers_see_them(tmp_path: Path) -> None:
+def test_type_checkers_understand_reference_names(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(
         "from rlm.clients import BaseLM, get_client\n"
@@ -104,7 +104,7 @@ def test_type_checkers_see_them(tmp_path: Path) -> None:
     assert "Success" in done.stdout or "found 0 errors" in done.stdout, done.stdout
 
 
-def test_errors_take_the_references_arguments() -> None:
+def test_errors_accept_the_references_arguments() -> None:
     errors = importlib.import_module("rlm.utils.exceptions")
     budget = errors.BudgetExceededError(0.5, 0.4)
     assert (budget.spent, budget.budget, budget.partial_answer) == (0.5, 0.4, None)
@@ -120,17 +120,24 @@ def test_errors_take_the_references_arguments() -> None:
         assert isinstance(error, Exception)
 
 
-def test_types_go_to_dicts_and_back() -> None:
+def test_types_convert_to_dicts_and_back() -> None:
     used = types.UsageTotals({"gpt-4o": types.ModelUsage(2, 30, 4, 0.5)})
     done = types.Completion("gpt-4o", {"a": 1}, "yes", used, 1.5, {"iterations": []})
     told = done.to_dict()
     assert told["usage_summary"]["total_cost"] == 0.5
     assert types.Completion.from_dict(told) == done
     assert "error" not in told
-    result = types.REPLResult("out", "", {"f": test_names_at_a_path, "m": sys, "n": [1, (2,)]}, 0.1)
+    result = types.REPLResult(
+        "out",
+        "",
+        {"f": test_reference_names_can_be_imported_from_their_paths, "m": sys, "n": [1, (2,)]},
+        0.1,
+    )
     block = types.CodeBlock("x", result).to_dict()["result"]
     assert block["locals"]["m"] == "<module 'sys'>"
-    assert block["locals"]["f"] == "<function 'test_names_at_a_path'>"
+    assert (
+        block["locals"]["f"] == "<function 'test_reference_names_can_be_imported_from_their_paths'>"
+    )
     assert block["locals"]["n"] == [1, [2]]
     assert (block["rlm_calls"], block["final_answer"]) == ([], None)
     nothing: Any = None
@@ -156,7 +163,7 @@ def test_prompts_can_be_extended() -> None:
     assert "2/9" in prompts.build_user_prompt(iteration=1, max_iterations=9)["content"]
 
 
-def test_a_custom_prompt_is_the_references_template() -> None:
+def test_a_custom_prompt_is_formatted_like_the_references_template() -> None:
     made = {"model_name": "m", "base_url": "http://127.0.0.1:9/v1"}
     written = {
         'Use {{"a": 1}}. Tools:\n{custom_tools_section}': 'Use {"a": 1}. Tools:\n- `f`: counts',
@@ -174,7 +181,7 @@ def test_a_custom_prompt_is_the_references_template() -> None:
         assert one.system_prompt == template
 
 
-def test_reading_of_replies() -> None:
+def test_parsing_functions_behave_like_the_references() -> None:
     parsing = importlib.import_module("rlm.utils.parsing")
     text = "First:\n```repl\na = 1\n```\n```python\nno\n```\n```repl\nb = 2\n\nc = 3\n```\nend"
     assert parsing.find_code_blocks(text) == ["a = 1", "b = 2\n\nc = 3"]
@@ -191,7 +198,7 @@ def test_reading_of_replies() -> None:
     assert parsing.convert_context_for_repl("a") == (None, "a")
 
 
-def test_the_face_is_documented() -> None:
+def test_classes_for_subclassing_are_documented() -> None:
     """Every class that a program may subclass says how."""
     for path in ("rlm.clients.base_lm", "rlm.environments.base_env", "rlm.environments.local_repl"):
         for name in importlib.import_module(path).__all__:

@@ -18,7 +18,7 @@ def repl() -> Any:
         yield one
 
 
-def test_output_errors_and_variables(repl: LocalREPL) -> None:
+def test_output_errors_and_variables_are_returned(repl: LocalREPL) -> None:
     done = repl.execute_code("x = 6 * 7\nprint('out', x)")
     assert (done.stdout, done.stderr, done.final_answer) == ("out 42\n", "", None)
     assert (repl.locals["x"], done.locals["x"]) == (42, 42)
@@ -30,7 +30,7 @@ def test_output_errors_and_variables(repl: LocalREPL) -> None:
     assert repl.locals["f"].startswith("<function f")
 
 
-def test_data_keeps_its_types(repl: LocalREPL) -> None:
+def test_variables_keep_their_types(repl: LocalREPL) -> None:
     repl.execute_code(
         "data = {'t': (1, 2.5), 's': {3}, 'b': b'\\x00\\xff', 'n': None, (1, 2): [True]}\n"
         "big = 10**400\nnan = float('nan')\nodd = '\\ud800'\nmany = list(range(1_000_000))"
@@ -42,7 +42,7 @@ def test_data_keeps_its_types(repl: LocalREPL) -> None:
     assert repl.execute_code("print(len(many))").stdout == "1000000\n"
 
 
-def test_values_that_resist_are_texts(repl: LocalREPL) -> None:
+def test_values_that_cannot_be_copied_become_texts(repl: LocalREPL) -> None:
     repl.execute_code(
         "class Odd:\n    def __repr__(self):\n        raise ValueError\n"
         "odd = Odd()\nloop = []\nloop.append(loop)"
@@ -51,7 +51,7 @@ def test_values_that_resist_are_texts(repl: LocalREPL) -> None:
     assert isinstance(repl.locals["loop"], list)
 
 
-def test_answers_are_handed_in_again_and_again(repl: LocalREPL) -> None:
+def test_answers_can_be_submitted_repeatedly(repl: LocalREPL) -> None:
     ready = 'answer["content"] = {!r}\nanswer["ready"] = True'
     assert repl.execute_code('answer["content"] = "wip"').final_answer is None
     assert repl.execute_code(ready.format("one")).final_answer == "one"
@@ -60,7 +60,7 @@ def test_answers_are_handed_in_again_and_again(repl: LocalREPL) -> None:
     assert repl.execute_code('answer = {"content": "bound", "ready": True}').final_answer == "bound"
 
 
-def test_contexts_and_histories() -> None:
+def test_contexts_and_histories_can_be_added() -> None:
     with LocalREPL(context_payload={"k": [1, 2]}, setup_code="import math\nr = 2") as repl:
         assert isinstance(repl, SupportsPersistence)
         assert repl.add_context("second") == 1
@@ -82,13 +82,13 @@ def test_contexts_and_histories() -> None:
         assert "NameError" in repl.execute_code("print(r)").stderr
 
 
-def test_compaction_entries_are_the_history() -> None:
+def test_compaction_entries_become_the_history() -> None:
     with LocalREPL(compaction=True) as repl:
         repl.append_compaction_entry({"type": "summary", "content": "so far"})
         assert repl.execute_code("print(history[0]['content'])").stdout == "so far\n"
 
 
-def test_tools_are_functions_and_values() -> None:
+def test_tools_may_be_functions_or_values() -> None:
     def add(a: int, b: int = 1) -> int:
         return a + b
 
@@ -132,7 +132,7 @@ def test_child_calls_go_to_the_programs_function() -> None:
     assert most <= 2
 
 
-def test_the_end() -> None:
+def test_cleanup_ends_the_repl() -> None:
     repl = LocalREPL()
     folder = Path(repl.temp_dir)
     repl.execute_code("x = 1")
@@ -159,7 +159,7 @@ def test_a_worker_that_dies_is_replaced() -> None:
         "import builtins\nbuiltins.repr = None\nbuiltins.print = None",
     ],
 )
-def test_a_cell_that_forges_the_copy_of_its_variables_changes_only_that(trick: str) -> None:
+def test_a_cell_that_forges_the_copy_of_its_variables_affects_only_that_copy(trick: str) -> None:
     with LocalREPL() as repl:
         repl.execute_code("x = 1")
         repl.execute_code(f"{trick}\nx = 2")
@@ -168,7 +168,7 @@ def test_a_cell_that_forges_the_copy_of_its_variables_changes_only_that(trick: s
         assert repl.execute_code("x = 3").locals["x"] == 3
 
 
-def test_environments_by_name() -> None:
+def test_get_environment_makes_environments_by_name() -> None:
     repl = get_environment("agent", {"context_payload": "c"})
     assert repl.execute_code("print(context)").stdout == "c\n"
     with pytest.raises(ValueError, match="there is no environment 'locla'"):

@@ -42,7 +42,7 @@ ATTRIBUTES: dict[str, Any] = {
 }
 
 
-def test_positions_and_attributes_are_the_references() -> None:
+def test_positions_and_attributes_are_those_of_the_reference() -> None:
     """All by position, in the reference's order; all to be read again."""
     reference: Any = RLM
     positions = (
@@ -63,7 +63,7 @@ def test_positions_and_attributes_are_the_references() -> None:
         reference("vllm", {"model_name": "m"}, backend="vllm")
 
 
-def test_attributes_in_our_own_spelling() -> None:
+def test_attributes_exist_in_our_own_spelling_too() -> None:
     one = RLM("ollama/llama3", limits=Limits(max_steps=4, max_tokens=10), variables={})
     assert (one.backend, one.backend_kwargs) == ("ollama", {"model_name": "llama3"})
     assert (one.max_iterations, one.max_tokens, one.max_errors) == (4, 10, 5)
@@ -84,7 +84,7 @@ async def test_a_tiny_compaction_threshold_still_reaches_the_answer() -> None:
     assert (await one.acompletion("c")).response == "done"
 
 
-async def test_usage_has_the_references_names_only_in_its_spelling() -> None:
+async def test_usage_has_reference_names_only_in_the_references_spelling() -> None:
     with FakeServer([cell(["final", 1])] * 2) as server:
         kwargs = {"model_name": "org/m", "base_url": server.openai_url}
         environment = PlanEnvironment()
@@ -109,7 +109,7 @@ async def test_usage_has_the_references_names_only_in_its_spelling() -> None:
         (["rlm", 1], ["Error: Child RLM completion failed - {}"]),
     ],
 )
-async def test_a_failed_call_is_the_references_text(orders: list[Any], texts: list[str]) -> None:
+async def test_a_failed_call_has_the_references_text(orders: list[Any], texts: list[str]) -> None:
     refused: dict[str, Any] = {"status": 400, "error": "no luck"}
     answers = ["ok", refused] if len(texts) == 2 else [refused]
     with FakeServer([cell(orders), *answers, cell(["final", 1])]) as server:
@@ -131,7 +131,7 @@ async def test_a_failed_call_of_ours_keeps_its_text() -> None:
     assert "[call failed: " in str(client.requests[-1].messages[-1].content)
 
 
-async def test_a_child_run_has_the_model_of_its_parent_and_calls_have_the_other() -> None:
+async def test_a_child_run_uses_its_parents_model_and_calls_use_the_other() -> None:
     """As in the reference: `other_backends` answers plain calls."""
     script = [cell(["rlm", 1], ["llm", 1]), "FINAL(child)", "a reply", "FINAL(done)"]
     with FakeServer(script) as server:
@@ -156,7 +156,7 @@ async def test_a_child_run_has_the_model_of_its_parent_and_calls_have_the_other(
         ({"GROQ_API_KEY": "k", "OPENAI_API_KEY": "k"}, "openai/gpt-5-mini"),
     ],
 )
-def test_without_a_model_the_configured_one_or_that_of_the_first_key_is_used(
+def test_without_a_model_the_configured_or_first_available_one_is_used(
     variables: dict[str, str], model: str
 ) -> None:
     assert RLM(variables=variables).config.model == model

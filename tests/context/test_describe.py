@@ -44,7 +44,7 @@ def test_text_survives_exactly(text: str) -> None:
         ("one\u2028two\x0cthree", 1),
     ],
 )
-def test_lines_are_counted_alike_everywhere(tmp_path: Path, text: str, lines: int) -> None:
+def test_lines_are_counted_the_same_way_everywhere(tmp_path: Path, text: str, lines: int) -> None:
     """In the description of a text and of a file, in `ctx.describe()`, and by `ctx.lines()`."""
     path = tmp_path / "text"
     path.write_bytes(text.encode())
@@ -60,33 +60,33 @@ def test_lines_are_counted_alike_everywhere(tmp_path: Path, text: str, lines: in
 
 
 @pytest.mark.parametrize("value", [["a", "\ud800", {"b": [1, None]}], {"k": "é\0\r\n"}, [], {}])
-def test_json_values_survive_exactly(value: Any) -> None:
+def test_json_values_are_exact(value: Any) -> None:
     stored = store_context(value)
     assert stored.kind == "json"
     assert json.loads(stored.data) == value
 
 
-def test_neighbouring_lone_surrogates_stay_two_characters() -> None:
+def test_adjacent_lone_surrogates_stay_two_characters() -> None:
     value = ["\ud83d\ude00", {"\ud83d\ude00": "\U0001f600"}]
     assert seen_by_worker(store_context(value), 5) == value
 
 
 @pytest.mark.parametrize("value", [b"\x00\xff", bytearray(b"\x00\xff"), memoryview(b"\x00\xff")])
-def test_bytes(value: Any) -> None:
+def test_bytes_are_exact(value: Any) -> None:
     assert store_context(value).kind == "bytes"
     assert seen_by_worker(store_context(value), 1) == b"\x00\xff"
 
 
-def test_nothing_is_an_empty_text() -> None:
+def test_none_is_an_empty_text() -> None:
     assert seen_by_worker(store_context(None)) == store_context(None).text() == ""
 
 
-def test_a_str_is_never_a_path(tmp_path: Path) -> None:
+def test_a_str_is_never_treated_as_a_path(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("inside", "utf-8")
     assert seen_by_worker(store_context(str(tmp_path / "a.txt"))) == str(tmp_path / "a.txt")
 
 
-def test_what_json_can_not_hold_is_refused_with_the_reason() -> None:
+def test_values_that_json_cannot_hold_are_refused_with_a_reason() -> None:
     with pytest.raises(ConfigError, match="JSON"):
         store_context([object()])
     deep: list[object] = []
@@ -96,7 +96,7 @@ def test_what_json_can_not_hold_is_refused_with_the_reason() -> None:
         store_context(deep)
 
 
-def test_the_hash_names_content_and_the_digest_names_the_task() -> None:
+def test_the_hash_identifies_the_content_and_the_digest_the_task() -> None:
     one, same, other = store_context("abc"), store_context("abc"), store_context("abd")
     assert one.sha256 == same.sha256 != other.sha256
     assert one.digest("q") == same.digest("q") != one.digest("p")
@@ -120,7 +120,7 @@ def test_the_hash_names_content_and_the_digest_names_the_task() -> None:
         (b"abc", "bytes, 3 bytes."),
     ],
 )
-def test_structure_is_described(value: object, told: str) -> None:
+def test_the_structure_of_a_value_is_described(value: object, told: str) -> None:
     assert told in describe(value)
 
 
@@ -132,7 +132,7 @@ def test_structure_is_described(value: object, told: str) -> None:
         ("x\n" + "." * 999, "in about 17,000 lines, 1,000 on average"),
     ],
 )
-def test_lines_of_a_very_long_text_are_estimated(line: str, told: str) -> None:
+def test_the_line_count_of_a_very_long_text_is_estimated(line: str, told: str) -> None:
     assert told in describe((line * (17_000_000 // len(line) + 1))[:17_000_000])
 
 
@@ -161,7 +161,7 @@ NO_FORMAT = {
 
 
 @pytest.mark.parametrize("text", NO_FORMAT.values(), ids=NO_FORMAT)
-def test_no_format_is_named_that_does_not_parse(text: str) -> None:
+def test_a_format_is_named_only_if_the_text_parses(text: str) -> None:
     assert "; " not in describe(text)
 
 
@@ -174,7 +174,7 @@ LONG = {
 
 
 @pytest.mark.parametrize(("told", "text"), LONG.items(), ids=["JSON", "JSON Lines", "CSV", "none"])
-def test_of_a_long_text_only_the_beginning_is_described(told: str, text: str) -> None:
+def test_only_the_start_of_a_long_text_is_described(told: str, text: str) -> None:
     assert len(text) > SAMPLE_CHARS
     assert describe(text).endswith(told or "on average.")
 
@@ -205,14 +205,14 @@ def confirmed(told: str, text: str) -> bool:
 
 
 def _names_in(told: str) -> tuple[list[str], int]:
-    """The names that are told, and how many there are with those that are only counted."""
+    """Return the names in a description, and their number including omitted ones."""
     told = told.rstrip(".")
     more = re.search(r" and ([\d,]+) more$", told)
     names = told[: more.start() if more else None].split(", ")
     return names, len(names) + (int(more[1].replace(",", "")) if more else 0)
 
 
-def test_keys_that_are_only_counted_are_confirmed() -> None:
+def test_omitted_keys_are_counted_in_the_description() -> None:
     row = {f"key{number}": number for number in range(30)}
     text = "\n".join([json.dumps(row)] * 3)
     assert "more" in describe(text)
@@ -252,7 +252,7 @@ pieces = st.sampled_from(
 
 @settings(max_examples=500)
 @given(st.lists(pieces, max_size=14).map("".join))
-def test_the_description_of_a_format_is_what_its_parser_finds(text: str) -> None:
+def test_the_described_format_is_what_its_parser_finds(text: str) -> None:
     assert confirmed(describe(text), text)
 
 
@@ -267,7 +267,7 @@ def test_truncated_json_is_not_described_as_json(rows: list[Any], cut: int) -> N
         assert confirmed(describe(shorter), shorter)
 
 
-def test_prose_with_commas_is_no_table() -> None:
+def test_prose_with_commas_is_not_described_as_a_table() -> None:
     prose = "Dear Ann, hello there my old friend\nwe met, long ago\nand never, ever since\n"
     assert "columns" not in describe(prose)
 
@@ -281,7 +281,7 @@ def test_a_preview_is_shown_only_on_request() -> None:
 @pytest.mark.parametrize(
     "marker", ["[doc {:04}]", "=== Document {} ===", "<page {}>", "Chapter {}:", "### Letter {}:"]
 )
-def test_markers_of_documents_are_named(marker: str) -> None:
+def test_document_markers_are_described(marker: str) -> None:
     text = "\n".join(f"{marker.format(number)} some words\nand more" for number in range(5))
     assert f"documents begin with markers such as `{marker.format(0)}" in describe(text)
     assert "JSON" not in describe(text)
@@ -301,6 +301,6 @@ def test_other_lines_are_no_markers(text: str) -> None:
 
 
 @given(st.text(st.sampled_from("[]doc 0123456789\n=-:<>#"), max_size=300))
-def test_a_marker_that_is_named_is_there(text: str) -> None:
+def test_a_described_marker_occurs_in_the_text(text: str) -> None:
     named = re.search(r"markers such as `(.*)`", describe(text))
     assert named is None or named[1] in text

@@ -34,19 +34,19 @@ def test_names_are_relative_and_sorted_and_json_stays_text(tmp_path: Path) -> No
     )
 
 
-def test_one_text_of_a_folder_names_its_documents(tmp_path: Path) -> None:
+def test_the_text_of_a_folder_names_its_documents(tmp_path: Path) -> None:
     stored = store_context(make_tree(tmp_path, {"a.txt": "one\n", "b.txt": 'say "two"'}))
     assert stored.text() == '=== a.txt ===\none\n\n\n=== b.txt ===\nsay "two"'
 
 
-def test_many_names_are_counted(tmp_path: Path) -> None:
+def test_a_long_list_of_names_is_shortened_with_a_count(tmp_path: Path) -> None:
     tree = {f"{number:02}.txt": "x" for number in range(30)} | {"line\nbreak.txt": "x"}
     told = store_context(make_tree(tmp_path, dict(tree))).description
     assert told.endswith("(31 .txt): " + ", ".join(sorted(tree)[:20]) + " and 11 more.")
 
 
 @given(st.dictionaries(st.sampled_from(["a", "b/c", "b/d.md"]), st.binary(max_size=30), min_size=1))
-def test_any_content_is_seen_exactly_or_left_out(files: dict[str, bytes]) -> None:
+def test_any_file_content_is_exact_or_omitted(files: dict[str, bytes]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         make_tree(Path(folder), dict(files))
         try:
@@ -63,7 +63,7 @@ def test_any_content_is_seen_exactly_or_left_out(files: dict[str, bytes]) -> Non
 
 
 @given(st.lists(st.sampled_from(["secret word", "alpha beta", "Zürich!", "{", "a,b"]), min_size=1))
-def test_no_content_is_reported(lines: list[str]) -> None:
+def test_the_description_shows_no_content(lines: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         make_tree(Path(folder), {"a.txt": "\n".join(lines), "b.csv": "\n".join(lines)})
         told = store_context(Path(folder)).description
@@ -73,7 +73,7 @@ def test_no_content_is_reported(lines: list[str]) -> None:
 # -- what is left out -----------------------------------------------------------------------------
 
 
-def test_binary_files_are_left_out_and_counted(tmp_path: Path) -> None:
+def test_binary_files_are_omitted_and_counted(tmp_path: Path) -> None:
     tree: dict[str, str | bytes] = {"a.txt": "text", "1.png": PNG, "2": b"\x01\x02\x03a"}
     tree |= {"3.bin": b"a" * 8000 + b"\0", "utf16.txt": "text".encode("utf-16")}
     stored = store_context(make_tree(tmp_path, tree))
@@ -83,7 +83,7 @@ def test_binary_files_are_left_out_and_counted(tmp_path: Path) -> None:
     assert stored.notices == ("3 binary files left out: 1.png, 2, 3.bin",)
 
 
-def test_tables_are_left_out_and_named(tmp_path: Path) -> None:
+def test_database_and_parquet_files_are_omitted_and_named(tmp_path: Path) -> None:
     tree: dict[str, str | bytes] = {"a.txt": "text", "t.parquet": b"PAR1\0\0", "n": b"PAR1"}
     tree |= {"s.db": b"SQLite format 3\0" + bytes(100)}
     stored = store_context(make_tree(tmp_path, tree))
@@ -93,7 +93,7 @@ def test_tables_are_left_out_and_named(tmp_path: Path) -> None:
     )
 
 
-def test_folders_of_tools_are_left_out(tmp_path: Path) -> None:
+def test_folders_of_tools_are_omitted(tmp_path: Path) -> None:
     tree: dict[str, str | bytes] = {"a.py": "1", ".github/ci.yml": "2", ".env.example": "3"}
     tools = (".git", ".venv", "node_modules", "sub/__pycache__", ".mypy_cache")
     tree |= {f"{tool}/x.txt": "no" for tool in tools}
@@ -127,7 +127,7 @@ def test_gitignore_files_are_followed(tmp_path: Path) -> None:
     assert stored.notices[0].endswith("a.log, build, out/a and 3 more (by .gitignore)")
 
 
-def test_gitignore_files_above_count_inside_a_repository(tmp_path: Path) -> None:
+def test_gitignore_files_above_apply_inside_a_repository(tmp_path: Path) -> None:
     tree: dict[str, str | bytes] = {".gitignore": "*.log\n/src/gen/\n/build/\n"}
     tree |= {"src/a.py": "", "src/a.log": "", "src/gen/b.py": "", "build/c.py": ""}
     make_tree(tmp_path, tree)
@@ -137,7 +137,7 @@ def test_gitignore_files_above_count_inside_a_repository(tmp_path: Path) -> None
     assert store_context(tmp_path / "build").documents == ("c.py",)  # it was asked for by name
 
 
-def test_links(tmp_path: Path) -> None:
+def test_symbolic_links_are_not_followed(tmp_path: Path) -> None:
     outside = make_tree(tmp_path / "outside", {"secret.txt": "secret"})
     folder = make_tree(tmp_path / "in", {"sub/a.txt": "text", ".git/config": "no"})
     (folder / "inner").symlink_to("sub/a.txt")
@@ -162,7 +162,7 @@ def test_links(tmp_path: Path) -> None:
     }
 
 
-def test_pipes_and_sockets_are_left_out_without_waiting(tmp_path: Path) -> None:
+def test_pipes_and_sockets_are_omitted_without_waiting(tmp_path: Path) -> None:
     make_tree(tmp_path, {"a.txt": "text"})
     os.mkfifo(tmp_path / "pipe")
     with socket.socket(socket.AF_UNIX) as listener:
@@ -176,7 +176,7 @@ def test_pipes_and_sockets_are_left_out_without_waiting(tmp_path: Path) -> None:
     assert reasons(stored) == dict.fromkeys(("pipe", "socket"), "special file")
 
 
-def test_what_may_not_be_read_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_files_are_omitted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_tree(tmp_path, {"a.txt": "text", "b.txt": "text", "sub/c.txt": "text"})
     real_open, real_scandir = os.open, os.scandir
 
@@ -198,7 +198,7 @@ def test_what_may_not_be_read_is_left_out(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="names are bytes only on Linux")
-def test_names_of_odd_bytes_survive(tmp_path: Path) -> None:
+def test_names_that_are_not_utf8_are_kept(tmp_path: Path) -> None:
     name = os.fsdecode(b"caf\xe9.txt")
     (tmp_path / name).write_text("text", "utf-8")
     (tmp_path / "ok\n.txt").write_text("text", "utf-8")
@@ -207,7 +207,7 @@ def test_names_of_odd_bytes_survive(tmp_path: Path) -> None:
     assert stored.description.endswith("(2 .txt).")
 
 
-def test_documents_without_the_extra_are_left_out(
+def test_documents_are_omitted_without_the_extra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for package in ("openpyxl", "pdfminer"):
@@ -242,7 +242,7 @@ def test_too_many_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         store_context(tmp_path)
 
 
-def test_a_deep_tree_needs_no_deep_stack(tmp_path: Path) -> None:
+def test_a_deeply_nested_folder_needs_no_deep_recursion(tmp_path: Path) -> None:
     here = Path.cwd()
     try:
         os.chdir(tmp_path)

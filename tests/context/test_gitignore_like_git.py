@@ -33,7 +33,7 @@ def grow(folder: Path, chance: random.Random) -> None:
 @pytest.mark.heavy
 @pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 @pytest.mark.parametrize("seed", range(20))
-def test_the_same_files_as_git(tmp_path: Path, seed: int) -> None:
+def test_the_same_files_are_listed_as_by_git(tmp_path: Path, seed: int) -> None:
     for number in range(100):
         folder = tmp_path / str(number)
         subprocess.run(["git", "init", "-q", str(folder)], check=True)

@@ -29,7 +29,7 @@ FINAL = cell(["final", "done"])
 
 
 class Hashing:
-    """Every hash of a large context waits here until it may go on."""
+    """Every hash of a large context waits here until it may continue."""
 
     def __init__(self) -> None:
         self.may_go_on = threading.Event()
@@ -65,15 +65,13 @@ def kinds(events: Any) -> list[str]:
 # -- the context itself ---------------------------------------------------------------------------
 
 
-def test_a_small_context_has_its_hash_at_once() -> None:
+def test_a_small_context_is_hashed_at_once() -> None:
     small = store_context("text")
     assert small.known_sha256 == hashlib.sha256(b"text").hexdigest()
 
 
 @pytest.mark.parametrize("kind", ["str", "bytes", "list", "file", "folder"])
-def test_a_large_context_is_hashed_when_its_hash_is_asked_for(
-    kind: str, tmp_path: Path, hashing: Hashing
-) -> None:
+def test_a_large_context_is_hashed_on_request(kind: str, tmp_path: Path, hashing: Hashing) -> None:
     (tmp_path / "a.txt").write_text(LARGE, "utf-8")
     values: dict[str, Any] = {
         "str": LARGE,
@@ -95,7 +93,7 @@ def test_a_large_context_is_hashed_when_its_hash_is_asked_for(
     assert hashing.made == 1
 
 
-def test_a_cancelled_wait_does_not_stop_the_hash(hashing: Hashing) -> None:
+def test_cancelling_a_wait_does_not_stop_the_hashing(hashing: Hashing) -> None:
     stored = store_context(LARGE)
 
     async def give_up() -> None:
@@ -110,7 +108,7 @@ def test_a_cancelled_wait_does_not_stop_the_hash(hashing: Hashing) -> None:
     assert (stored.sha256, hashing.made) == (SHA256, 1)
 
 
-def test_a_file_that_changed_is_an_error_and_asked_for_anew(tmp_path: Path) -> None:
+def test_hashing_a_changed_file_fails_each_time(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text(LARGE, "utf-8")
     stored = store_context(path)
@@ -134,7 +132,7 @@ async def test_a_plain_run_never_hashes_a_large_context(hashing: Hashing) -> Non
     assert "ContextHashed" not in kinds(result.events)
 
 
-async def test_listeners_alone_do_not_have_it_hashed(hashing: Hashing) -> None:
+async def test_recorders_alone_do_not_cause_hashing(hashing: Hashing) -> None:
     heard: list[Event] = []
 
     class Listener:
@@ -149,10 +147,10 @@ async def test_listeners_alone_do_not_have_it_hashed(hashing: Hashing) -> None:
 
 @pytest.mark.parametrize("strategy", ["rlm", "mapreduce"])
 @pytest.mark.parametrize("keeps", ["log", pytest.param("journal", marks=pytest.mark.heavy)])
-async def test_the_first_request_is_sent_before_the_hash_is_made(
+async def test_the_first_request_is_sent_before_hashing_ends(
     keeps: str, strategy: Any, tmp_path: Path, hashing: Hashing
 ) -> None:
-    """The reply comes only when the hash may go on: had it been waited for, nothing would end."""
+    """The reply comes only when the hash may continue: had it been awaited, nothing would end."""
     asked: list[bool] = []
 
     def reply(request: Any) -> str:
@@ -175,9 +173,7 @@ async def test_the_first_request_is_sent_before_the_hash_is_made(
     assert isinstance(result.events[-1], RunEnded)
 
 
-async def test_a_run_that_is_stopped_does_not_wait_for_the_hash(
-    tmp_path: Path, hashing: Hashing
-) -> None:
+async def test_a_stopped_run_does_not_wait_for_the_hash(tmp_path: Path, hashing: Hashing) -> None:
     def reply(request: Any) -> str:
         rlm.stop()
         return cell(["print", "x"])
@@ -208,8 +204,8 @@ def only_run(folder: Path) -> Any:
     return archive, run
 
 
-async def test_no_reply_is_kept_before_the_hash(tmp_path: Path, hashing: Hashing) -> None:
-    """A reply without the hash of its context would be of use to a run over another one."""
+async def test_no_reply_is_stored_before_the_hash(tmp_path: Path, hashing: Hashing) -> None:
+    """A stored reply without its context's hash could be reused by a run over another context."""
     replied = asyncio.Event()
 
     def reply(request: Any) -> str:
@@ -233,7 +229,7 @@ async def test_no_reply_is_kept_before_the_hash(tmp_path: Path, hashing: Hashing
     assert archive.context_of(facts).text() == LARGE
 
 
-async def test_a_run_goes_on_over_the_same_context_and_no_other(tmp_path: Path) -> None:
+async def test_a_run_resumes_over_the_same_context_only(tmp_path: Path) -> None:
     async with engine(cell(["print", "x"]), ModelError("killed"), journal=tmp_path) as rlm:
         with pytest.raises(ModelError):
             await rlm.aask("Q", LARGE, run_id="one")
@@ -245,9 +241,7 @@ async def test_a_run_goes_on_over_the_same_context_and_no_other(tmp_path: Path) 
     assert (result.answer, result.steps) == ("done", 2)
 
 
-async def test_a_run_that_was_killed_before_its_hash_begins_anew(
-    tmp_path: Path, hashing: Hashing
-) -> None:
+async def test_a_run_killed_before_its_hash_starts_again(tmp_path: Path, hashing: Hashing) -> None:
     hashing.may_go_on.set()
     archive = Archive(Places(tmp_path))
     archive.places.prepare()
@@ -270,7 +264,7 @@ async def test_a_run_that_was_killed_before_its_hash_begins_anew(
 # -- reading it again -----------------------------------------------------------------------------
 
 
-async def test_a_log_is_replayed_over_the_same_context_and_no_other(tmp_path: Path) -> None:
+async def test_a_log_is_replayed_over_the_same_context_only(tmp_path: Path) -> None:
     logger = RLMLogger(log_dir=tmp_path)
     async with RLM(ScriptedClient(["FINAL(done)"]), logger=logger, preview_chars=0) as rlm:
         await rlm.aask("Q", LARGE)
@@ -280,7 +274,7 @@ async def test_a_log_is_replayed_over_the_same_context_and_no_other(tmp_path: Pa
     assert ["context_sha256" in each.diff for each in report.differences] == [True]
 
 
-async def test_the_log_has_the_hash_before_its_end(tmp_path: Path) -> None:
+async def test_the_log_has_the_hash_before_the_run_ends(tmp_path: Path) -> None:
     logger = RLMLogger(log_dir=tmp_path)
     async with engine(FINAL, logger=logger) as rlm:
         await rlm.aask("Q", LARGE)

@@ -1,4 +1,4 @@
-"""What callers hold is not held twice: it is encoded while it travels."""
+"""Values that callers hold are not copied: they are encoded while they are sent."""
 
 import hashlib
 import json
@@ -45,13 +45,13 @@ def peak_of(value: Any) -> int:
 
 
 @pytest.mark.parametrize("letter", ["a", "é", "\U0001f600"])
-def test_a_text_is_held_once(letter: str) -> None:
+def test_a_text_is_kept_in_memory_once(letter: str) -> None:
     text = (letter * 79 + "\n") * (SIZE // 80 + 1)
     assert peak_of(text) < MAX_BYTES
     assert store_context(text).text() is text
 
 
-def test_texts_are_held_once() -> None:
+def test_texts_of_a_list_are_kept_in_memory_once() -> None:
     long = "long é " * (SIZE // 8)
     short = [f"a document of some length, number {number}" for number in range(1_000)]
     assert peak_of([*short, long, *short]) < MAX_BYTES
@@ -59,7 +59,7 @@ def test_texts_are_held_once() -> None:
 
 
 @given(ANY_TEXTS, st.integers(1, 9), st.integers(1, 30))
-def test_texts_travel_as_json_would(value: Any, block: int, chunk: int) -> None:
+def test_texts_are_encoded_as_json_would_encode_them(value: Any, block: int, chunk: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parts, "BLOCK_CHARS", block)
         stored = store_context(value)
@@ -73,7 +73,7 @@ def test_texts_travel_as_json_would(value: Any, block: int, chunk: int) -> None:
 
 
 @given(ANY_TEXT, st.integers(1, 9))
-def test_size_and_hash_are_those_of_the_utf8(text: str, block: int) -> None:
+def test_size_and_hash_are_those_of_the_utf8_encoding(text: str, block: int) -> None:
     data = text.encode("utf-8", "surrogatepass")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parts, "BLOCK_CHARS", block)
@@ -83,7 +83,7 @@ def test_size_and_hash_are_those_of_the_utf8(text: str, block: int) -> None:
         assert documents_of(stored) == [(None, text)]
 
 
-def test_what_the_caller_changes_later_does_not_count() -> None:
+def test_later_changes_by_the_caller_have_no_effect() -> None:
     texts = ["one", "two"]
     named = {"a": "one", "b": "two"}
     stored, stored_named = store_context(texts), store_context(named)
@@ -96,7 +96,7 @@ def test_what_the_caller_changes_later_does_not_count() -> None:
     assert documents_of(stored_named) == [("a", "one"), ("b", "two")]
 
 
-def test_a_str_that_is_none_quite() -> None:
+def test_a_subclass_of_str_is_converted() -> None:
     class Loud(str):
         __slots__ = ()
 
@@ -117,7 +117,7 @@ def test_a_str_that_is_none_quite() -> None:
 
 
 @pytest.mark.parametrize("value", [[], {}, ["a", 1], [["a"]], {"a": 1}, {1: "a"}, b"abc", [None]])
-def test_what_is_no_text_has_no_documents(value: Any) -> None:
+def test_only_texts_have_documents(value: Any) -> None:
     assert documents_of(store_context(value)) is None
 
 

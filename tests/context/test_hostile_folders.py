@@ -36,7 +36,7 @@ SLOW_LINES = [
 
 
 @pytest.mark.parametrize("line", SLOW_LINES, ids=range(len(SLOW_LINES)))
-def test_no_line_takes_forever(tmp_path: Path, line: str) -> None:
+def test_no_gitignore_line_takes_forever(tmp_path: Path, line: str) -> None:
     deep = "/".join(["a" * 100] * 12)
     shallow = "/".join(["a"] * 100)
     make_tree(tmp_path, {f"{deep}/{'a' * 200}": "deep", f"{shallow}/a": "shallow", "b.txt": "b"})
@@ -46,7 +46,7 @@ def test_no_line_takes_forever(tmp_path: Path, line: str) -> None:
     assert {f"{deep}/{'a' * 200}", f"{shallow}/a", "b.txt"} <= seen.keys()
 
 
-def test_patterns_of_files_do_not_take_forever(tmp_path: Path) -> None:
+def test_file_patterns_do_not_take_forever(tmp_path: Path) -> None:
     name = "/".join(["a"] * 40)
     make_tree(tmp_path, {f"{name}/c.txt": "found"})
     with ends():
@@ -66,9 +66,7 @@ def test_a_walk_has_a_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         store_context(tmp_path)
 
 
-async def test_a_walk_ends_when_it_is_cancelled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_cancelled_walk_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_tree(tmp_path, {f"{number:02}.txt": "text" for number in range(20)})
     seen: list[str] = []
     begun, go_on, ended = threading.Event(), threading.Event(), threading.Event()
@@ -143,7 +141,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @needs_git
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(PATTERN, min_size=1, max_size=3), st.lists(NAME, min_size=1, max_size=25))
-def test_every_line_means_what_it_means_to_git(
+def test_every_gitignore_line_means_what_it_means_to_git(
     repository: Path, lines: list[str], names: list[str]
 ) -> None:
     text = "\n".join(lines)

@@ -11,7 +11,7 @@ from rlm.context.stored import ascii_in_place
 LARGE = "a line of some length, again and again\n" * 30_000
 
 
-def test_the_bytes_are_those_that_travel() -> None:
+def test_an_ascii_text_is_viewed_without_a_copy() -> None:
     view = ascii_in_place(LARGE)
     assert view is not None
     assert view.readonly
@@ -19,11 +19,11 @@ def test_the_bytes_are_those_that_travel() -> None:
 
 
 @pytest.mark.parametrize("text", ["short", "", LARGE + "é", LARGE + "\ud800"])
-def test_other_texts_have_to_be_made(text: str) -> None:
+def test_other_texts_cannot_be_viewed_without_a_copy(text: str) -> None:
     assert ascii_in_place(text) is None
 
 
-def test_the_text_stays_as_long_as_its_bytes_are_used() -> None:
+def test_the_text_lives_as_long_as_the_view_of_its_bytes() -> None:
     view = ascii_in_place("".join(["kept ", LARGE]))
     gc.collect()
     others = ["x" * len(LARGE) for _ in range(3)]
@@ -32,7 +32,7 @@ def test_the_text_stays_as_long_as_its_bytes_are_used() -> None:
     assert len(others) == 3
 
 
-def test_size_and_hash_are_the_same() -> None:
+def test_a_text_viewed_in_place_has_the_same_size_and_hash() -> None:
     stored = store_context(LARGE)
     assert stored.size_bytes == len(LARGE)
     assert stored.sha256 == hashlib.sha256(LARGE.encode()).hexdigest()

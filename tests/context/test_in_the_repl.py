@@ -16,7 +16,7 @@ def cell(code: str) -> str:
 
 
 @pytest.mark.parametrize("kind", ["file", "folder", "list", "files"])
-def test_a_context_is_seen_exactly(tmp_path: Path, kind: str) -> None:
+def test_every_kind_of_context_reaches_the_repl_exactly(tmp_path: Path, kind: str) -> None:
     text = "The secret is kept.\n" + "x" * 300_000
     make_tree(tmp_path, {"a.txt": text.encode() + ODD, "sub/b.txt": "two"})
     values: dict[str, ContextValue] = {
@@ -38,7 +38,7 @@ def test_a_context_is_seen_exactly(tmp_path: Path, kind: str) -> None:
     assert ("sub/b.txt" in sent) == (kind != "file")
 
 
-def test_what_can_not_be_read_is_an_error_before_anything_is_sent(tmp_path: Path) -> None:
+def test_an_unreadable_context_is_an_error_before_anything_is_sent(tmp_path: Path) -> None:
     client = ScriptedClient([cell("FINAL(1)")])
     with RLM(client) as rlm, pytest.raises(ConfigError, match="there is no file or folder"):
         rlm.ask("What does it say?", tmp_path / "none.txt")

@@ -31,7 +31,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
 @pytest.mark.parametrize("value", [{"a": [1, "é\0"]}, [1, {"b": None}], [], {}])
-def test_json_is_its_value(tmp_path: Path, value: Any, encoding: str) -> None:
+def test_a_json_file_becomes_its_value(tmp_path: Path, value: Any, encoding: str) -> None:
     path = tmp_path / "a.JSON"
     path.write_text(json.dumps(value, indent=1), encoding)
     stored = store_context(path)
@@ -47,7 +47,7 @@ def test_json_is_its_value(tmp_path: Path, value: Any, encoding: str) -> None:
         ("[" * 100_000, "it is not JSON (maximum recursion depth exceeded"),
     ],
 )
-def test_json_that_is_none_stays_text(tmp_path: Path, content: str, words: str) -> None:
+def test_invalid_json_stays_text(tmp_path: Path, content: str, words: str) -> None:
     (tmp_path / "a.json").write_text(content, "utf-8")
     stored = store_context(tmp_path / "a.json")
     assert seen_by_worker(stored) == content
@@ -55,7 +55,9 @@ def test_json_that_is_none_stays_text(tmp_path: Path, content: str, words: str) 
     assert f"a.json is text in the REPL: {words}" in stored.notices[0]
 
 
-def test_json_too_large_to_hold_stays_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_json_too_large_for_memory_stays_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(reading, "MAX_JSON_BYTES", 3 << 20)
     (tmp_path / "a.json").write_text("[" + " " * (3 << 20) + "]", "utf-8")
     stored = store_context(tmp_path / "a.json")
@@ -69,7 +71,7 @@ def test_json_too_large_to_hold_stays_text(tmp_path: Path, monkeypatch: pytest.M
     ascii_only=st.booleans(),
     read=st.integers(1, 40),
 )
-def test_json_lines_are_a_list(
+def test_json_lines_become_a_list(
     folder: Path, values: list[Any], ends: str, ascii_only: bool, read: int
 ) -> None:
     path = folder / "a.jsonl"
@@ -83,7 +85,7 @@ def test_json_lines_are_a_list(
     assert stored.description == store_context(values).description
 
 
-def test_json_lines_with_a_broken_one_stay_text(tmp_path: Path) -> None:
+def test_json_lines_with_an_invalid_line_stay_text(tmp_path: Path) -> None:
     content = '{"a": 1}\n{"a": 2}\n{"a": \n'
     (tmp_path / "a.ndjson").write_text(content, "utf-8")
     stored = store_context(tmp_path / "a.ndjson")
@@ -92,7 +94,7 @@ def test_json_lines_with_a_broken_one_stay_text(tmp_path: Path) -> None:
     assert "JSON" not in stored.description
 
 
-def test_json_lines_of_endless_lines_stay_text(
+def test_json_lines_with_very_long_lines_stay_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parts, "LONGEST_LINE_CHARS", 10)
@@ -101,7 +103,7 @@ def test_json_lines_of_endless_lines_stay_text(
 
 
 @pytest.mark.parametrize("content", ["\n", " \r\n\n"])
-def test_json_lines_without_any_are_an_empty_list(tmp_path: Path, content: str) -> None:
+def test_an_empty_json_lines_file_becomes_an_empty_list(tmp_path: Path, content: str) -> None:
     (tmp_path / "a.jsonl").write_text(content, "utf-8")
     assert seen_by_worker(store_context(tmp_path / "a.jsonl")) == []
 
@@ -119,7 +121,9 @@ def test_json_lines_without_any_are_an_empty_list(tmp_path: Path, content: str) 
         ("a.csv", 'height\n5"\n6\n7\n', "a CSV table of 4 rows."),
     ],
 )
-def test_tables_stay_text(tmp_path: Path, name: str, content: str, told: str) -> None:
+def test_csv_tables_stay_text_and_are_described(
+    tmp_path: Path, name: str, content: str, told: str
+) -> None:
     (tmp_path / name).write_bytes(content.encode())
     stored = store_context(tmp_path / name)
     assert seen_by_worker(stored) == content
@@ -135,14 +139,14 @@ def test_tables_stay_text(tmp_path: Path, name: str, content: str, told: str) ->
         "just text; with a semicolon\nand without\n",
     ],
 )
-def test_what_is_no_table_is_not_described_as_one(tmp_path: Path, content: str) -> None:
+def test_a_file_that_is_not_a_table_is_not_described_as_one(tmp_path: Path, content: str) -> None:
     (tmp_path / "a.csv").write_bytes(content.encode())
     told = store_context(tmp_path / "a.csv").description
     assert "table" not in told
     assert "CSV" not in told
 
 
-def test_of_a_long_table_only_the_beginning_is_described(tmp_path: Path) -> None:
+def test_only_the_start_of_a_long_table_is_described(tmp_path: Path) -> None:
     rows = "ann,3\n" * 50_000
     (tmp_path / "a.csv").write_text(f"name,age\n{rows}no,longer,a table\n", "utf-8")
     told = store_context(tmp_path / "a.csv").description
@@ -150,7 +154,7 @@ def test_of_a_long_table_only_the_beginning_is_described(tmp_path: Path) -> None
 
 
 @given(st.lists(st.sampled_from(["\n", "a", "\r"])), st.integers(1, 4))
-def test_lines_are_counted_the_same_in_any_pieces(tokens: list[str], size: int) -> None:
+def test_lines_are_counted_the_same_however_the_text_is_split(tokens: list[str], size: int) -> None:
     text = "".join(tokens)
     whole, cut = TextCount(), TextCount()
     whole.add(text)
@@ -176,14 +180,14 @@ def test_a_table_is_one_to_the_csv_module(folder: Path, tokens: list[str]) -> No
 
 
 @given(st.lists(st.sampled_from(["secret word here now", "Zürich!", "alpha,beta!", "x,7", "a;b"])))
-def test_no_value_of_a_table_is_shown(folder: Path, lines: list[str]) -> None:
+def test_no_value_of_a_table_is_shown_in_its_description(folder: Path, lines: list[str]) -> None:
     path = folder / "values.csv"
     path.write_text("\n".join(lines), "utf-8")
     told = store_context(path).description
     assert not any(value in told for value in ("secret", "Zürich", "beta!", "7,"))
 
 
-def test_what_is_no_text_is_bytes(tmp_path: Path) -> None:
+def test_a_binary_file_becomes_bytes(tmp_path: Path) -> None:
     data = b"\x89PNG\r\n\x1a\n\0\0\0" + bytes(range(256)) * 40
     (tmp_path / "a.png").write_bytes(data)
     stored = store_context(tmp_path / "a.png")
@@ -193,7 +197,7 @@ def test_what_is_no_text_is_bytes(tmp_path: Path) -> None:
     assert stored.preview(5) == ""
 
 
-def test_html_without_the_extra_is_read_as_it_is(
+def test_without_the_extra_html_is_read_as_plain_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "bs4", None)

@@ -1,4 +1,4 @@
-"""Files stream: however large a context is, little of it is in memory here."""
+"""Files are streamed: however large a context is, little of it is in memory here."""
 
 import subprocess
 import sys
@@ -24,7 +24,7 @@ def fill(path: Path, megabytes: int, extra: bytes = b"") -> None:
 
 
 def peak_of(path: Path) -> tuple[int, int]:
-    """Bytes that travelled, and the most that was in memory meanwhile."""
+    """Return the bytes that were sent, and the peak of memory meanwhile."""
     tracemalloc.start()
     try:
         stored = store_context(path)
@@ -36,14 +36,14 @@ def peak_of(path: Path) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("extra", [b"", b"\xff not UTF-8"])
-def test_a_text_file_streams(tmp_path: Path, extra: bytes) -> None:
+def test_a_text_file_is_streamed(tmp_path: Path, extra: bytes) -> None:
     fill(tmp_path / "a.txt", 24, extra)
     travelled, peak = peak_of(tmp_path / "a.txt")
     assert travelled >= 24 << 20
     assert peak < MAX_BYTES
 
 
-def test_a_folder_streams(tmp_path: Path) -> None:
+def test_a_folder_is_streamed(tmp_path: Path) -> None:
     for name in ("a.txt", "b.txt", "c.txt"):
         fill(tmp_path / name, 8)
     travelled, peak = peak_of(tmp_path)
@@ -51,7 +51,7 @@ def test_a_folder_streams(tmp_path: Path) -> None:
     assert peak < MAX_BYTES
 
 
-def test_what_is_no_text_streams(tmp_path: Path) -> None:
+def test_a_binary_file_is_streamed(tmp_path: Path) -> None:
     (tmp_path / "a.bin").write_bytes(b"\0\xff" * (12 << 20))
     travelled, peak = peak_of(tmp_path / "a.bin")
     assert travelled == 24 << 20
@@ -82,7 +82,7 @@ print(travelled, max_bytes() - before)
 @pytest.mark.heavy
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is measured by way of /proc")
 @pytest.mark.parametrize(("name", "extra"), [("a.txt", b""), ("b.txt", b"\xff"), ("c.jsonl", b"")])
-def test_a_gigabyte_streams(tmp_path: Path, name: str, extra: bytes) -> None:
+def test_a_gigabyte_is_streamed(tmp_path: Path, name: str, extra: bytes) -> None:
     if name.endswith(".jsonl"):
         row = b'{"id": 1234567, "text": "' + LINE.strip() + b'"}\n'
         with (tmp_path / name).open("wb") as handle:

@@ -15,7 +15,7 @@ from tests.picture_samples import gif, jpeg, png, webp
 PNG = png(640, 480)
 
 
-def test_pictures_of_a_folder_are_listed_and_not_in_the_text(tmp_path: Path) -> None:
+def test_pictures_of_a_folder_are_listed_and_not_part_of_the_text(tmp_path: Path) -> None:
     tree: dict[str, Any] = {
         "a.txt": "one",
         "b/plot.png": PNG,
@@ -38,7 +38,7 @@ def test_pictures_of_a_folder_are_listed_and_not_in_the_text(tmp_path: Path) -> 
     )
 
 
-def test_the_list_of_pictures_goes_to_the_session(tmp_path: Path) -> None:
+def test_the_list_of_pictures_is_sent_to_the_session(tmp_path: Path) -> None:
     stored = store_context(make_tree(tmp_path, {"a.txt": "one", "plot.png": PNG}))
     (name, listing), *others = stored.beside().items()
     assert (name, others) == ("pictures", [])
@@ -47,7 +47,7 @@ def test_the_list_of_pictures_goes_to_the_session(tmp_path: Path) -> None:
     assert store_context("text").beside() == {}
 
 
-def test_a_folder_of_nothing_but_pictures_is_an_empty_dict(tmp_path: Path) -> None:
+def test_a_folder_with_only_pictures_is_an_empty_dict(tmp_path: Path) -> None:
     stored = store_context(make_tree(tmp_path, {"a.png": PNG, "b.bin": b"\0"}))
     assert seen_by_worker(stored) == {}
     assert stored.documents_in_order() is None
@@ -56,7 +56,7 @@ def test_a_folder_of_nothing_but_pictures_is_an_empty_dict(tmp_path: Path) -> No
     assert stored.text() == "{}"
 
 
-def test_one_picture_is_bytes_that_can_be_named_too(tmp_path: Path) -> None:
+def test_a_single_picture_is_bytes_and_can_be_named(tmp_path: Path) -> None:
     path = make_tree(tmp_path, {"photo.png": PNG}) / "photo.png"
     stored = store_context(path)
     assert (stored.kind, seen_by_worker(stored, 100)) == ("bytes", PNG)
@@ -70,7 +70,7 @@ def test_one_picture_is_bytes_that_can_be_named_too(tmp_path: Path) -> None:
     assert stored.text() == "[image: photo.png, image/png, 640 x 480 pixels]"
 
 
-def test_bytes_of_a_picture_go_by_the_name_of_the_context() -> None:
+def test_bytes_of_a_picture_can_be_named_by_the_context() -> None:
     stored = store_context(bytearray(PNG))
     assert (stored.kind, seen_by_worker(stored)) == ("bytes", PNG)
     assert stored.pictures["context"].read() == PNG
@@ -78,14 +78,14 @@ def test_bytes_of_a_picture_go_by_the_name_of_the_context() -> None:
     assert store_context(b"\0\1").pictures == {}
 
 
-def test_files_that_were_named_are_pictures_as_well(tmp_path: Path) -> None:
+def test_explicitly_named_picture_files_are_listed_too(tmp_path: Path) -> None:
     make_tree(tmp_path, {"x/a.txt": "one", "x/b.png": PNG, "y/c.gif": gif()})
     stored = store_context([tmp_path / "x", tmp_path / "y" / "c.gif"])
     assert list(stored.pictures) == ["x/b.png", "y/c.gif"]
     assert list(store_context(files("**/*.png", root=tmp_path)).pictures) == ["x/b.png"]
 
 
-def test_what_only_begins_like_a_picture_is_left_out(tmp_path: Path) -> None:
+def test_files_that_only_start_like_a_picture_are_omitted(tmp_path: Path) -> None:
     tree: dict[str, Any] = {
         "a.txt": "one",
         "cut.png": PNG[:20],
@@ -97,12 +97,12 @@ def test_what_only_begins_like_a_picture_is_left_out(tmp_path: Path) -> None:
     assert stored.pictures == {}
 
 
-def test_text_that_begins_like_a_picture_stays_text(tmp_path: Path) -> None:
+def test_text_that_starts_like_a_picture_stays_text(tmp_path: Path) -> None:
     stored = store_context(make_tree(tmp_path, {"a.txt": "GIF89a is how a GIF begins"}))
     assert (list(stored.documents), stored.pictures) == (["a.txt"], {})
 
 
-def test_large_pictures_are_left_out_and_said_so(
+def test_large_pictures_are_omitted_and_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reading, "MAX_IMAGE_BYTES", 1000)
@@ -116,7 +116,7 @@ def test_large_pictures_are_left_out_and_said_so(
     assert (alone.kind, alone.pictures) == ("bytes", {})
 
 
-def test_an_unreadable_picture_is_left_out_or_an_error(
+def test_an_unreadable_picture_is_omitted_or_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def failing(path: Path, stamp: object) -> Any:
@@ -142,7 +142,7 @@ def test_a_changed_picture_is_not_read(tmp_path: Path) -> None:
         stored.pictures["b.png"].read()
 
 
-def test_odd_names_are_listed_and_not_described(tmp_path: Path) -> None:
+def test_odd_picture_names_are_listed_but_not_described(tmp_path: Path) -> None:
     tree: dict[str, Any] = {"a.txt": "one", "ignore all;\nrules.png": PNG, "b.png": PNG}
     stored = store_context(make_tree(tmp_path, tree))
     assert "rules" not in stored.description
@@ -152,7 +152,7 @@ def test_odd_names_are_listed_and_not_described(tmp_path: Path) -> None:
     assert names == ["b.png", "ignore all;\nrules.png"]
 
 
-def test_many_pictures_are_described_in_few_words(tmp_path: Path) -> None:
+def test_many_pictures_are_described_briefly(tmp_path: Path) -> None:
     tree = {f"{number:03}.png": PNG for number in range(300)}
     told = store_context(make_tree(tmp_path, dict(tree))).description
     assert "009.png" in told
@@ -161,7 +161,7 @@ def test_many_pictures_are_described_in_few_words(tmp_path: Path) -> None:
     assert len(told) < 700
 
 
-def test_other_pictures_make_another_context(tmp_path: Path) -> None:
+def test_different_pictures_make_a_different_context(tmp_path: Path) -> None:
     make_tree(tmp_path, {"a/t.txt": "one", "a/p.png": PNG, "b/t.txt": "one", "b/p.png": png()})
     first, second = store_context(tmp_path / "a"), store_context(tmp_path / "b")
     assert first.sha256 == second.sha256
@@ -169,7 +169,7 @@ def test_other_pictures_make_another_context(tmp_path: Path) -> None:
     assert first.digest("q") == store_context(tmp_path / "a").digest("q")
 
 
-def test_pictures_of_another_context_can_be_handed_on(tmp_path: Path) -> None:
+def test_pictures_of_another_context_can_be_passed_on(tmp_path: Path) -> None:
     parent = store_context(make_tree(tmp_path, {"a.txt": "one", "p.png": PNG}))
     child = store_context("two", parent.pictures)
     assert child.pictures["p.png"].read() == PNG

@@ -16,7 +16,7 @@ def refusal(value: os.PathLike[str]) -> str:
     return str(caught.value)
 
 
-def test_a_missing_file(tmp_path: Path) -> None:
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     told = refusal(tmp_path / "none.txt")
     assert told == f"there is no file or folder {tmp_path}/none.txt; check the path"
     (tmp_path / "a.txt").touch()
@@ -24,7 +24,9 @@ def test_a_missing_file(tmp_path: Path) -> None:
     assert "there is no file or folder" in refusal(tmp_path / "none.pdf")
 
 
-def test_no_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_without_read_permission_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "a.txt").write_text("text", "utf-8")
 
     def refuse(*_: object) -> int:
@@ -37,7 +39,7 @@ def test_no_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_no_permission_for_real(tmp_path: Path) -> None:
+def test_a_really_unreadable_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.txt").touch(0o000)
     assert refusal(tmp_path / "a.txt").startswith("no permission to read")
     (tmp_path / "sub").mkdir(0o000)
@@ -45,7 +47,7 @@ def test_no_permission_for_real(tmp_path: Path) -> None:
     assert refusal(tmp_path / "sub" / "b.txt").startswith("no permission to read")
 
 
-def test_a_folder_in_which_nothing_can_be_looked_up(
+def test_a_folder_that_cannot_be_searched_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real_stat = os.stat
@@ -59,7 +61,7 @@ def test_a_folder_in_which_nothing_can_be_looked_up(
     assert refusal(tmp_path).startswith("there is no text in")
 
 
-def test_a_pipe_does_not_make_us_wait(tmp_path: Path) -> None:
+def test_a_pipe_is_refused_without_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     assert refusal(tmp_path / "pipe") == (
         f"{tmp_path}/pipe is a pipe, not a file; read it first and hand in what it holds"
@@ -68,7 +70,7 @@ def test_a_pipe_does_not_make_us_wait(tmp_path: Path) -> None:
     assert "is a pipe" in refusal(tmp_path / "pipe.pdf")
 
 
-def test_a_file_that_becomes_a_pipe_does_not_make_us_wait(
+def test_a_file_replaced_by_a_pipe_is_refused_without_waiting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "a.txt").touch()
@@ -79,7 +81,7 @@ def test_a_file_that_becomes_a_pipe_does_not_make_us_wait(
 
 
 @pytest.mark.skipif(not Path("/dev/zero").exists(), reason="there are no devices here")
-def test_a_device() -> None:
+def test_a_device_is_refused() -> None:
     assert "/dev/zero is a device, not a file" in refusal(Path("/dev/zero"))
 
 
@@ -87,13 +89,13 @@ def test_a_device() -> None:
     ("name", "words"),
     [("a\0b", "embedded null"), ("x" * 300, "can't be read: File name too long")],
 )
-def test_impossible_names(tmp_path: Path, name: str, words: str) -> None:
+def test_impossible_names_are_refused(tmp_path: Path, name: str, words: str) -> None:
     told = refusal(tmp_path / name)
     assert words in told
     assert told.isprintable()
 
 
-def test_an_error_of_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_error_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.txt").touch()
 
     def fail(*_: object) -> int:

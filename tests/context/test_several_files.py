@@ -17,7 +17,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_several_paths_are_named_from_what_holds_them_all(tree: Path) -> None:
+def test_several_paths_are_named_relative_to_their_common_folder(tree: Path) -> None:
     stored = store_context([Path("src/deep/b.txt"), tree / "src" / "a.py"])
     assert seen_by_worker(stored) == {"a.py": "src/a.py", "deep/b.txt": "src/deep/b.txt"}
     stored = store_context((Path("src"), Path("docs/../README.md"), Path("src/a.py")))
@@ -25,7 +25,7 @@ def test_several_paths_are_named_from_what_holds_them_all(tree: Path) -> None:
     assert store_context([Path("README.md")]).documents == ("README.md",)
 
 
-def test_a_file_that_is_named_counts_even_if_it_is_ignored(tree: Path) -> None:
+def test_an_explicitly_named_file_is_read_even_if_ignored(tree: Path) -> None:
     stored = store_context([Path(), Path("log/a.log")])
     assert f"{tree.name}/log/a.log" in stored.documents
     assert stored.skipped == ()
@@ -47,18 +47,18 @@ def test_a_file_that_is_named_counts_even_if_it_is_ignored(tree: Path) -> None:
     ],
 )
 @pytest.mark.usefixtures("tree")
-def test_patterns(patterns: list[str], found: list[str]) -> None:
+def test_patterns_choose_files(patterns: list[str], found: list[str]) -> None:
     assert list(store_context(files(*patterns)).documents) == found
 
 
-def test_patterns_from_another_root(tree: Path) -> None:
+def test_patterns_may_have_another_root(tree: Path) -> None:
     assert store_context(files("**/*.py", root=tree / "src")).documents == ("a.py", "deep/b.py")
     outside = store_context(files("../docs/*.md", "a.py", root=tree / "src"))
     assert outside.documents == ("docs/x.md", "src/a.py")
     assert store_context(files(tree / "docs" / "*.md", root="/")).documents[0].endswith("docs/x.md")
 
 
-def test_the_root_is_where_the_patterns_were_written(
+def test_the_root_is_the_folder_where_the_patterns_were_created(
     tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chosen = files("docs/*.md")
@@ -67,7 +67,7 @@ def test_the_root_is_where_the_patterns_were_written(
 
 
 @pytest.mark.usefixtures("tree")
-def test_what_a_pattern_finds_but_can_not_read_is_reported() -> None:
+def test_matching_but_unreadable_files_are_reported() -> None:
     stored = store_context(files("**/*.log", "*.md", "*.rst"))
     assert stored.documents == ("README.md",)
     assert stored.notices == (
@@ -77,7 +77,7 @@ def test_what_a_pattern_finds_but_can_not_read_is_reported() -> None:
     )
 
 
-def test_rules_between_the_root_and_the_start_of_a_pattern_count(tree: Path) -> None:
+def test_ignore_rules_between_the_root_and_a_pattern_apply(tree: Path) -> None:
     make_tree(tree, {"src/x.log": "", ".gitignore": "*.log\n/src/deep/\n"})
     assert store_context(files("src/**/*")).documents == ("src/a.py",)
     assert store_context(files("src/deep/*.py")).documents == ("src/deep/b.py",)  # asked for
@@ -91,7 +91,7 @@ def test_patterns_that_match_nothing_are_refused(patterns: list[str]) -> None:
 
 
 @pytest.mark.usefixtures("tree")
-def test_wrong_lists() -> None:
+def test_invalid_lists_are_refused() -> None:
     with pytest.raises(ConfigError, match="a list of files may hold only paths, not str"):
         store_context([Path("README.md"), "README.md"])
     with pytest.raises(ConfigError, match="JSON can hold"):

@@ -29,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @given(BYTES, st.integers(1, 9))
 @example(b"\xf0\x9f\x98", 1)
-def test_any_bytes_decode_as_a_whole_would(data: bytes, block: int) -> None:
+def test_bytes_decode_the_same_in_any_blocks(data: bytes, block: int) -> None:
     blocks = [data[at : at + block] for at in range(0, len(data), block)]
     assert "".join(opening.decoded(blocks, "utf-8")) == data.decode("utf-8", "surrogateescape")
 
@@ -37,7 +37,7 @@ def test_any_bytes_decode_as_a_whole_would(data: bytes, block: int) -> None:
 @given(data=BYTES, chunk=st.integers(1, 9), read=st.integers(1, 9))
 @example(data=b"\0\xff", chunk=1, read=1)
 @example(data=b"\xff\xfea", chunk=2, read=1)
-def test_a_file_is_seen_exactly(folder: Path, data: bytes, chunk: int, read: int) -> None:
+def test_a_text_file_is_read_exactly(folder: Path, data: bytes, chunk: int, read: int) -> None:
     path = folder / "some.txt"
     path.write_bytes(data)
     with pytest.MonkeyPatch.context() as patch:
@@ -54,7 +54,9 @@ def test_a_file_is_seen_exactly(folder: Path, data: bytes, chunk: int, read: int
 
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
 @given(text=ANY_TEXT, chunk=st.integers(1, 9), read=st.integers(1, 9))
-def test_marked_encodings(folder: Path, encoding: str, text: str, chunk: int, read: int) -> None:
+def test_a_byte_order_mark_determines_the_encoding(
+    folder: Path, encoding: str, text: str, chunk: int, read: int
+) -> None:
     path = folder / f"{encoding}.txt"
     data = f"\ufeff{text}".encode(encoding, "surrogatepass")
     path.write_bytes(data)
@@ -66,7 +68,7 @@ def test_marked_encodings(folder: Path, encoding: str, text: str, chunk: int, re
 
 
 @pytest.mark.parametrize("data", [b"\xff\xfea\0b", b"\0\0\xfe\xff\0\x11\0\0", b"\xfe\xff\0"])
-def test_a_mark_that_is_none_is_read_as_bytes_that_are_no_utf8(tmp_path: Path, data: bytes) -> None:
+def test_bytes_that_only_resemble_a_byte_order_mark_are_kept(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "odd.txt").write_bytes(data)
     stored = store_context(tmp_path / "odd.txt")
     assert seen_by_worker(stored, 1) == data.decode("utf-8", "surrogateescape")
@@ -114,7 +116,7 @@ def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None
         list(chunks)
 
 
-def test_no_session_is_fed_before_all_files_are_known_to_be_unchanged(tmp_path: Path) -> None:
+def test_nothing_is_loaded_before_all_files_are_checked_for_changes(tmp_path: Path) -> None:
     for name in ("a.txt", "b.txt"):
         (tmp_path / name).write_text("text", "utf-8")
     stored = store_context(tmp_path)
@@ -123,7 +125,7 @@ def test_no_session_is_fed_before_all_files_are_known_to_be_unchanged(tmp_path: 
         next(stored.chunks(1))
 
 
-def test_the_hash_of_a_file_is_that_of_the_same_text(tmp_path: Path) -> None:
+def test_the_hash_of_a_file_equals_that_of_the_same_text(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("abc", "utf-8")
     stored = store_context(tmp_path / "a.txt")
     assert stored.sha256 == store_context("abc").sha256

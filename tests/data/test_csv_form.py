@@ -32,7 +32,9 @@ def written(folder: Path, text: str | bytes) -> str:
         ("", ",", 0),
     ],
 )
-def test_forms(tmp_path: Path, text: str, delimiter: str, skip: int) -> None:
+def test_the_delimiter_and_skipped_lines_are_detected(
+    tmp_path: Path, text: str, delimiter: str, skip: int
+) -> None:
     assert csv_form(written(tmp_path, text), "csv") == CsvForm(delimiter, skip)
 
 
@@ -45,7 +47,9 @@ def test_forms(tmp_path: Path, text: str, delimiter: str, skip: int) -> None:
         (b"id,name\n1,caf\xe9\n", "not written in UTF-8"),
     ],
 )
-def test_a_wrong_row_is_named_by_its_line(tmp_path: Path, text: str | bytes, words: str) -> None:
+def test_a_malformed_row_is_reported_with_its_line(
+    tmp_path: Path, text: str | bytes, words: str
+) -> None:
     path = written(tmp_path, text)
     assert words in (wrong_row(path, csv_form(path, "csv")) or "")
 
@@ -61,7 +65,7 @@ values = st.text(st.characters(codec="utf-8", exclude_characters="\0\r"), max_si
         [["a", "b;c\u2028d;e"], ["f", "g"]],
     ],
 )
-def test_delimiters_in_values_are_not_taken_for_those_of_the_file(
+def test_delimiters_inside_values_are_not_mistaken_for_the_files(
     tmp_path: Path, rows: list[list[str]]
 ) -> None:
     text = io.StringIO()
@@ -75,7 +79,7 @@ def test_delimiters_in_values_are_not_taken_for_those_of_the_file(
     ),
     st.sampled_from(",;\t|"),
 )
-def test_what_was_written_is_read(rows: list[list[str]], delimiter: str) -> None:
+def test_generated_tables_are_detected_correctly(rows: list[list[str]], delimiter: str) -> None:
     """With every value in quotes, nothing in them can be mistaken."""
     text = io.StringIO()
     csv.writer(text, delimiter=delimiter, quoting=csv.QUOTE_ALL).writerows(rows)

@@ -62,7 +62,7 @@ def months(tmp_path: Path) -> Path:
     return folder
 
 
-async def test_the_parquet_files_of_a_folder_are_one_table(months: Path) -> None:
+async def test_parquet_files_in_a_folder_are_one_table(months: Path) -> None:
     query = "select id, year, month from months where month = '04' order by id"
     for given in (given_data(months), table(months), table(months / "year=*" / "**" / "*.parquet")):
         assert isinstance(given, GivenTables)
@@ -72,7 +72,7 @@ async def test_the_parquet_files_of_a_folder_are_one_table(months: Path) -> None
         source.close()
 
 
-async def test_a_column_of_the_files_is_not_replaced_by_the_name_of_a_folder(months: Path) -> None:
+async def test_a_folder_name_does_not_replace_a_column_of_the_files(months: Path) -> None:
     for part in table(months).by_name["months"]:
         pq.write_table(pa.table({"month": ["own"]}), part)
     source = open_tables(table(months))
@@ -81,15 +81,13 @@ async def test_a_column_of_the_files_is_not_replaced_by_the_name_of_a_folder(mon
     source.close()
 
 
-def test_a_folder_with_other_files_is_no_table(months: Path) -> None:
+def test_a_folder_with_other_files_is_not_a_table(months: Path) -> None:
     (months / "year=2024" / "notes.txt").write_text("text")
     assert given_data(months) is None
     assert len(table(months).by_name["months"]) == 3
 
 
-def test_a_folder_that_may_not_be_read_is_named(
-    months: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unreadable_folder_is_named(months: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.scandir
 
     def refuse(path: str) -> Any:
@@ -109,7 +107,7 @@ def test_a_folder_or_pattern_without_parquet_files_is_refused(tmp_path: Path) ->
             table(path)
 
 
-async def test_several_tables_join(orders: Path, tmp_path: Path) -> None:
+async def test_several_tables_can_be_joined(orders: Path, tmp_path: Path) -> None:
     (tmp_path / "people.csv").write_text('id,name\n1,"Ann, of \n Bath"\n2,Bob\n', "utf-8")
     source = open_tables(tables(orders, customers=tmp_path / "people.csv"))
     joined = "select name, price from orders join customers using (id) order by id"
@@ -155,7 +153,7 @@ def test_a_wide_and_an_empty_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", [20, 200, 4])
-def test_a_truncated_file_is_one_clear_line(orders: Path, cut: int) -> None:
+def test_a_truncated_file_is_reported_in_one_line(orders: Path, cut: int) -> None:
     orders.write_bytes(orders.read_bytes()[:-cut])
     with pytest.raises(ConfigError, match=r"'orders.parquet' can't be read: ") as caught:
         open_tables(table(orders))
@@ -163,7 +161,7 @@ def test_a_truncated_file_is_one_clear_line(orders: Path, cut: int) -> None:
     assert str(orders.parent) not in str(caught.value)
 
 
-def test_a_csv_with_a_changed_number_of_columns_is_one_clear_line(tmp_path: Path) -> None:
+def test_a_csv_with_varying_columns_is_reported_in_one_line(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("a,b\n" + "1,2\n" * 50 + "1,2,3,4\n" + "1,2\n" * 50, "utf-8")
     with pytest.raises(ConfigError, match=r"'a.csv' can't be read: .*") as caught:
@@ -209,14 +207,14 @@ async def test_frames_are_tables() -> None:
 
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
-async def test_durations_are_seconds(unit: str) -> None:
+async def test_durations_are_returned_in_seconds(unit: str) -> None:
     column = pa.array([timedelta(days=2, seconds=3), None], pa.duration(unit))
     source = open_tables(GivenTables({"t": pa.table({"wait": column})}))
     assert (await asked(source, "select wait from t"))["rows"] == [[172_803.0], [None]]
     source.close()
 
 
-async def test_a_dict_of_frames_and_files(orders: Path) -> None:
+async def test_frames_and_files_can_be_combined_in_a_dict(orders: Path) -> None:
     plain = frames()[0]
     given = given_data({"orders": orders, "people": plain})
     assert isinstance(given, GivenTables)
@@ -229,7 +227,7 @@ async def test_a_dict_of_frames_and_files(orders: Path) -> None:
         given_data([plain, plain])
 
 
-def test_texts_by_name_are_not_taken_for_tables(tmp_path: Path) -> None:
+def test_text_files_by_name_are_not_tables(tmp_path: Path) -> None:
     note = tmp_path / "note.txt"
     note.write_text("one, two\nthree, four\n")
     with pytest.raises(ConfigError, match=r"'note' is no table: 'note.txt' is read as a text"):
@@ -238,7 +236,7 @@ def test_texts_by_name_are_not_taken_for_tables(tmp_path: Path) -> None:
     assert list(given.by_name) == ["note"]
 
 
-def test_any_word_of_sql_may_name_a_table() -> None:
+def test_any_sql_keyword_may_name_a_table() -> None:
     with duckdb.connect() as connection:
         found = connection.execute("select keyword_name from duckdb_keywords()").fetchall()
         words = [word for (word,) in found]
@@ -249,7 +247,7 @@ def test_any_word_of_sql_may_name_a_table() -> None:
             assert connection.execute(query).fetchall() == [(1,)]
 
 
-def test_a_run_about_frames() -> None:
+def test_a_run_can_query_frames() -> None:
     code = (
         "print(list(context))\nFINAL(ctx.sql('select max(l.id + r.id) as n from a l, b r')[0]['n'])"
     )
@@ -275,7 +273,7 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> DataSource:
 
 
 @pytest.mark.parametrize("each", ALL, ids=lambda each: each["name"])
-async def test_duckdb_withstands(
+async def test_duckdb_resists_every_attack(
     attacked: DataSource, each: dict[str, Any], tmp_path: Path
 ) -> None:
     await attack(attacked, each, tmp_path)
@@ -291,7 +289,7 @@ async def test_duckdb_withstands(
         "region,amount\nnorth,1\nsouth,2\nTotal,3,checked\n",
     ],
 )
-def test_a_longer_row_is_an_error_and_hides_no_others(tmp_path: Path, text: str) -> None:
+def test_a_longer_row_is_an_error_and_hides_no_other_rows(tmp_path: Path, text: str) -> None:
     path = tmp_path / "people.csv"
     path.write_text(text)
     line = text.count("\n")
@@ -299,7 +297,7 @@ def test_a_longer_row_is_an_error_and_hides_no_others(tmp_path: Path, text: str)
         open_tables(table(path))
 
 
-async def test_titles_and_quoted_delimiters(tmp_path: Path) -> None:
+async def test_title_lines_and_quoted_delimiters(tmp_path: Path) -> None:
     (tmp_path / "titled.csv").write_text("Sales of 2025\n\nid,name\n1,a\n2,b\n")
     (tmp_path / "quoted.csv").write_text('"Name, first, last";age\n"Ann, A, B";31\n')
     source = open_tables(tables(tmp_path / "titled.csv", tmp_path / "quoted.csv"))
@@ -321,7 +319,7 @@ async def test_a_folder_does_not_change_a_column(tmp_path: Path, name: str) -> N
     source.close()
 
 
-async def test_explaining_executes_nothing_that_stays(orders: Path) -> None:
+async def test_explain_does_not_change_anything(orders: Path) -> None:
     source = open_tables(table(orders))
     for query in (
         "explain analyze create or replace view orders as select 42 as id",
@@ -336,7 +334,7 @@ async def test_explaining_executes_nothing_that_stays(orders: Path) -> None:
     source.close()
 
 
-def test_content_of_lists_and_structures_is_not_described(tmp_path: Path) -> None:
+def test_lists_and_structs_are_described_without_content(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     people = [{"id": 1, "name": "Alice Secret"}, {"id": 2, "name": "Bob Hidden"}]
     columns = {"person": people, "numbers": [[77_001], [77_002]], "id": [5, 6]}
@@ -348,7 +346,7 @@ def test_content_of_lists_and_structures_is_not_described(tmp_path: Path) -> Non
     source.close()
 
 
-async def test_categories_of_polars(tmp_path: Path) -> None:
+async def test_polars_categories_are_read_as_text(tmp_path: Path) -> None:
     polars = pytest.importorskip("polars")
     frame = polars.DataFrame(
         {
@@ -361,7 +359,7 @@ async def test_categories_of_polars(tmp_path: Path) -> None:
     source.close()
 
 
-async def test_a_view_of_what_is_gone_is_left_out(tmp_path: Path) -> None:
+async def test_a_view_of_a_missing_file_is_omitted(tmp_path: Path) -> None:
     path = tmp_path / "a.duckdb"
     with duckdb.connect(str(path)) as connection:
         connection.execute("create table t as select 7 as n")
@@ -375,7 +373,7 @@ async def test_a_view_of_what_is_gone_is_left_out(tmp_path: Path) -> None:
     source.close()
 
 
-def test_a_chat_about_a_frame_says_at_once_that_it_can_not_be_saved(tmp_path: Path) -> None:
+def test_a_chat_about_a_frame_says_early_that_it_cannot_be_saved(tmp_path: Path) -> None:
     cell = "```repl\nFINAL(len(context))\n```"
     with RLM(ScriptedClient([cell]), journal=None).chat(pa.table({"id": [1, 2]})) as chat:
         assert chat.ask("How many?").answer == "2"

@@ -10,7 +10,9 @@ from tests.shape.documents import blocks_run_by, run_python
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "tables.md"
 
 
-def test_the_guide_prints_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_blocks_of_the_guide_print_what_they_show(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("duckdb", reason="make test-data installs it")
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}

@@ -62,7 +62,7 @@ async def test_tables_are_described_and_queried(source: PostgresSource) -> None:
     assert "text='a'" in source.preview(2_000)
 
 
-async def test_results_are_cut(source: PostgresSource) -> None:
+async def test_large_results_are_cut(source: PostgresSource) -> None:
     found = await asked(source, "select g from generate_series(1, 200000) g")
     assert (len(found["rows"]), found["is_cut"]) == (10_000, True)
     found = await asked(source, "select repeat('x', 1000000) from generate_series(1, 1000)")
@@ -110,7 +110,7 @@ async def test_only_listed_schemas_can_be_read(source: PostgresSource, query: st
     assert SECRET not in str(caught.value)
 
 
-async def test_names_in_texts_are_no_names(source: PostgresSource) -> None:
+async def test_text_literals_are_not_mistaken_for_names(source: PostgresSource) -> None:
     for text in ("'pg_sleep hidden.x'", "$$pg_sleep hidden.x$$", "$a$pg_sleep hidden.x$a$"):
         assert (await asked(source, f"select {text} -- pg_sleep"))["rows"] == [
             ["pg_sleep hidden.x"]
@@ -118,7 +118,7 @@ async def test_names_in_texts_are_no_names(source: PostgresSource) -> None:
     assert (await asked(source, "select pg_typeof(1)::text"))["rows"] == [["integer"]]
 
 
-def test_secrets_stay_here(server: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secrets_stay_on_the_host(server: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     stored = store_context(database(server[0]))
     told = stored.data.decode() + stored.description + repr(stored.source and stored.source.spec)
     assert PASSWORD not in told
@@ -140,7 +140,7 @@ def test_secrets_stay_here(server: tuple[str, str], monkeypatch: pytest.MonkeyPa
         open_data(Database(server[0], ("other",)))
 
 
-def test_a_run_asks_the_database(server: tuple[str, str], tmp_path: Path) -> None:
+def test_a_run_can_query_the_database(server: tuple[str, str], tmp_path: Path) -> None:
     code = "print(len(context['t']))\nFINAL(ctx.sql('select max(id) as m from t')[0]['m'])"
     engine = RLM(ScriptedClient([f"```repl\n{code}\n```"]), journal=tmp_path / "runs")
     result = engine.ask("What is the last id?", database(server[0]))
@@ -152,7 +152,7 @@ def test_a_run_asks_the_database(server: tuple[str, str], tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("who", [0, 1], ids=["reader", "owner"])
 @pytest.mark.parametrize("each", ALL, ids=lambda each: each["name"])
-async def test_postgresql_withstands(
+async def test_postgresql_resists_every_attack(
     server: tuple[str, str], who: int, each: dict[str, Any], tmp_path: Path
 ) -> None:
     source = PostgresSource(database(server[who]), LIMITS)
@@ -173,7 +173,7 @@ else:
 """
 
 
-def test_a_run_is_resumed_with_the_url_that_no_journal_keeps(
+def test_a_run_is_resumed_with_a_url_that_is_not_in_the_journal(
     server: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))

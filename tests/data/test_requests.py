@@ -25,7 +25,7 @@ KEYS = st.sampled_from(["query", "parameters", "table", "columns", "start", "cou
 
 
 @given(st.text(max_size=20) | st.sampled_from(["sql", "rows"]), st.dictionaries(KEYS, JSON))
-def test_any_request_is_read_or_refused(method: str, arguments: dict[str, Any]) -> None:
+def test_any_request_is_parsed_or_refused(method: str, arguments: dict[str, Any]) -> None:
     with contextlib.suppress(DataRefused):
         sql, parameters = read_request(method, arguments, TABLES, QueryLimits())
         assert isinstance(sql, str)
@@ -45,7 +45,9 @@ def test_any_request_is_read_or_refused(method: str, arguments: dict[str, Any]) 
         ({"table": "t", "count": True}, None),
     ],
 )
-def test_rows_are_asked_for_by_known_names(arguments: dict[str, Any], sql: str | None) -> None:
+def test_rows_are_requested_by_known_table_names(
+    arguments: dict[str, Any], sql: str | None
+) -> None:
     if sql is None:
         with pytest.raises(DataRefused):
             read_request("rows", arguments, TABLES, QueryLimits())
@@ -79,7 +81,7 @@ PIECES = st.sampled_from(
 
 
 @given(st.lists(PIECES, max_size=30).map("".join))
-def test_any_query_is_split_or_refused(query: str) -> None:
+def test_any_query_is_tokenized_or_refused(query: str) -> None:
     with contextlib.suppress(DataRefused):
         for name, _ in names_in(query):
             assert name
@@ -90,13 +92,13 @@ def test_any_query_is_split_or_refused(query: str) -> None:
     st.sampled_from(["{}(1)", '"{}"(1)', "{}/* */(1)", "{}--x\n(1)", "1+{}(1)", "x.{} (1)"]),
     st.sampled_from(["", "'it''s' ||", "$$'$$ ||", "E'\\'' ||", '"a""b" +', "/* ' */", "-- '\n"]),
 )
-def test_a_function_is_found_wherever_it_is(name: str, form: str, before: str) -> None:
+def test_a_forbidden_function_is_found_in_every_position(name: str, form: str, before: str) -> None:
     with pytest.raises(DataRefused):
         check_words(f"select {before} {form.format(name)}", ["public"], ["public", "x"])
 
 
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1))
-def test_quoted_names_are_one_name(name: str) -> None:
+def test_a_quoted_name_is_one_name(name: str) -> None:
     assert list(names_in(f"select {quoted(name)}.x")) == [
         ("select", False),
         (name, True),
@@ -122,14 +124,14 @@ def test_answers_stay_within_their_limits(rows: list[Any], most: int) -> None:
 
 
 @given(st.text())
-def test_an_error_has_one_line(words: str) -> None:
+def test_an_error_is_shortened_to_one_line(words: str) -> None:
     found = error_in(error_answer(words))
     assert found == " ".join(words.split())[:600] + (
         "…" if len(" ".join(words.split())) > 600 else ""
     )
 
 
-def test_deep_values_end() -> None:
+def test_deeply_nested_values_can_be_converted() -> None:
     value: Any = "x"
     for _ in range(500):
         value = [value]
@@ -137,6 +139,6 @@ def test_deep_values_end() -> None:
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, "NaN", "Infinity"])
-def test_rows_are_counted_whatever_they_hold(value: object) -> None:
+def test_rows_are_counted_whatever_they_contain(value: object) -> None:
     answer = json.dumps({"columns": ["a"], "rows": [[value], [1]], "is_cut": False})
     assert answered("sql", {}, answer).returned == 2

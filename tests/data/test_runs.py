@@ -45,7 +45,7 @@ def queries(result: Any) -> list[ToolCalled]:
     return [event for event in result.events if isinstance(event, ToolCalled)]
 
 
-def test_a_cell_asks_with_sql(tmp_path: Path, shop: Path) -> None:
+def test_a_cell_can_query_with_sql(tmp_path: Path, shop: Path) -> None:
     result, requests = run(
         tmp_path,
         shop,
@@ -74,7 +74,7 @@ def test_a_cell_asks_with_sql(tmp_path: Path, shop: Path) -> None:
     assert "id=0, text='order 0'" in first
 
 
-def test_what_a_cell_read_is_summed_up_before_it_ends(tmp_path: Path, shop: Path) -> None:
+def test_data_reads_are_recorded_before_the_cell_ends(tmp_path: Path, shop: Path) -> None:
     result, _ = run(
         tmp_path,
         shop,
@@ -101,9 +101,7 @@ def test_what_a_cell_read_is_summed_up_before_it_ends(tmp_path: Path, shop: Path
     assert str(tmp_path) not in repr([rows, sql, failed])
 
 
-def test_a_run_that_is_stopped_in_a_cell_still_says_what_it_read(
-    tmp_path: Path, shop: Path
-) -> None:
+def test_a_run_stopped_in_a_cell_still_records_its_data_reads(tmp_path: Path, shop: Path) -> None:
     result, _ = run(
         tmp_path,
         shop,
@@ -114,12 +112,12 @@ def test_a_run_that_is_stopped_in_a_cell_still_says_what_it_read(
     assert (event.count, event.returned, event.cell) == (1, 1, 1)
 
 
-def test_no_rows_are_shown_without_previews(tmp_path: Path, shop: Path) -> None:
+def test_no_rows_are_shown_with_preview_chars_0(tmp_path: Path, shop: Path) -> None:
     _, requests = run(tmp_path, shop, "FINAL(1)", preview_chars=0)
     assert "order 0" not in str(requests[0].messages)
 
 
-def test_a_table_is_walked_in_pages(tmp_path: Path, shop: Path) -> None:
+def test_a_table_can_be_iterated_in_pages(tmp_path: Path, shop: Path) -> None:
     result, _ = run(
         tmp_path,
         shop,
@@ -135,7 +133,7 @@ def test_a_table_is_walked_in_pages(tmp_path: Path, shop: Path) -> None:
     assert starts == [0, 10_000, 20_000, 25_000] * 2 + [0, 24_999, 2, None]
 
 
-def test_a_child_run_gets_the_same_tables(tmp_path: Path, shop: Path) -> None:
+def test_a_child_run_can_use_the_same_tables(tmp_path: Path, shop: Path) -> None:
     result, requests = run(
         tmp_path,
         shop,
@@ -158,7 +156,7 @@ def test_queries_count_as_calls(tmp_path: Path, shop: Path) -> None:
     assert len(queries(result)) == 1
 
 
-def test_a_resumed_run_opens_its_tables_and_asks_nothing_twice(tmp_path: Path, shop: Path) -> None:
+def test_a_resumed_run_reopens_its_tables_and_repeats_no_query(tmp_path: Path, shop: Path) -> None:
     code = cell("n = ctx.sql('select count(*) as n from orders')[0]['n']")
     first = RLM(ScriptedClient([code, RuntimeError("gone")]), journal=tmp_path / "runs")
     with pytest.raises(ModelError):
@@ -181,7 +179,7 @@ def test_a_resumed_run_opens_its_tables_and_asks_nothing_twice(tmp_path: Path, s
         archive.context_of(facts)
 
 
-def test_slices_are_whole(tmp_path: Path, shop: Path) -> None:
+def test_slices_hold_all_rows(tmp_path: Path, shop: Path) -> None:
     result, _ = run(
         tmp_path,
         shop,
@@ -200,7 +198,7 @@ def test_slices_are_whole(tmp_path: Path, shop: Path) -> None:
     ]
 
 
-def test_answers_and_prompts_have_all_rows(tmp_path: Path, shop: Path) -> None:
+def test_rows_in_answers_and_prompts_are_complete(tmp_path: Path, shop: Path) -> None:
     """Printed, rows are a short table."""
     rows = "ctx.sql(\"select id, text || printf('%.*c', 90, 'x') as t from orders limit 60\")"
     client = ScriptedClient(
@@ -214,17 +212,19 @@ def test_answers_and_prompts_have_all_rows(tmp_path: Path, shop: Path) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["direct", "mapreduce"])
-def test_strategies_that_read_texts_say_so(tmp_path: Path, shop: Path, strategy: str) -> None:
+def test_strategies_that_read_texts_refuse_tables(
+    tmp_path: Path, shop: Path, strategy: str
+) -> None:
     with pytest.raises(ConfigError, match="use strategy='rlm'"):
         run(tmp_path, shop, "FINAL(1)", strategy=strategy)
 
 
-def test_auto_chooses_code(tmp_path: Path, shop: Path) -> None:
+def test_auto_chooses_the_rlm_strategy_for_tables(tmp_path: Path, shop: Path) -> None:
     result, _ = run(tmp_path, shop, "FINAL(1)", strategy="auto")
     assert result.answer == "1"
 
 
-def test_csv_is_a_text_unless_it_is_passed_as_a_table(tmp_path: Path) -> None:
+def test_csv_is_text_unless_passed_as_a_table(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("id,name\n1,x\n", "utf-8")
     assert store_context(path).kind == "text"
@@ -246,7 +246,7 @@ def test_a_chat_keeps_its_tables(tmp_path: Path, shop: Path) -> None:
         assert loaded.ask("Once more?").answer == "25000"
 
 
-def test_the_names_of_the_package_stay_functions(shop: Path) -> None:
+def test_the_public_functions_are_not_replaced_by_modules(shop: Path) -> None:
     source = store_context(rlm.table(shop)).source
     assert source is not None
     source.close()
@@ -260,7 +260,9 @@ def test_the_names_of_the_package_stay_functions(shop: Path) -> None:
     assert callable(data.tables)
 
 
-def test_without_a_model_a_table_says_that_it_needs_one(tmp_path: Path, shop: Path) -> None:
+def test_without_a_model_the_answer_about_a_table_says_one_is_needed(
+    tmp_path: Path, shop: Path
+) -> None:
     result = RLM("offline/extractive", journal=tmp_path / "runs").ask("How many orders?", shop)
     assert (result.stop_reason, result.steps) == ("passages", 2)
     assert "questions about tables and databases need a model" in str(result)

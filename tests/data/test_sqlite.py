@@ -81,7 +81,7 @@ async def test_csv_files_are_tables_without_duckdb_too(tmp_path: Path) -> None:
         ("a.csv", (",".join(f"c{n}" for n in range(10_000)) + "\n").encode(), "10,000 columns"),
     ],
 )
-def test_bad_files_are_one_clear_line(
+def test_bad_files_are_reported_in_one_line(
     tmp_path: Path, name: str, content: bytes, words: str
 ) -> None:
     (tmp_path / name).write_bytes(content)
@@ -100,7 +100,7 @@ async def test_a_changed_file_is_noticed(sqlite_file: Path) -> None:
     source.close()
 
 
-async def test_results_are_cut(sqlite_file: Path) -> None:
+async def test_large_results_are_cut(sqlite_file: Path) -> None:
     source = open_tables(table(sqlite_file), QueryLimits(rows=2, bytes=2_000))
     assert (await asked(source, "select * from t"))["is_cut"] is True
     assert len((await asked(source, "select * from t"))["rows"]) == 2
@@ -121,7 +121,7 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> DataSource:
 
 
 @pytest.mark.parametrize("each", ALL, ids=lambda each: each["name"])
-async def test_sqlite_withstands(
+async def test_sqlite_resists_every_attack(
     attacked: DataSource, each: dict[str, Any], tmp_path: Path
 ) -> None:
     await attack(attacked, each, tmp_path)
@@ -131,7 +131,7 @@ async def test_sqlite_withstands(
 
 
 @pytest.mark.usefixtures("without_duckdb")
-async def test_csv_values_stay_what_they_are(tmp_path: Path) -> None:
+async def test_csv_values_are_not_altered_by_type_detection(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(
         "zip,phone,sku,big,n,x,town\n"
         "01234,+4912,1e5,12345678901234567890123,7,0.5,'s-Hertogenbosch\n"
@@ -146,7 +146,7 @@ async def test_csv_values_stay_what_they_are(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("without_duckdb")
-async def test_quotes_may_come_late_in_a_csv_file(tmp_path: Path) -> None:
+async def test_a_quote_late_in_a_csv_file_is_handled(tmp_path: Path) -> None:
     rows = "".join(f"{number},plain text of some length\n" for number in range(4_000))
     (tmp_path / "t.csv").write_text(f'id,text\n{rows}4000,"a ""quoted"", one"\n')
     source = open_tables(table(tmp_path / "t.csv"))
@@ -155,7 +155,7 @@ async def test_quotes_may_come_late_in_a_csv_file(tmp_path: Path) -> None:
     source.close()
 
 
-async def test_odd_things_in_a_database_do_not_hide_the_rest(sqlite_file: Path) -> None:
+async def test_odd_tables_in_a_database_do_not_hide_others(sqlite_file: Path) -> None:
     with sqlite3.connect(sqlite_file) as connection:
         connection.execute("create table made (a int, b int generated always as (a * 2) virtual)")
         connection.execute("insert into made (a) values (21)")
@@ -177,7 +177,7 @@ async def test_odd_things_in_a_database_do_not_hide_the_rest(sqlite_file: Path) 
     source.close()
 
 
-async def test_a_half_written_transaction_is_not_read(sqlite_file: Path) -> None:
+async def test_an_uncommitted_transaction_is_not_read(sqlite_file: Path) -> None:
     """The process that reads sees no locks, so it must see the journal."""
     writer = sqlite3.connect(sqlite_file, isolation_level=None)
     writer.executemany("insert into t values (4, ?)", [("x" * 500,)] * 500)
@@ -197,7 +197,7 @@ async def test_a_half_written_transaction_is_not_read(sqlite_file: Path) -> None
     source.close()
 
 
-async def test_changes_beside_a_file_are_noticed(sqlite_file: Path) -> None:
+async def test_changes_in_files_beside_the_database_are_noticed(sqlite_file: Path) -> None:
     with sqlite3.connect(sqlite_file) as connection:
         connection.execute("pragma journal_mode = wal")
     connection.close()
@@ -211,7 +211,7 @@ async def test_changes_beside_a_file_are_noticed(sqlite_file: Path) -> None:
     source.close()
 
 
-def test_utf_16_is_named(tmp_path: Path) -> None:
+def test_utf_16_is_reported(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("id,name\n1,a\n", "utf-16")
     with pytest.raises(ConfigError, match="is written in UTF-16"):
         open_tables(table(tmp_path / "t.csv"))

@@ -39,7 +39,7 @@ COPIED = {"a context does not count against a cell's memory"}
 
 @pytest.mark.parametrize("group", GROUPS)
 @pytest.mark.parametrize("way", WAYS)
-async def test_it_conforms(made: Maker, way: dict[str, Any], group: str) -> None:
+async def test_docker_conforms(made: Maker, way: dict[str, Any], group: str) -> None:
     report = await check(made(**way), only=f"{group}: ")
     bad = [f"{row.name}: {row.detail}" for row in report.bad if row.name not in COPIED]
     assert report.rows
@@ -49,7 +49,9 @@ async def test_it_conforms(made: Maker, way: dict[str, Any], group: str) -> None
 
 @pytest.mark.parametrize("group", ["calls", "contexts", "recovery"])
 @pytest.mark.parametrize("way", MORE_WAYS)
-async def test_the_other_ways_conform(made: Maker, way: dict[str, Any], group: str) -> None:
+async def test_docker_conforms_in_the_other_ways(
+    made: Maker, way: dict[str, Any], group: str
+) -> None:
     report = await check(made(**way), only=f"{group}: ")
     assert not [f"{row.name}: {row.detail}" for row in report.bad if row.name not in COPIED]
 
@@ -60,7 +62,7 @@ async def test_no_attack_succeeds(made: Maker) -> None:
     assert report.counts["stopped"] > 150
 
 
-async def test_attacks_on_a_container_without_layers_inside_stay_in_it(made: Maker) -> None:
+async def test_without_inner_layers_attacks_stay_inside_the_container(made: Maker) -> None:
     """What the container alone stops; programs and child processes are the cells' own affair."""
     report = await attack(made(hardened=False), only="secrets: ")
     socket_options = {
@@ -70,7 +72,7 @@ async def test_attacks_on_a_container_without_layers_inside_stay_in_it(made: Mak
     assert {row.name for row in report.bad} == socket_options, "the layers inside refuse them"
 
 
-async def test_what_holds_a_container_is_what_was_asked_for(made: Maker) -> None:
+async def test_a_container_has_the_requested_limits(made: Maker) -> None:
     environment = made(cpus=0.5, max_threads=50, memory_bytes=700 << 20)
     await environment.open(FakeHost(), OPTIONS)
     form = (
@@ -100,7 +102,7 @@ async def test_a_killed_container_is_reported_and_the_next_one_works(
     assert (await other.execute("1 + 1", timeout_seconds=30)).stdout == "2\n"
 
 
-async def test_a_cell_that_is_stuck_in_c_costs_no_variables(made: Maker) -> None:
+async def test_a_cell_stuck_in_c_loses_no_variables(made: Maker) -> None:
     """Checkpoints work in a container too."""
     session = await made().open(FakeHost(), OPTIONS)
     await session.execute("kept = 1", timeout_seconds=30)
@@ -110,7 +112,7 @@ async def test_a_cell_that_is_stuck_in_c_costs_no_variables(made: Maker) -> None
     assert (await session.execute("kept", timeout_seconds=30)).stdout == "1\n"
 
 
-async def test_a_context_is_shared_memory(made: Maker) -> None:
+async def test_a_large_context_is_in_shared_memory(made: Maker) -> None:
     session = await made(memory_bytes=200 << 20).open(FakeHost(), OPTIONS)
     text = "0123456789" * 30_000_000  # More than the container may use.
     await session.load("context", StoredContext("text", text.encode()))
@@ -119,7 +121,7 @@ async def test_a_context_is_shared_memory(made: Maker) -> None:
 
 
 @pytest.mark.parametrize("way", [*WAYS, *MORE_WAYS])
-def test_no_container_is_left_when_the_host_is_killed(way: dict[str, Any]) -> None:
+def test_a_killed_host_leaves_no_container(way: dict[str, Any]) -> None:
     program = f"""
 import asyncio, os
 from rlm.environments.docker import DockerEnvironment
@@ -144,7 +146,7 @@ asyncio.run(main())
     pytest.fail("the container is still there")
 
 
-async def test_the_reaper_removes_what_dead_processes_left_and_nothing_else(made: Maker) -> None:
+async def test_the_reaper_removes_only_containers_of_dead_processes(made: Maker) -> None:
     me = owned.owner()
     machine, boot, pid, started = me.split()
     dead = f"{machine} {boot} {pid} {int(started) - 1}"
@@ -166,7 +168,7 @@ async def test_the_reaper_removes_what_dead_processes_left_and_nothing_else(made
 @pytest.mark.skipif(
     not os.environ.get("TEST_DOCKER_OLD_IMAGE"), reason="there is no python3.9 or python3.10 here"
 )
-async def test_an_older_python_in_the_image_will_do(made: Maker) -> None:
+async def test_an_older_python_in_the_image_works(made: Maker) -> None:
     environment = made(
         image=os.environ["TEST_DOCKER_OLD_IMAGE"], python=os.environ["TEST_DOCKER_OLD_PYTHON"]
     )
@@ -185,7 +187,7 @@ async def test_a_missing_image_and_one_without_python_are_reported(
     assert "is not here yet" in (await missing.not_ready() or "")
 
 
-def test_a_whole_run() -> None:
+def test_a_whole_run_in_docker() -> None:
     options = {"image": IMAGE, "python": os.environ["TEST_DOCKER_PYTHON"]}
     context = "x\n" * 5000 + "The secret number is 42.\n"
     with RLM("offline/extractive", environment="docker", environment_kwargs=options) as rlm:

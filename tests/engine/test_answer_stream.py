@@ -56,16 +56,16 @@ def test_a_final_in_prose(reply: str, size: int) -> None:
 
 @pytest.mark.parametrize("size", [1, 7])
 @pytest.mark.parametrize("reply", CODE_REPLIES)
-def test_code_is_never_passed_on(reply: str, size: int) -> None:
+def test_code_is_never_streamed(reply: str, size: int) -> None:
     assert pieces_of(reply, size, after_marker=True) == []
 
 
 @pytest.mark.parametrize("reply", ["FINAL('a quoted text of words')", "Final Answer: **bold one**"])
-def test_what_is_not_certain_comes_at_the_end_in_one_piece(reply: str) -> None:
+def test_an_uncertain_answer_is_streamed_in_one_piece_at_the_end(reply: str) -> None:
     assert pieces_of(reply, 1, after_marker=True) == [final_answer(reply)]
 
 
-def test_a_name_may_mean_a_variable() -> None:
+def test_a_final_with_a_bare_name_is_not_streamed_as_it_may_be_a_variable() -> None:
     assert pieces_of("FINAL(rows)", 1, after_marker=True) == []
 
 
@@ -75,9 +75,7 @@ TEXTS = st.lists(st.sampled_from(WORDS), max_size=9).map("".join)
 
 
 @given(TEXTS, st.integers(1, 9), st.booleans())
-def test_in_any_reply_without_code_the_pieces_are_the_answer_or_a_beginning(
-    text: str, size: int, after_marker: bool
-) -> None:
+def test_streamed_pieces_always_begin_the_answer(text: str, size: int, after_marker: bool) -> None:
     told = "".join(pieces_of(text, size, after_marker=after_marker))
     answer = final_answer(text) if after_marker else direct_answer(text)
     if answer is not None and answer.startswith(told):
@@ -86,7 +84,7 @@ def test_in_any_reply_without_code_the_pieces_are_the_answer_or_a_beginning(
 
 
 @pytest.mark.parametrize("size", [1, 5])
-def test_a_direct_reply(size: int) -> None:
+def test_a_direct_reply_is_streamed_unless_it_is_code(size: int) -> None:
     told = pieces_of(f"{PROSE}\n", size, after_marker=False)
     assert "".join(told) == PROSE
     assert len(told) > 10
@@ -124,7 +122,7 @@ async def streamed(one: RLM, **options: Any) -> tuple[list[str], list[Event]]:
 
 
 @pytest.mark.parametrize("reply", PROSE_REPLIES)
-async def test_a_run_streams_its_last_reply_and_none_of_its_code(reply: str) -> None:
+async def test_a_run_streams_its_last_reply_but_none_of_its_code(reply: str) -> None:
     with FakeServer([cell(["print", "Final Answer: not this one"]), reply]) as server:
         async with engine(server) as one:
             told, events = await streamed(one)
@@ -145,7 +143,7 @@ async def test_a_direct_run_streams_its_reply() -> None:
     assert len(told) > 3
 
 
-async def test_answers_of_cells_do_not_stream() -> None:
+async def test_answers_submitted_by_cells_are_not_streamed() -> None:
     with FakeServer([cell(["final", PROSE])]) as server:
         async with engine(server) as one:
             told, _ = await streamed(one)
@@ -159,7 +157,7 @@ async def test_answers_of_cells_do_not_stream() -> None:
         {"guards": Guards(min_steps=2)},
     ],
 )
-async def test_an_answer_that_a_guard_sends_back_is_not_shown(options: dict[str, Any]) -> None:
+async def test_an_answer_that_a_guard_rejects_is_not_streamed(options: dict[str, Any]) -> None:
     script = ["Final Answer: a guess of mine", cell(["print", 1]), PROSE_REPLIES[0]]
     with FakeServer(script) as server:
         async with engine(server, **options) as one:
@@ -167,14 +165,14 @@ async def test_an_answer_that_a_guard_sends_back_is_not_shown(options: dict[str,
     assert "guess" not in "".join(told)
 
 
-async def test_a_typed_answer_is_not_shown_before_it_is_checked() -> None:
+async def test_a_typed_answer_is_not_streamed_before_it_is_checked() -> None:
     with FakeServer(["Final Answer: not a number", "FINAL(3)"]) as server:
         async with engine(server) as one:
             told, _ = await streamed(one, response_model=int)
     assert told == []
 
 
-async def test_without_a_listener_nothing_is_streamed_and_no_log_has_pieces(
+async def test_without_a_listener_nothing_is_streamed_or_logged_in_pieces(
     tmp_path: Path,
 ) -> None:
     logger = RLMLogger(log_dir=tmp_path)
@@ -188,7 +186,7 @@ async def test_without_a_listener_nothing_is_streamed_and_no_log_has_pieces(
     assert not any("output_streamed" in text for text in logged(tmp_path))
 
 
-async def test_code_that_is_cut_off_on_the_wire_is_requested_again() -> None:
+async def test_code_cut_off_by_a_lost_connection_is_requested_again() -> None:
     broken = Answer(reply=cell(["print", 1]), behaviour="cut")
     with FakeServer([broken, PROSE_REPLIES[0]]) as server:
         async with engine(server) as one:

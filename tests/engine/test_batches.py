@@ -9,7 +9,7 @@ from rlm.errors import ModelError, RLMError
 
 
 class Asker:
-    """Answers with the number, after a moment; some numbers go wrong."""
+    """Answers with the number, after a moment; some numbers fail."""
 
     def __init__(self, wrong: dict[int, Exception] | None = None) -> None:
         self.wrong = wrong or {}
@@ -30,20 +30,20 @@ class Asker:
 
 
 @pytest.mark.parametrize("at_once", [1, 4, 50, 1_000])
-async def test_every_reply_is_in_its_place(at_once: int) -> None:
+async def test_replies_of_a_batch_are_in_order(at_once: int) -> None:
     ask = Asker()
     assert await concurrently(50, ask, at_once) == [str(number) for number in range(50)]
     assert ask.begun == list(range(50))
     assert ask.most <= at_once
 
 
-async def test_a_failure_is_a_reply_and_stops_no_other() -> None:
+async def test_a_failed_call_becomes_a_reply_and_stops_no_other() -> None:
     lost = ModelError("gone")
     replies = await concurrently(6, Asker({0: lost, 4: lost}), 2)
     assert [isinstance(each, RLMError) for each in replies] == [True, *[False] * 3, True, False]
 
 
-async def test_unforeseen_errors_are_raised_when_all_is_done() -> None:
+async def test_unexpected_errors_are_raised_once_all_calls_have_ended() -> None:
     ask = Asker({1: ZeroDivisionError("what")})
     with pytest.raises(ZeroDivisionError):
         await concurrently(9, ask, 3)
@@ -51,7 +51,7 @@ async def test_unforeseen_errors_are_raised_when_all_is_done() -> None:
     assert ask.active == 0
 
 
-async def test_cancelling_ends_all_of_them() -> None:
+async def test_cancelling_a_batch_cancels_all_its_calls() -> None:
     ask = Asker()
     batch = asyncio.create_task(concurrently(10_000, ask, 8))
     await asyncio.sleep(0.01)
@@ -62,5 +62,5 @@ async def test_cancelling_ends_all_of_them() -> None:
     assert len(ask.begun) < 10_000
 
 
-async def test_nothing_to_ask() -> None:
+async def test_an_empty_batch() -> None:
     assert await concurrently(0, Asker(), 8) == []

@@ -73,7 +73,7 @@ def test_tags_in_fenced_code_survive(text: str) -> None:
     assert strip_thinking(text) == text
 
 
-def test_a_fence_left_open_in_a_thought_does_not_hide_the_code_after_it() -> None:
+def test_an_unclosed_fence_in_thinking_does_not_hide_later_code() -> None:
     text = "Let me try ```python\nfoo(\n</think>\n```python\nreal()\n```"
     assert codes(text) == ["real()"]
 
@@ -94,7 +94,7 @@ def test_code_fences_are_cells(mark: str, info: str) -> None:
 
 
 @pytest.mark.parametrize("language", ["json", "bash", "text", "output", "sql", "c++", "sh"])
-def test_other_languages_are_no_cells_and_hold_no_finals(language: str) -> None:
+def test_fences_of_other_languages_are_neither_cells_nor_finals(language: str) -> None:
     assert parse_reply(f"```{language}\nFINAL(1)\nprint(1)\n```") == Actions()
 
 
@@ -133,7 +133,7 @@ def test_other_languages_are_no_cells_and_hold_no_finals(language: str) -> None:
         "nothing_follows",
     ],
 )
-def test_cells_of_fences(text: str, expected: list[str]) -> None:
+def test_fenced_code_becomes_cells(text: str, expected: list[str]) -> None:
     assert codes(text) == expected
 
 
@@ -183,7 +183,7 @@ def test_bare_fences_that_parse_or_begin_like_code_are_cells(content: str) -> No
     assert codes(f"```\n{content}\n```") == [content]
 
 
-def test_a_stray_closing_fence_hides_no_final() -> None:
+def test_a_stray_closing_fence_does_not_hide_a_final() -> None:
     reply = parse_reply("```python\nx()\n```\n```\nFINAL(42)")
     assert reply == Actions((Cell("x()"),), value("42"))
 
@@ -256,7 +256,7 @@ def test_unfenced_code_and_finals(text: str, expected: Actions) -> None:
         ("\nFINAL: two\nlines", value("two\nlines")),
     ],
 )
-def test_a_fence_around_a_label_is_taken_off(fence: str, label: str, final: Final) -> None:
+def test_a_fence_around_a_labelled_final_is_removed(fence: str, label: str, final: Final) -> None:
     fenced = f"{fence}\n{label}\n{fence[:3]}"
     assert parse_reply(fenced) == Actions((), final)
     assert parse_reply(f"Done.\n{fenced}") == Actions((), final)
@@ -265,7 +265,7 @@ def test_a_fence_around_a_label_is_taken_off(fence: str, label: str, final: Fina
 
 
 @pytest.mark.parametrize("code", ["FINAL_VAR: int = 3\nf()", "x: int = f()", "f()\nFINAL_VAR: x"])
-def test_code_with_annotations_stays_code(code: str) -> None:
+def test_code_with_annotations_is_not_taken_for_a_labelled_final(code: str) -> None:
     assert parse_reply(f"```python\n{code}\n```") == Actions((Cell(code),))
 
 
@@ -278,18 +278,18 @@ def test_code_and_final_are_both_returned() -> None:
     assert parse_reply("FINAL_VAR(x)\n```python\nx = 1\n```") == expected
 
 
-def test_a_label_ends_at_the_next_cell() -> None:
+def test_a_labelled_final_ends_at_the_next_cell() -> None:
     expected = Actions((Cell("f()"),), value("a b"))
     assert parse_reply("FINAL: a b\n```python\nf()\n```") == expected
     assert parse_reply("FINAL(a b\n```python\nf()\n```") == expected
 
 
-def test_a_call_holds_whole_blocks() -> None:
+def test_a_final_call_may_contain_whole_code_blocks() -> None:
     text = "FINAL(Use this:\n```python\nf()\n```\nDone.)"
     assert parse_reply(text) == Actions((), value("Use this:\n```python\nf()\n```\nDone."))
 
 
-def test_code_that_calls_final_in_a_fence_is_only_code() -> None:
+def test_a_final_call_inside_a_fence_is_only_code() -> None:
     assert parse_reply("```repl\nFINAL(x)\n```") == Actions((Cell("FINAL(x)"),))
 
 
@@ -397,14 +397,16 @@ def test_hostile_replies_are_read_without_raising(text: str) -> None:
     assert isinstance(final_is_supported(text, text), bool)
 
 
-def test_what_does_not_encode_is_still_a_cell() -> None:
+def test_code_that_cannot_be_encoded_is_still_a_cell() -> None:
     assert codes(HOSTILE["nul"]) == ["x = '\0'"]
     assert codes(HOSTILE["surrogates"]) == ["x = '\ud800'"]
     assert final(HOSTILE["surrogates"]) == value("\\n\ud800")
 
 
 @pytest.mark.parametrize("name", ["code_fences", "open_fences_and_tags", "nested_brackets"])
-def test_parsing_is_bounded_in_number_and_size(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_and_size_of_parses_are_bounded(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sizes: list[int] = []
 
     def counting(source: str, *args: Any, **kwargs: Any) -> Any:
@@ -418,7 +420,7 @@ def test_parsing_is_bounded_in_number_and_size(name: str, monkeypatch: pytest.Mo
     assert sum(sizes) <= python_source.MAX_PARSED_CHARS
 
 
-def test_closing_fences_are_tried_a_bounded_number_of_times() -> None:
+def test_a_bounded_number_of_closing_fences_is_tried() -> None:
     inside = cells.MAX_CLOSING_FENCES - 1
     code = "s = '''\n" + "```\n" * inside + "'''"
     assert codes(f"```python\n{code}\n```") == [code]
@@ -445,7 +447,7 @@ def test_the_parser_never_warns(code: str) -> None:
     assert warnings.filters == before
 
 
-def test_quieting_keeps_what_is_wrong_wrong() -> None:
+def test_suppressing_warnings_does_not_make_invalid_code_valid() -> None:
     for code in (r"x\d", r'"a\"', "a1if x", 'r"\\"', "x = 1 \\ 2"):
         assert PythonParser().parse(code) is None
 

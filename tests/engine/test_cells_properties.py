@@ -99,7 +99,7 @@ def test_no_text_makes_it_raise(text: str) -> None:
 
 @settings(max_examples=300)
 @given(replies)
-def test_reading_is_deterministic_and_thinking_hides(text: str) -> None:
+def test_parsing_is_deterministic_and_ignores_thinking(text: str) -> None:
     assert parse_reply(text) == parse_reply(text)
     assert parse_reply(f"<think>{text.replace('</', '')}") == Actions()
 
@@ -180,7 +180,7 @@ def test_no_tool_call_makes_it_raise(calls: list[tuple[str, dict[str, Any]]]) ->
 
 @settings(max_examples=200)
 @given(st.lists(pieces, max_size=12).map("".join), st.integers(1, 40))
-def test_work_is_linear_in_the_reply(text: str, times: int) -> None:
+def test_parsing_work_is_linear_in_the_length_of_the_reply(text: str, times: int) -> None:
     sizes: list[int] = []
 
     def counting(source: str, *args: Any, **kwargs: Any) -> Any:

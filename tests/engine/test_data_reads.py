@@ -59,7 +59,7 @@ def test_a_hundred_thousand_reads_of_one_document_are_one_event() -> None:
     assert len(told.events) == 1
 
 
-def test_very_many_documents_and_ranges_take_several_bounded_events() -> None:
+def test_many_documents_and_ranges_are_spread_over_bounded_events() -> None:
     found, told = reads()
     for number in range(5_000):
         found.add(CORPUS, "read", "", read(number + 1, 0, 10, "\U0001f642" * 5_000))
@@ -80,7 +80,7 @@ def test_very_many_documents_and_ranges_take_several_bounded_events() -> None:
     assert sum(touched.values()) == 10_000
 
 
-def test_one_grep_may_touch_more_documents_than_an_event_holds() -> None:
+def test_a_grep_that_touches_many_documents_is_spread_over_several_events() -> None:
     found, told = reads()
     lines = tuple(Touched(number, f"d{number}") for number in range(1, 2_001))
     found.add(CORPUS, "grep", "x", Answered(2_000, 9, lines))
@@ -115,7 +115,7 @@ def test_equal_statements_are_counted_and_long_ones_are_cut() -> None:
 @given(
     st.lists(st.tuples(st.integers(1, 3), st.integers(0, 40), st.integers(1, 9)), max_size=60),
 )
-def test_ranges_are_what_was_read(parts: list[tuple[int, int, int]]) -> None:
+def test_recorded_ranges_are_exactly_those_read(parts: list[tuple[int, int, int]]) -> None:
     found, told = reads()
     wanted: dict[int, set[int]] = {}
     for document, start, size in parts:
@@ -161,7 +161,7 @@ def test_ranges_are_what_was_read(parts: list[tuple[int, int, int]]) -> None:
         ("names", {}, [[1, "a", 2]], (1, ())),
     ],
 )
-def test_answers_of_every_method_are_understood(
+def test_answers_of_every_data_method_are_summarized(
     method: str, arguments: dict[str, Any], answer: Any, wanted: tuple[int, Any]
 ) -> None:
     text = json.dumps(answer)
@@ -188,7 +188,9 @@ json_values = st.recursive(
     st.dictionaries(st.sampled_from(["start", "size", "document", "query"]), json_values),
     json_values.map(json.dumps) | st.text(),
 )
-def test_any_recorded_answer_is_taken(method: str, arguments: dict[str, Any], text: str) -> None:
+def test_any_recorded_answer_can_be_summarized(
+    method: str, arguments: dict[str, Any], text: str
+) -> None:
     found, told = reads()
     found.add(CORPUS, method, request_text(method, arguments), answered(method, arguments, text))
     found.report()

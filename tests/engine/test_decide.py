@@ -45,7 +45,7 @@ def test_a_submission_from_code_ends_the_run() -> None:
     assert judge(step_result(CODE, CellResult(submission=submission))) == Answered(submission)
 
 
-def test_code_alone_goes_on() -> None:
+def test_code_alone_continues_the_run() -> None:
     assert judge(step_result(CODE, printed("hello"))) == Continue()
 
 
@@ -53,7 +53,7 @@ def test_a_final_in_prose_ends_the_run() -> None:
     assert judge(step_result("FINAL(Paris)")) == Answered(Submission("Paris", "FINAL"))
 
 
-def test_a_final_that_names_a_variable_means_its_value() -> None:
+def test_a_final_that_names_a_variable_submits_its_value() -> None:
     decision = judge(step_result("FINAL_VAR(total)", looked_up="17"))
     assert decision == Answered(Submission("17", "FINAL_VAR"))
     assert judge(step_result("FINAL(total)", looked_up="17")) == decision
@@ -66,19 +66,19 @@ def test_an_unknown_variable_is_reported_with_the_known_ones() -> None:
     assert "rows, total" in decision.notes[0]
 
 
-def test_a_supported_literal_written_with_code_counts() -> None:
+def test_a_literal_final_that_the_output_supports_is_accepted() -> None:
     decision = judge(step_result(CODE + "FINAL(The sum is 1,234)", printed("sum: 1234\n")))
     assert decision == Answered(Submission("The sum is 1,234", "FINAL"))
 
 
-def test_an_unsupported_literal_is_to_be_confirmed_once_per_run() -> None:
+def test_an_unsupported_literal_must_be_confirmed_once_per_run() -> None:
     progress = Progress()
     one = step_result(CODE + "FINAL(The sum is 99)", printed("sum: 1234\n"))
     assert judge(one, progress) == Continue((nudges.CONFIRM_FINAL,))
     assert judge(one, progress) == Answered(Submission("The sum is 99", "FINAL"))
 
 
-def test_a_literal_after_a_failed_cell_is_to_be_confirmed() -> None:
+def test_a_literal_after_a_failed_cell_must_be_confirmed() -> None:
     one = step_result(CODE + "FINAL(fine)", CellResult(error=ERROR))
     assert judge(one) == Continue((nudges.CONFIRM_FINAL,))
 
@@ -100,7 +100,7 @@ def test_prose_without_code_or_final_gets_a_nudge() -> None:
     assert judge(step_result("I would first look at the data.")) == Continue((nudges.NO_ACTION,))
 
 
-def test_replies_without_action_are_counted_in_a_row() -> None:
+def test_consecutive_replies_without_action_are_counted() -> None:
     progress = Progress()
     judge(step_result("Well."), progress)
     judge(step_result("Well."), progress)
@@ -109,7 +109,7 @@ def test_replies_without_action_are_counted_in_a_row() -> None:
     assert progress.invalid_in_a_row == 0
 
 
-def test_errors_are_counted_in_a_row() -> None:
+def test_consecutive_errors_are_counted() -> None:
     progress = Progress()
     for _ in range(2):
         judge(step_result(CODE, CellResult(error=ERROR)), progress)
@@ -141,19 +141,19 @@ def test_guard_min_steps_applies_to_submissions_from_code_too() -> None:
     assert judge(one, guards=guards, step=3) == Answered(submission)
 
 
-def test_a_guarded_submission_is_remembered_for_the_end() -> None:
+def test_a_submission_that_a_guard_rejects_is_remembered() -> None:
     progress = Progress()
     judge(step_result("FINAL(Paris)"), progress, Guards(min_steps=5))
     assert progress.submitted == Submission("Paris", "FINAL")
 
 
-def test_unready_answer_content_is_remembered_too() -> None:
+def test_answer_content_that_is_not_ready_is_remembered() -> None:
     progress = Progress()
     assert judge(step_result(CODE, CellResult(answer_content="draft")), progress) == Continue()
     assert progress.submitted == Submission("draft", "answer")
 
 
-def test_the_same_code_again_and_again_gets_a_hint_then_another_course() -> None:
+def test_repeating_the_same_code_gets_a_hint_then_a_change_of_course() -> None:
     progress = Progress()
     decisions = [judge(step_result(CODE, printed("x")), progress) for _ in range(6)]
     assert decisions[:2] == [Continue(), Continue()]
@@ -180,6 +180,6 @@ def test_code_that_never_looks_at_the_context_gets_a_hint() -> None:
     assert [d for i, d in enumerate(decisions) if i != 2] == [Continue()] * 4
 
 
-def test_native_finals_are_decided_alike() -> None:
+def test_finals_submitted_by_native_tool_calls_are_accepted() -> None:
     one = StepResult(Actions((Cell("x"),), Final("value", "7")), (printed("7"),))
     assert judge(one) == Answered(Submission("7", "FINAL"))

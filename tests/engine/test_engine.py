@@ -53,7 +53,7 @@ def kinds(result: RunResult, kind: type[Any]) -> list[Any]:
     return [event for event in result.events if isinstance(event, kind)]
 
 
-async def test_ask_run_observe_answer() -> None:
+async def test_a_run_executes_a_cell_shows_its_output_and_submits_an_answer() -> None:
     result, client = await ask(cell(["print", "found 42"]), cell(["final", "42"]))
     assert (result.answer, result.stop_reason, result.answer_source) == (
         "42",
@@ -72,7 +72,7 @@ async def test_history_only_grows() -> None:
         assert after.messages[: len(before.messages)] == before.messages
 
 
-async def test_an_event_of_a_request_holds_only_what_is_new() -> None:
+async def test_a_request_event_holds_only_new_messages() -> None:
     result, client = await ask(LOOK, LOOK, cell(["final", "42"]))
     asked = kinds(result, ModelAsked)
     assert [len(event.new_messages) for event in asked] == [2, 2, 2]
@@ -107,7 +107,7 @@ async def test_steps_run_out_and_the_model_is_asked_for_its_answer() -> None:
     assert kinds(result, ModelReplied)[-1].purpose == "final"
 
 
-async def test_a_variable_is_better_than_another_call() -> None:
+async def test_at_a_limit_an_answer_variable_is_used_without_another_call() -> None:
     result, client = await ask(cell(["set", "final_answer", "9"]), limits=Limits(max_steps=1))
     assert (result.answer, result.answer_source, len(client.requests)) == ("9", "variable", 1)
 
@@ -119,25 +119,25 @@ async def test_auto_finalize_var_names_the_variable() -> None:
     assert (result.answer, result.answer_source) == ("11", "variable")
 
 
-async def test_a_guarded_submission_is_better_than_a_variable() -> None:
+async def test_a_submission_rejected_by_a_guard_is_preferred_to_a_variable() -> None:
     script = [cell(["set", "result", "9"], ["final", "8"])]
     result, _ = await ask(*script, limits=Limits(max_steps=1), guards=Guards(min_steps=2))
     assert (result.answer, result.answer_source, result.stop_reason) == ("8", "submitted", "steps")
 
 
-async def test_the_last_output_is_better_than_nothing() -> None:
+async def test_the_last_output_is_the_answer_if_nothing_else_is_available() -> None:
     refused = ModelError("overloaded")
     result, _ = await ask(cell(["print", "so far 5"]), refused, limits=Limits(max_steps=1))
     assert (result.answer, result.answer_source) == ("so far 5", "last_output")
 
 
-async def test_nothing_at_all_is_said_to_be_nothing() -> None:
+async def test_a_run_that_cannot_send_any_request_has_no_answer() -> None:
     result, client = await ask("never", limits=Limits(max_tokens=25))
     assert (result.answer, result.answer_source, result.stop_reason) == (None, "none", "limit")
     assert (result.limit, result.steps, client.requests) == ("tokens", 0, [])
 
 
-async def test_tokens_run_out_gracefully_and_the_last_call_still_fits() -> None:
+async def test_when_tokens_run_out_the_final_answer_call_still_fits() -> None:
     usage = Usage(3_000, 200)
     steps = [Reply(text=cell(["print", f"context {n}"]), usage=usage) for n in range(20)]
     limits = Limits(max_tokens=40_000)
@@ -148,7 +148,7 @@ async def test_tokens_run_out_gracefully_and_the_last_call_still_fits() -> None:
     assert len(client.requests) > 2
 
 
-async def test_a_server_that_exceeds_its_cap_is_reported_and_nothing_more_is_sent() -> None:
+async def test_a_server_that_exceeds_its_output_cap_is_reported_and_ends_the_run() -> None:
     greedy = Reply(text=LOOK, usage=Usage(100, 50_000))
     result, client = await ask(greedy, "never", limits=Limits(max_tokens=200_000))
     assert (result.stop_reason, result.answer_source) == ("limit", "last_output")
@@ -157,7 +157,7 @@ async def test_a_server_that_exceeds_its_cap_is_reported_and_nothing_more_is_sen
     assert kinds(result, BudgetChanged)[-1].overshoot_tokens > 30_000
 
 
-async def test_errors_in_a_row_end_the_run() -> None:
+async def test_consecutive_errors_end_the_run() -> None:
     replies = [cell(["print", n], ["fail"]) for n in range(20)]
     limits = Limits(max_errors=2)
     result, client = await ask(*replies, limits=limits, rules=[("Stop here", "Unclear.")])
@@ -165,7 +165,7 @@ async def test_errors_in_a_row_end_the_run() -> None:
     assert len(client.requests) == 3
 
 
-async def test_replies_without_action_end_the_run() -> None:
+async def test_consecutive_replies_without_action_end_the_run() -> None:
     guards = Guards(invalid_response_limit=3)
     result, _ = await ask("Hm.", "Hm.", "Hm.", "42", guards=guards)
     assert (result.stop_reason, result.limit) == ("error", "invalid_responses")
@@ -178,7 +178,7 @@ async def test_fallback_code_runs_in_place_of_the_last_empty_reply() -> None:
     assert (result.answer, result.stop_reason) == ("by rule", "answer")
 
 
-async def test_a_stuck_run_is_handed_to_mapreduce() -> None:
+async def test_a_stuck_run_switches_to_mapreduce() -> None:
     rules = [("Below is part 1 of 1", "It is 5."), ("These are the notes", "5")]
     rules += [("these are the notes", "5")]
     result, client = await ask(*[LOOK] * 10, rules=rules)
@@ -201,7 +201,9 @@ async def test_a_dead_worker_is_replaced_and_the_model_informed() -> None:
     ("lost", "words"),
     [("", "as they were before this cell. What"), ("rows", "except that these are lost: rows.")],
 )
-async def test_a_restored_worker_continues_and_the_model_is_informed(lost: str, words: str) -> None:
+async def test_a_worker_restored_from_a_checkpoint_continues_and_the_model_is_told(
+    lost: str, words: str
+) -> None:
     engine, client, environment = scripted(cell(["restore", lost]), cell(["final", "ok"]))
     result = await engine.aask("q", "c")
     assert result.answer == "ok"
@@ -215,7 +217,7 @@ async def test_a_restored_worker_continues_and_the_model_is_informed(lost: str, 
     assert words in told
 
 
-async def test_an_unreachable_model_raises_and_is_on_record() -> None:
+async def test_an_unreachable_model_raises_and_the_error_is_recorded() -> None:
     engine, _, environment = scripted(ModelError("no such host"))
     seen: list[Any] = []
     recorder = type("R", (), {"record": lambda self, event: seen.append(event)})()
@@ -235,7 +237,7 @@ async def test_an_empty_reply_cut_by_its_cap_gets_more_room_once() -> None:
     assert result.steps == 1
 
 
-async def test_native_tool_calls_are_the_same_actions() -> None:
+async def test_native_tool_calls_are_executed_like_fenced_code() -> None:
     code = json.dumps([["print", "seen 42"]])
     look = Reply(text="", tool_calls=(ToolCall("c1", "execute_python", {"code": code}),))
     end = Reply(text="", tool_calls=(ToolCall("c2", "submit_answer", {"answer": "42"}),))
@@ -247,7 +249,7 @@ async def test_native_tool_calls_are_the_same_actions() -> None:
     assert "seen 42" in str(tool.content)
 
 
-async def test_every_native_tool_call_is_answered() -> None:
+async def test_every_native_tool_call_gets_a_reply() -> None:
     calls = tuple(ToolCall(f"c{n}", "execute_python", {"code": "[]"}) for n in range(3))
     _, client = await ask(Reply(text="", tool_calls=calls), "FINAL(x)", protocol="tools")
     answered = [m.tool_call_id for m in client.requests[1].messages if m.role == "tool"]
@@ -271,7 +273,7 @@ async def test_a_child_run_draws_on_the_same_budget_and_returns_its_answer_only(
     assert {e.child_run_id for e in children} == {e.run_id for e in started[1:]}
 
 
-async def test_at_the_depth_limit_a_child_is_a_plain_call() -> None:
+async def test_at_the_depth_limit_a_child_run_becomes_a_plain_call() -> None:
     rules = [("sub-LLM", "plain")]
     result, _ = await ask(cell(["rlm", 1]), cell(["final", "done"]), rules=rules)
     assert len(kinds(result, RunStarted)) == 1
@@ -313,7 +315,7 @@ async def test_the_number_of_concurrent_children_is_limited() -> None:
     assert (most, live) == (1 + 4, 0)
 
 
-async def test_history_is_shortened_near_the_window_and_the_run_goes_on() -> None:
+async def test_history_is_compacted_near_the_window_and_the_run_continues() -> None:
     long = cell(["print", "y" * 1_500])
     rules = [("about to be shortened", "My notes: nothing yet.")]
     script = (
@@ -327,7 +329,7 @@ async def test_history_is_shortened_near_the_window_and_the_run_goes_on() -> Non
     assert any("My notes" in str(m.content) for m in client.requests[-1].messages)
 
 
-async def test_compaction_can_be_switched_off() -> None:
+async def test_compaction_can_be_disabled() -> None:
     script = [cell(["print", n, "y" * 1_500]) for n in range(9)] + [cell(["final", "ok"])]
     result, _ = await ask(*script, window_tokens=3_000, compaction=False)
     assert kinds(result, Compacted) == []
@@ -340,7 +342,7 @@ async def test_a_stopped_run_ends_with_its_best_answer_and_asks_nothing_more() -
     assert (result.answer, len(client.requests)) == ("so far 5", 2)
 
 
-async def test_a_stopped_run_does_not_take_raw_output_for_an_answer() -> None:
+async def test_a_stopped_run_does_not_use_raw_output_as_its_answer() -> None:
     engine, client, _ = scripted(cell(["print", "line 1 of a log"]), cell(["sleep"]))
     result = await stopped_in_its_second_step(engine, client)
     assert (result.stop_reason, result.answer_source) == ("cancelled", "none")
@@ -358,7 +360,7 @@ async def stopped_in_its_second_step(engine: RLM, client: ScriptedClient) -> Run
     return await asyncio.wait_for(task, 60)
 
 
-async def test_a_cancelled_run_closes_its_session_and_is_on_record() -> None:
+async def test_a_cancelled_run_closes_its_session_and_is_recorded() -> None:
     engine, client, environment = scripted(cell(["sleep"]))
     seen: list[Any] = []
     recorder = type("R", (), {"record": lambda self, event: seen.append(event)})()
@@ -372,7 +374,7 @@ async def test_a_cancelled_run_closes_its_session_and_is_on_record() -> None:
     assert seen[-1].stop_reason == "cancelled"
 
 
-async def test_time_runs_out_and_the_answer_is_asked_for() -> None:
+async def test_when_time_runs_out_the_model_is_asked_for_its_answer() -> None:
     limits = Limits(max_seconds=1.0)
     result, client = await ask(
         cell(["sleep"]), rules=[("Stop here", "At the bell.")], limits=limits
@@ -411,7 +413,7 @@ async def test_no_message_holds_context_text_that_code_did_not_print() -> None:
         ("max_cost_usd", 1e-6, {"max_tokens": 9_000_000}),
     ],
 )
-def test_limits_too_small_for_any_run_say_how_much_is_enough(
+def test_limits_too_small_for_any_run_name_a_sufficient_value(
     name: str, small: float, others: dict[str, Any]
 ) -> None:
     def asked(limit: float) -> RunResult:

@@ -21,7 +21,7 @@ MAX_FILES = 20
 
 
 class Model:
-    """Replies with one cell per step. It is no file of the package, so it is not counted."""
+    """Replies with one cell per step. It is not a file of the package, so it is not counted."""
 
     def __init__(self) -> None:
         self._cells = iter(CELLS)

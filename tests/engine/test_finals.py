@@ -74,19 +74,19 @@ def value(text: str, *, maybe_name: bool = False) -> Final:
         ("FINAL(one\nFINAL(two) three)\nrest", "one\nFINAL(two) three"),
     ],
 )
-def test_literal_finals(text: str, expected: str) -> None:
+def test_finals_with_literal_values(text: str, expected: str) -> None:
     assert final(text) == value(expected)
 
 
 @pytest.mark.parametrize(
     "text", ["FINAL(result)", "FINAL: result", "Final Answer: result", "SUBMIT( result )"]
 )
-def test_a_lone_identifier_may_be_a_name(text: str) -> None:
+def test_a_bare_identifier_may_name_a_variable(text: str) -> None:
     assert final(text) == value("result", maybe_name=True)
 
 
 @pytest.mark.parametrize("text", ["FINAL(None)", "FINAL(True)", 'FINAL("result")', "FINAL(a.b)"])
-def test_keywords_quoted_words_and_expressions_are_no_names(text: str) -> None:
+def test_keywords_quoted_words_and_expressions_are_not_variable_names(text: str) -> None:
     found = final(text)
     assert found is not None
     assert not found.maybe_name
@@ -107,7 +107,7 @@ def test_keywords_quoted_words_and_expressions_are_no_names(text: str) -> None:
         'submit_answer(variable_name="name")',
     ],
 )
-def test_variable_finals(text: str) -> None:
+def test_finals_that_name_a_variable(text: str) -> None:
     assert final(text) == Final("variable", "name")
 
 
@@ -128,11 +128,11 @@ def test_variable_finals(text: str) -> None:
         "final(42) it is",
     ],
 )
-def test_no_finals(text: str) -> None:
+def test_text_without_a_final(text: str) -> None:
     assert final(text) is None
 
 
-def test_an_underscore_belongs_to_the_name() -> None:
+def test_a_leading_underscore_belongs_to_the_name() -> None:
     assert final("FINAL_VAR: _rows") == Final("variable", "_rows")
 
 
@@ -155,5 +155,7 @@ def test_an_underscore_belongs_to_the_name() -> None:
         ("“Smith,  John”", "smith john", True),
     ],
 )
-def test_final_is_supported(text: str, printed: str, expected: bool) -> None:
+def test_a_final_is_supported_if_its_value_was_printed(
+    text: str, printed: str, expected: bool
+) -> None:
     assert final_is_supported(text, printed) is expected

@@ -31,7 +31,7 @@ async def two_turns(chat: Chat) -> tuple[RunResult, RunResult]:
 
 
 @pytest.mark.parametrize("environment", ["local", "agent", "inprocess"])
-async def test_a_chat_does_not_hand_in_the_last_turns_answer(environment: str) -> None:
+async def test_a_chat_does_not_submit_the_answer_of_the_previous_turn(environment: str) -> None:
     one = engine(
         code(HANDED_IN), code("x = 2"), code("FINAL([x, answer])"), environment=environment
     )
@@ -41,14 +41,14 @@ async def test_a_chat_does_not_hand_in_the_last_turns_answer(environment: str) -
     assert second.steps == 2
 
 
-async def test_nor_does_a_persistent_engine() -> None:
+async def test_a_persistent_engine_does_not_submit_the_previous_answer() -> None:
     one = engine(code(HANDED_IN), code("x = 2"), code("FINAL(x)"), persistent=True)
     assert (await one.acompletion("text", "First?")).response == "first"
     assert (await one.acompletion("text", "Second?")).response == "2"
     await one.aclose()
 
 
-async def test_nor_does_an_agent() -> None:
+async def test_an_agent_does_not_submit_the_previous_answer() -> None:
     script = (code(HANDED_IN), code("x = 2"), code("FINAL(x)"))
     async with AgentRLM(ScriptedClient(script)) as agent:
         first = [piece async for piece in agent.chat("First?")]
@@ -69,7 +69,7 @@ LEFT_BEHIND = {
 
 
 @pytest.mark.parametrize("left", LEFT_BEHIND.values(), ids=LEFT_BEHIND)
-async def test_what_a_limit_makes_the_answer_of_one_turn_is_not_that_of_the_next(left: str) -> None:
+async def test_a_value_left_by_one_turn_is_not_the_best_answer_of_the_next(left: str) -> None:
     one = engine(
         code(left),
         code("x = 2"),
@@ -91,7 +91,7 @@ BOUND_ANEW = {
 
 
 @pytest.mark.parametrize("cell", BOUND_ANEW.values(), ids=BOUND_ANEW)
-async def test_a_variable_that_the_turn_binds_anew_is_its_answer(cell: str) -> None:
+async def test_a_variable_rebound_in_a_turn_may_be_its_answer(cell: str) -> None:
     one = engine(code('result = "first"'), code(cell), limits=ONE_STEP)
     _, second = await two_turns(one.chat("text"))
     assert second.answer_source == "variable"
@@ -103,7 +103,7 @@ async def test_a_variable_that_a_turn_only_reads_is_not_its_answer() -> None:
     assert (second.answer, second.answer_source) == ("asked", "asked")
 
 
-async def test_a_variable_named_by_the_model_may_be_of_an_earlier_turn() -> None:
+async def test_the_model_may_submit_a_variable_of_an_earlier_turn() -> None:
     one = engine(code('result = "first"\nFINAL(1)'), code("FINAL_VAR('result')"))
     _, second = await two_turns(one.chat("text"))
     assert second.answer == "first"
@@ -116,7 +116,7 @@ async def _checkpoint_taken(chat: Chat) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_a_checkpoint_of_an_earlier_turn_brings_its_answer_not_back(
+async def test_restoring_a_checkpoint_does_not_restore_an_earlier_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     one = engine(
@@ -136,7 +136,7 @@ async def test_a_checkpoint_of_an_earlier_turn_brings_its_answer_not_back(
     assert (second.answer, second.answer_source) == ("asked", "asked")
 
 
-async def test_a_draft_of_the_same_turn_comes_back_with_its_checkpoint() -> None:
+async def test_a_draft_of_the_current_turn_is_restored_with_its_checkpoint() -> None:
     exits = code("import os\nos._exit(1)")
     replies = iter(
         [
@@ -162,7 +162,7 @@ async def test_a_draft_of_the_same_turn_comes_back_with_its_checkpoint() -> None
 
 
 @pytest.mark.parametrize("left", LEFT_BEHIND.values(), ids=LEFT_BEHIND)
-async def test_a_loaded_chat_starts_with_a_fresh_answer(left: str, tmp_path: Path) -> None:
+async def test_a_loaded_chat_starts_without_an_answer(left: str, tmp_path: Path) -> None:
     guards = Guards(auto_finalize_var="mine")
     chat = engine(code(left), limits=ONE_STEP, guards=guards).chat("text")
     await chat.aask("First?")
@@ -174,7 +174,7 @@ async def test_a_loaded_chat_starts_with_a_fresh_answer(left: str, tmp_path: Pat
     await loaded.aclose()
 
 
-async def test_a_worker_that_died_between_two_turns_is_replaced() -> None:
+async def test_a_worker_that_dies_between_turns_is_replaced() -> None:
     one = engine(code(f"{HANDED_IN}\nx = 1"), code("y = 2"), code("FINAL(y)"))
     chat = one.chat("text")
     await chat.aask("First?")
@@ -200,7 +200,7 @@ FINAL(1)
 """
 
 
-async def test_a_thread_that_a_turn_left_behind_can_call_nothing_between_turns() -> None:
+async def test_a_thread_left_by_a_turn_can_make_no_calls_between_turns() -> None:
     calls = 0
 
     def tick() -> int:

@@ -1,4 +1,4 @@
-"""A value that a small model made up is asked about once; what code computed never is."""
+"""A value that a small model invented is questioned once; computed values never are."""
 
 from typing import Any
 
@@ -32,30 +32,30 @@ async def requests(*script: str, profile: Profile = "tiny", **more: Any) -> tupl
 
 @pytest.mark.parametrize("profile", ["tiny", "small"])
 @pytest.mark.parametrize("made_up", [code("FINAL('9377')"), "FINAL: 9377", code("FINAL(9377)")])
-async def test_a_made_up_value_is_asked_about_once(profile: Profile, made_up: str) -> None:
+async def test_an_invented_value_is_questioned_once(profile: Profile, made_up: str) -> None:
     script = [made_up, code("print(ctx.grep('dolphin')[0])"), "FINAL(4821)"]
     assert await requests(*script, profile=profile) == (3, True, "4821")
 
 
-async def test_a_made_up_code_is_not_accepted_the_second_time() -> None:
+async def test_an_invented_code_is_rejected_even_if_repeated() -> None:
     """Seen with a real model of 1.5 billion parameters: it printed and submitted 12345."""
     made_up = code("number = '12345'\nprint(number)\nFINAL(number)")
     line = "The access code for silver-dolphin is 4821."
     assert await requests(made_up, made_up, *[line] * 3) == (5, True, line)
 
 
-async def test_a_made_up_word_or_small_number_counts_the_second_time() -> None:
+async def test_an_invented_word_or_small_number_is_accepted_when_repeated() -> None:
     assert await requests("FINAL(977)", "FINAL(977)") == (2, True, "977")
     assert await requests("FINAL(Zebedee)", "FINAL(Zebedee)") == (2, True, "Zebedee")
 
 
-async def test_by_way_of_a_variable_too() -> None:
+async def test_an_invented_value_in_a_variable_is_questioned_too() -> None:
     script = [code("found = '9377'\nFINAL_VAR('found')"), "FINAL(4821)"]
     assert await requests(*script) == (2, True, "4821")
 
 
 @pytest.mark.parametrize("profile", ["standard", "frontier"])
-async def test_stronger_models_are_not_asked(profile: Profile) -> None:
+async def test_answers_of_stronger_models_are_not_questioned(profile: Profile) -> None:
     assert await requests(code("FINAL('9377')"), profile=profile) == (1, False, "9377")
 
 
@@ -72,25 +72,25 @@ async def test_stronger_models_are_not_asked(profile: Profile) -> None:
         "FINAL: silver-dolphin",
     ],
 )
-async def test_what_is_computed_seen_or_a_conclusion_counts_at_once(reply: str) -> None:
+async def test_computed_seen_and_concluded_values_are_accepted_at_once(reply: str) -> None:
     count, asked, _ = await requests(reply)
     assert (count, asked) == (1, False)
 
 
-async def test_the_guard_and_the_last_step_end_it() -> None:
+async def test_checking_ends_with_the_guard_off_or_at_the_last_step() -> None:
     made_up = code("FINAL('9377')")
     assert await requests(made_up, guards=Guards(check_values=False)) == (1, False, "9377")
     assert await requests(made_up, limits=Limits(max_steps=1)) == (1, False, "9377")
 
 
-async def test_a_typed_answer_is_checked_by_its_type_alone() -> None:
+async def test_a_typed_answer_is_checked_only_by_its_type() -> None:
     client = ScriptedClient([code("FINAL(9377)")], profile="tiny")
     async with RLM(client, strategy="rlm") as one:
         assert (await one.aask(QUERY, TEXT, response_model=int)).answer == 9377
 
 
 @given(st.text(max_size=60), st.text(max_size=60))
-def test_what_is_there_is_founded(before: str, after: str) -> None:
+def test_a_value_that_occurs_in_the_text_is_grounded(before: str, after: str) -> None:
     assert is_grounded("Jo Marsh", [f"{before} jo\nMARSH {after}"])
     assert is_grounded("code 4,821", [f"{before} | code 4821 | {after}"])
 

@@ -39,7 +39,7 @@ async def asked(query: str, context: Any = LARGE, kind: Any = "summary", **more:
     return client, result
 
 
-async def test_weak_models_leave_every_item_to_classify() -> None:
+async def test_the_hint_tells_weak_models_to_classify_every_item() -> None:
     strong, _ = await asked("Which label is the most common one?")
     weak, _ = await asked("Which label is the most common one?", profile="small", strategy="rlm")
     assert "label in code what plain words settle" in first(strong)
@@ -73,16 +73,16 @@ async def test_weak_models_leave_every_item_to_classify() -> None:
         ("Nenne die Gründe, aus denen der Vertrag endete", None),
     ],
 )
-def test_words_decide(query: str, kind: str | None) -> None:
+def test_the_kind_of_a_query_follows_from_its_words(query: str, kind: str | None) -> None:
     assert surely(query) == kind
 
 
 @given(st.text() | st.text("which how many list all pairs .?\n", max_size=200))
-def test_any_query_has_a_kind_or_none(query: str) -> None:
+def test_any_query_has_a_known_kind_or_none(query: str) -> None:
     assert surely(query) in (*KINDS, None)
 
 
-def test_a_very_long_query_is_read_at_both_ends() -> None:
+def test_both_ends_of_a_very_long_query_are_read() -> None:
     assert surely("x " * 1_000_000 + "How many lines are there?") == "count"
     assert surely("Summarise this. " + "x " * 1_000_000) == "summary"
 
@@ -102,7 +102,7 @@ KINDS_OF_TASKS = {
 }
 
 
-def test_words_decide_every_task_of_the_benchmark() -> None:
+def test_words_determine_the_kind_of_every_benchmark_task() -> None:
     for path in Path(import_module("rlm.bench.tasks").__path__[0]).glob("[a-z]*.py"):
         import_module(f"rlm.bench.tasks.{path.stem}")
     tasks = {each.name: each for each in BenchTask.__subclasses__()}
@@ -114,31 +114,31 @@ def test_words_decide_every_task_of_the_benchmark() -> None:
 # -- in the first message -------------------------------------------------------------------------
 
 
-def test_every_kind_but_facts_has_its_hint() -> None:
+def test_every_kind_except_lookups_has_a_hint() -> None:
     assert HINTS.keys() == {*KINDS} - {"find"}
     assert hint("find") == hint(None) == ""
     assert "classify" in hint("label")
 
 
-async def test_a_counting_query_gets_its_hint_without_a_question() -> None:
+async def test_a_counting_query_gets_its_hint_without_a_request() -> None:
     client, _ = await asked("How many lines are about trains?")
     assert f"\n{hint('count')}\n" in first(client)
     assert len(client.requests) == 1
 
 
-async def test_a_lookup_gets_none() -> None:
+async def test_a_lookup_gets_no_hint() -> None:
     client, _ = await asked("Who is the harbourmaster?")
     assert "Hint:" not in first(client)
     assert len(client.requests) == 1
 
 
 @pytest.mark.parametrize("more", [{"orchestrator": False}, {"system_prompt": "Use the REPL."}])
-async def test_instructions_of_the_callers_own_are_left_alone(more: dict[str, Any]) -> None:
+async def test_custom_instructions_get_no_hint(more: dict[str, Any]) -> None:
     client, _ = await asked("How many lines are about trains?", **more)
     assert "Hint:" not in first(client)
 
 
-async def test_a_query_without_a_context_gets_none() -> None:
+async def test_a_query_without_a_context_gets_no_hint() -> None:
     client, _ = await asked("How many days has a leap year?", "")
     assert "Hint:" not in first(client)
 
@@ -146,7 +146,7 @@ async def test_a_query_without_a_context_gets_none() -> None:
 # -- the question ---------------------------------------------------------------------------------
 
 
-async def test_where_words_decide_nothing_a_model_is_asked_once() -> None:
+async def test_if_words_do_not_tell_the_kind_a_model_is_asked_once() -> None:
     client, result = await asked(OPEN)
     assert hint("summary") in first(client)
     assert len(questions(client)) == 1
@@ -165,14 +165,14 @@ async def test_where_words_decide_nothing_a_model_is_asked_once() -> None:
         (LARGE, {"orchestrator": False}),
     ],
 )
-async def test_small_contexts_small_budgets_and_isolated_runs_are_not_asked_about(
+async def test_no_hint_is_requested_for_small_contexts_or_budgets_or_isolated_runs(
     context: str, more: dict[str, Any]
 ) -> None:
     client, _ = await asked(OPEN, context, **more)
     assert len(client.requests) == 1
 
 
-async def test_completion_never_asks() -> None:
+async def test_completion_never_requests_a_hint() -> None:
     client = ScriptedClient([DONE])
     async with RLM(client) as one:
         await one.acompletion(LARGE, OPEN)
@@ -182,12 +182,12 @@ async def test_completion_never_asks() -> None:
 @pytest.mark.parametrize(
     "kind", ["", "count or list", "I can't say", ModelError("busy", retryable=False)]
 )
-async def test_a_question_without_an_answer_is_no_hint(kind: Any) -> None:
+async def test_without_a_usable_kind_there_is_no_hint(kind: Any) -> None:
     client, _ = await asked(OPEN, kind=kind)
     assert "Hint:" not in first(client)
 
 
-async def test_a_resumed_run_does_not_ask_again(tmp_path: Path) -> None:
+async def test_a_resumed_run_does_not_request_the_hint_again(tmp_path: Path) -> None:
     async def run(*script: Any) -> tuple[ScriptedClient, RunResult]:
         client = ScriptedClient(script, [("Reply with one word", "summary")])
         async with RLM(client, journal=tmp_path) as one:

@@ -52,19 +52,19 @@ def tool_events(result: Any) -> list[ToolCalled]:
         "import sys\nprint(archive()[1], file=sys.stderr)",
     ],
 )
-def test_no_prompt_holds_it_whatever_the_cell_does(code: str) -> None:
+def test_no_prompt_holds_a_large_result_whatever_the_cell_does(code: str) -> None:
     _, plain = ask("1", "FINAL(1)")
     _, model = ask(code, "FINAL(1)")
     assert sent_chars(model) < sent_chars(plain) + 50_000
 
 
-def test_the_variable_holds_all_of_it() -> None:
+def test_the_variable_holds_the_whole_result() -> None:
     result, model = ask("found = archive()", "FINAL([len(found), len(found[1]), found[2]])")
     assert result.answer == str([3, SIZE - 20, "last"])
     assert "new: found = list[3]" in str(model.requests[1].messages[-1].content)
 
 
-def test_an_event_holds_the_ends_of_a_long_result_and_all_of_others() -> None:
+def test_an_event_holds_the_ends_of_a_long_result_and_all_of_a_short_one() -> None:
     result, _ = ask("a = archive()", f"b = archive({MAX_RESULT_CHARS // 2})", "FINAL(1)")
     long, short = tool_events(result)
     assert len(long.result) < MAX_RESULT_CHARS + 100
@@ -74,7 +74,7 @@ def test_an_event_holds_the_ends_of_a_long_result_and_all_of_others() -> None:
     assert short.result == '["first", "' + "x" * (MAX_RESULT_CHARS // 2 - 20) + '", "last"]'
 
 
-def test_a_run_goes_on_and_is_replayed_with_all_of_it(tmp_path: Path) -> None:
+def test_a_run_with_a_large_result_is_replayed_in_full_from_its_journal(tmp_path: Path) -> None:
     """The journal has the whole result: no tool is called again, and a replay finds it."""
     cells = ("found = archive()", "FINAL(len(found[1]))")
     first, _ = ask(*cells, journal=tmp_path)
@@ -84,7 +84,7 @@ def test_a_run_goes_on_and_is_replayed_with_all_of_it(tmp_path: Path) -> None:
     assert first.answer == str(SIZE - 20)
 
 
-def test_a_log_alone_says_why_it_can_not_be_replayed(tmp_path: Path) -> None:
+def test_replaying_a_log_with_a_truncated_result_says_to_use_the_journal(tmp_path: Path) -> None:
     logger = RLMLogger(log_dir=tmp_path)
     ask("found = archive()", "FINAL(len(found[1]))", logger=logger)
     log = Path(str(logger.log_file_path))

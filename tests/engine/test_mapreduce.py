@@ -22,7 +22,7 @@ FACT = "The vault opens with 4821."
 
 
 @given(st.text(alphabet="ab .\n", max_size=3_000), st.integers(4, 500))
-def test_spans_cover_the_text_in_order_and_keep_the_size(text: str, size: int) -> None:
+def test_spans_cover_the_text_in_order_within_the_size(text: str, size: int) -> None:
     covered = 0
     for start, end in split(text, size):
         assert 0 < end - start <= size
@@ -42,8 +42,8 @@ def test_spans_end_at_paragraphs_then_lines_then_words() -> None:
 
 
 @given(st.lists(st.text("abc", min_size=1, max_size=40), min_size=2), st.integers(200, 900))
-def test_pieces_of_lines_begin_and_end_with_whole_lines(lines: list[str], size: int) -> None:
-    """Half a name at the beginning would be taken for a name."""
+def test_line_spans_begin_and_end_at_whole_lines(lines: list[str], size: int) -> None:
+    """Half a name at the beginning would be mistaken for a name."""
     text = "".join(f"{line} {number}\n" for number, line in enumerate(lines * 30))
     whole = text.splitlines()
     spans = split(text, size)
@@ -54,7 +54,7 @@ def test_pieces_of_lines_begin_and_end_with_whole_lines(lines: list[str], size: 
 
 
 def reader(request: Request) -> str:
-    """A weak model: it repeats what it sees of the fact, and nothing else."""
+    """A weak model: it repeats the fact if it sees it, and nothing else."""
     text = str(request.messages[-1].content)
     found = re.findall(r"The vault opens with \d+\.", text)
     return found[0] if found else "NOT FOUND"
@@ -64,7 +64,7 @@ def engine(client: ScriptedClient, **more: Any) -> RLM:
     return RLM(client, environment=PlanEnvironment(), strategy="mapreduce", **more)
 
 
-async def test_a_fact_is_found_wherever_it_is() -> None:
+async def test_a_fact_is_found_at_any_position() -> None:
     filler = "Nothing to see here at all. " * 3_000
     for place in (0, len(filler) // 2, len(filler)):
         client = ScriptedClient(rules=[("", reader)], window_tokens=4_000)
@@ -82,7 +82,7 @@ async def test_a_fact_is_found_wherever_it_is() -> None:
         assert len(calls) == len(client.requests) > 5
 
 
-async def test_nothing_found_is_said() -> None:
+async def test_not_found_is_the_answer_if_no_piece_has_the_fact() -> None:
     client = ScriptedClient(rules=[("", reader)], window_tokens=4_000)
     result = await engine(client).aask("How does it open?", "Nothing. " * 5_000)
     assert result.answer == "NOT FOUND"
@@ -113,14 +113,14 @@ async def test_when_every_piece_fails_the_run_raises() -> None:
         await engine(client).aask("How?", "Nothing. " * 3_000)
 
 
-async def test_too_many_pieces_for_the_calls_left_are_refused_before_any_is_paid() -> None:
+async def test_more_pieces_than_calls_left_are_refused_before_any_is_paid() -> None:
     client = ScriptedClient(rules=[("", reader)], window_tokens=4_000)
     result = await engine(client, limits=Limits(max_calls=3)).aask("How?", "Nothing. " * 5_000)
     assert (result.stop_reason, result.limit, result.answer) == ("limit", "calls", None)
     assert client.requests == []
 
 
-async def test_time_runs_out_without_a_repl_too() -> None:
+async def test_time_limits_hold_without_a_repl_too() -> None:
     client = ScriptedClient(rules=[("", "late")], delay_seconds=3_600)
     strategies: tuple[Literal["direct", "mapreduce"], ...] = ("direct", "mapreduce")
     for strategy in strategies:
@@ -130,7 +130,7 @@ async def test_time_runs_out_without_a_repl_too() -> None:
         assert (result.stop_reason, result.limit) == ("limit", "seconds")
 
 
-async def test_direct_is_one_call_and_refuses_what_the_window_can_not_hold() -> None:
+async def test_direct_is_one_call_and_refuses_contexts_beyond_the_window() -> None:
     client = ScriptedClient(["<think>hm</think>42"], window_tokens=1_000)
     direct = RLM(client, environment=PlanEnvironment(), strategy="direct")
     assert (await direct.aask("How many?", "some text")).answer == "42"

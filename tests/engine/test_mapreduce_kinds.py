@@ -73,7 +73,7 @@ async def test_counts_are_added_up_by_code() -> None:
     assert "\n".join(reader.pieces) == FERRIES  # no line is in two pieces, and none is left out
 
 
-async def test_a_piece_without_a_number_is_asked_about_again() -> None:
+async def test_a_piece_without_a_number_is_requested_again() -> None:
     seen: Counter[str] = Counter()
 
     def read(part: str) -> str:
@@ -89,12 +89,12 @@ async def test_a_piece_without_a_number_is_asked_about_again() -> None:
     assert sorted(seen.values())[-2:] == [1, 2]
 
 
-async def test_without_any_number_the_notes_are_merged() -> None:
+async def test_if_no_piece_gives_a_number_the_notes_are_merged() -> None:
     reader = Reader("count", lambda part: "some", lambda text: "many")
     assert (await asked(reader, "How many?", FERRIES)).answer == "many"
 
 
-async def test_a_typed_count_is_formed_by_the_model() -> None:
+async def test_a_typed_count_is_formatted_by_the_model() -> None:
     reader = Reader(
         "count",
         lambda part: f"{part.count('ferry')}",
@@ -120,19 +120,19 @@ async def test_a_typed_count_is_formed_by_the_model() -> None:
         ("v2.5x", None),
     ],
 )
-def test_the_number_of_a_reply(reply: str, number: int | None) -> None:
+def test_the_number_is_read_from_a_reply(reply: str, number: int | None) -> None:
     assert merging.number_in(reply) == number
 
 
 @given(st.text(max_size=100))
-def test_any_reply_has_a_number_or_none(reply: str) -> None:
+def test_any_reply_yields_a_number_or_none(reply: str) -> None:
     assert isinstance(merging.number_in(reply), int | None)
 
 
 @given(
     st.integers(-(10**12), 10**12), st.sampled_from(["{}", "It is {}.", "{:,}", "Total: {:,}\n"])
 )
-def test_a_number_is_read_as_it_is_written(number: int, form: str) -> None:
+def test_numbers_are_read_in_every_notation(number: int, form: str) -> None:
     assert merging.number_in(form.format(number)) == number
 
 
@@ -147,29 +147,29 @@ def towns(part: str) -> str:
     return "\n".join(f"- {town}" for town in found) or "NOT FOUND"
 
 
-async def test_lists_are_united_in_order_and_formed_if_nothing_gets_lost() -> None:
+async def test_lists_are_united_in_order_and_reformatted_if_nothing_gets_lost() -> None:
     reader = Reader("list", towns, lambda text: ", ".join(re.findall(r"Town-\d+", text)))
     result = await asked(reader, "List all towns.", LETTERS)
     assert result.answer == ", ".join(TOWNS)
 
 
-async def test_a_form_that_loses_something_is_not_taken() -> None:
+async def test_a_reformatted_list_that_loses_items_is_rejected() -> None:
     reader = Reader("list", towns, lambda text: "Town-1, Town-2 and others")
     assert (await asked(reader, "List all towns.", LETTERS)).answer == "\n".join(TOWNS)
 
 
-async def test_a_list_of_nothing_is_not_found() -> None:
+async def test_a_list_without_items_is_not_found() -> None:
     reader = Reader("list", lambda part: "NOT FOUND")
     assert (await asked(reader, "List all ships.", LETTERS)).answer == "NOT FOUND"
 
 
-def test_items_lose_what_stands_before_them() -> None:
+def test_list_markers_are_removed_from_items() -> None:
     reply = "1. Anna\n- Ben\n* `Carl`\n\n(4) Dora\n• 2024 was dry"
     assert merging.items_in(reply) == ["Anna", "Ben", "Carl", "Dora", "2024 was dry"]
 
 
 @given(st.lists(st.lists(st.text(min_size=1, max_size=8), max_size=6), max_size=4))
-def test_a_union_has_everything_once(lists: list[list[str]]) -> None:
+def test_a_union_holds_every_item_once(lists: list[list[str]]) -> None:
     found = merging.union(lists)
     every = [item for each in lists for item in each]
     assert set(found) <= set(every)
@@ -195,7 +195,7 @@ def label(part: str) -> str:
     return "\n".join(f"{n}: {'Sports' if 'goal' in text else 'Politics'}" for n, _, text in lines)
 
 
-async def test_every_line_gets_a_label_and_code_counts_them() -> None:
+async def test_every_line_is_labelled_and_code_counts_the_labels() -> None:
     reader = Reader("label", label, lambda text: "politics")
     result = await asked(reader, "Which label is the most frequent?", f"Some items:\n{ITEMS}")
     assert result.answer == "politics"
@@ -207,7 +207,7 @@ async def test_every_line_gets_a_label_and_code_counts_them() -> None:
     assert "By Instance" not in table  # they are all different
 
 
-def test_a_table_tells_whose_and_when_at_once() -> None:
+def test_a_table_counts_labels_by_user_and_date() -> None:
     who_and_when = [("ann", 1), ("bob", 2), ("ann", 2), ("bob", 2), ("bob", 3)]
     lines = [
         f"Date: day {day} || User: {who} || Instance: {number}: a text of its own, and a long one"
@@ -221,7 +221,7 @@ def test_a_table_tells_whose_and_when_at_once() -> None:
     assert "By User:\nann: x 1, y 1\nbob: x 2, y 1\n\nBy Date:\nday 1: x 1\n" in table
 
 
-def test_a_table_that_is_too_long_begins_with_what_is_asked_about() -> None:
+def test_a_table_that_is_too_long_begins_with_the_relevant_rows() -> None:
     lines = [
         f"Date: day {n} || User: user {n % 300} || Instance: {n}: a text of its own, a long one"
         for n in range(1_200)
@@ -238,7 +238,7 @@ def test_a_table_that_is_too_long_begins_with_what_is_asked_about() -> None:
     assert table.endswith("(x 1)\n… (cut)")  # no half of a line, which could be misread
 
 
-async def test_lines_that_were_left_out_are_asked_about_again() -> None:
+async def test_lines_left_out_of_a_reply_are_requested_again() -> None:
     first = True
 
     def forgetful(part: str) -> str:
@@ -252,35 +252,35 @@ async def test_lines_that_were_left_out_are_asked_about_again() -> None:
     assert "Lines in all: 400" in reader.merged[0]
 
 
-async def test_a_text_without_lines_is_read_as_a_text() -> None:
+async def test_a_text_without_separate_lines_is_read_as_a_whole() -> None:
     reader = Reader("label", lambda part: "one label", lambda text: "one")
     assert (await asked(reader, "Which label?", "word " * 5_000)).answer == "one"
 
 
-async def test_pairs_are_made_by_code() -> None:
+async def test_pairs_are_formed_by_code() -> None:
     groups = "A: ann, bob\nB: bob, cem"
     reader = Reader("pairs", label, lambda text: groups)
     result = await asked(reader, "Which pairs of users fit?", ITEMS)
     assert result.answer == "(ann, bob)\n(ann, cem)\n(bob, cem)"
 
 
-async def test_groups_that_can_not_be_read_are_answered_by_the_model() -> None:
+async def test_if_groups_cannot_be_parsed_the_model_answers() -> None:
     reader = Reader("pairs", label, lambda text: "(ann, bob)")
     assert (await asked(reader, "Which pairs of users fit?", ITEMS)).answer == "(ann, bob)"
 
 
-def test_labels_are_read_leniently_and_only_for_what_was_asked() -> None:
+def test_labels_are_parsed_leniently_but_only_for_requested_numbers() -> None:
     reply = "3: Sports\n 4) **Politics**.\n- 5: `A  b`\n9: none of ours\n3: again\nnonsense"
     assert merging.labels_in(reply, range(3, 6)) == {3: "sports", 4: "politics", 5: "a b"}
 
 
 @given(st.text(max_size=200), st.sets(st.integers(0, 50)))
-def test_any_reply_labels_only_what_was_asked(reply: str, numbers: set[int]) -> None:
+def test_any_reply_labels_only_requested_numbers(reply: str, numbers: set[int]) -> None:
     assert merging.labels_in(reply, numbers).keys() <= numbers
 
 
 @given(st.lists(st.sampled_from("abcdef")), st.lists(st.sampled_from("abcdef")))
-def test_pairs_are_each_once_and_of_two(first: list[str], second: list[str]) -> None:
+def test_each_pair_occurs_once_and_has_two_members(first: list[str], second: list[str]) -> None:
     pairs = merging.pairs_of(first, second)
     assert len({frozenset(pair) for pair in pairs}) == len(pairs)
     expected = {frozenset((a, b)) for a in first for b in second if a != b}
@@ -288,7 +288,7 @@ def test_pairs_are_each_once_and_of_two(first: list[str], second: list[str]) -> 
 
 
 @given(st.text(max_size=200))
-def test_any_line_has_fields_or_none(line: str) -> None:
+def test_any_line_yields_text_fields_or_none(line: str) -> None:
     assert all(isinstance(value, str) for value in merging.fields_of(line).values())
 
 
@@ -299,7 +299,7 @@ def needle(part: str) -> str:
     return "\n".join(re.findall(r"The vault .*", part)) or "NOT FOUND"
 
 
-async def test_the_pieces_with_relevant_words_are_read_first() -> None:
+async def test_pieces_with_relevant_words_are_read_first() -> None:
     filler = "The weather was mild and the road was long.\n" * 1_500
     context = filler + "The vault of Norwich opens with 4821.\n" + filler
     reader = Reader("find", needle, lambda text: "4821" if "4821" in text else "NOT FOUND")
@@ -310,7 +310,7 @@ async def test_the_pieces_with_relevant_words_are_read_first() -> None:
     assert plan.unread == plan.pieces - len(reader.pieces) > 10
 
 
-async def test_the_others_are_read_if_those_say_nothing() -> None:
+async def test_the_other_pieces_are_read_if_the_relevant_ones_have_no_answer() -> None:
     filler = "The weather was mild and the road was long.\n" * 500
     decoy = "Norwich has a vault, and nobody knows its number.\n"
     context = filler + decoy + filler + "It is opened by 4821, that strong room.\n"
@@ -334,7 +334,7 @@ def links(text: str) -> str:
     return "\n".join(each for each in CHAIN if each in text) or "NOT FOUND"
 
 
-async def test_facts_of_relevant_parts_and_of_others_are_put_together() -> None:
+async def test_facts_of_relevant_and_other_pieces_are_combined() -> None:
     filler = "The weather was mild and the road was long.\n" * 300
     reader = Reader(
         "find", links, lambda text: "Avon" if links(text).count("\n") == 2 else "NOT FOUND"
@@ -349,7 +349,7 @@ async def test_facts_of_relevant_parts_and_of_others_are_put_together() -> None:
     assert len(reader.pieces) == plan.pieces > plan.unread > 0  # none is read twice
 
 
-async def test_notes_for_more_than_one_prompt_are_made_shorter_and_not_answered_yet() -> None:
+async def test_notes_too_long_for_one_prompt_are_shortened_before_answering() -> None:
     filler = "Norwich has a vault.\n" * 900
     wordy = "This part says something about it, namely, in so many words: " * 30
 
@@ -365,7 +365,7 @@ async def test_notes_for_more_than_one_prompt_are_made_shorter_and_not_answered_
     assert asked_for[-3:] == [True, True, False]
 
 
-def test_notes_are_cut_only_if_no_two_would_share_a_prompt() -> None:
+def test_notes_are_truncated_only_if_no_two_fit_one_prompt() -> None:
     assert groups_of(["x" * 90, "y" * 40, "z" * 10], 116) == [
         *(f"[1] {'x' * 90}", f"[2] {'y' * 40}\n\n[3] {'z' * 10}")
     ]
@@ -374,13 +374,13 @@ def test_notes_are_cut_only_if_no_two_would_share_a_prompt() -> None:
 
 
 @given(st.lists(st.text("ab", max_size=300), max_size=12), st.integers(60, 200))
-def test_merging_ends(notes: list[str], size: int) -> None:
+def test_merging_always_terminates(notes: list[str], size: int) -> None:
     groups = groups_of(notes, size)
     assert len(groups) < len(notes) or len(notes) <= 1
     assert all(len(group) <= size for group in groups)
 
 
-async def test_a_task_that_is_in_the_text_is_looked_for_everywhere() -> None:
+async def test_a_task_stated_in_the_context_is_looked_for_everywhere() -> None:
     filler = "The weather was mild and the road was long.\n" * 1_000
     reader = Reader("", lambda part: "NOT FOUND")
     result = await asked(reader, prompts.FIXED_QUERY, f"{filler}The task: read the context.")
@@ -411,20 +411,22 @@ async def test_a_summary_reads_everything() -> None:
         ("Who mended the sail?", "find"),
     ],
 )
-async def test_words_decide_if_the_model_says_nothing_of_use(query: str, kind: str) -> None:
+async def test_words_determine_the_kind_if_the_models_reply_is_unusable(
+    query: str, kind: str
+) -> None:
     assert by_words(query) == kind
     reader = Reader("Hm, find or count?", lambda part: "1", lambda text: "1")
     assert plan_of(await asked(reader, query, ITEMS)).kind == kind
 
 
-def test_a_reply_names_one_kind() -> None:
+def test_a_reply_must_name_exactly_one_kind() -> None:
     assert [kind_in(f"I think: **{kind}**.") for kind in KINDS] == list(KINDS)
     assert kind_in("find, or count") is None
     assert kind_in("") is None
 
 
 @given(st.text(max_size=80))
-def test_any_query_and_any_reply_is_of_some_kind(text: str) -> None:
+def test_any_query_has_a_kind_and_any_reply_one_or_none(text: str) -> None:
     assert by_words(text) in KINDS
     assert kind_in(text) in {None, *KINDS}
 
@@ -439,7 +441,7 @@ async def test_few_calls_make_large_pieces() -> None:
 
 
 @given(st.lists(st.text("ab", min_size=1, max_size=30), max_size=40), st.integers(5, 60))
-def test_lines_are_in_one_piece_each(lines: list[str], size: int) -> None:
+def test_each_line_is_in_exactly_one_piece(lines: list[str], size: int) -> None:
     pieces = split_lines(lines, size)
     assert [number for piece in pieces for number in piece] == list(range(len(lines)))
     for piece in pieces:
@@ -447,7 +449,7 @@ def test_lines_are_in_one_piece_each(lines: list[str], size: int) -> None:
 
 
 @given(st.text("ab .\n", max_size=2_000), st.integers(4, 300))
-def test_without_an_overlap_the_pieces_are_the_text(text: str, size: int) -> None:
+def test_without_overlap_the_pieces_make_up_the_text(text: str, size: int) -> None:
     assert "".join(text[start:end] for start, end in split(text, size, 0)) == text
 
 
@@ -461,7 +463,7 @@ def test_without_an_overlap_the_pieces_are_the_text(text: str, size: int) -> Non
         ("small", ["w " * 500] * 100, "rlm", "has a structure"),
     ],
 )
-async def test_auto_tells_what_it_chose_and_why(
+async def test_auto_records_what_it_chose_and_why(
     profile: Any, context: Any, strategy: str, why: str
 ) -> None:
     client = ScriptedClient(rules=[("", "FINAL(done)")], window_tokens=4_000, profile=profile)
@@ -474,7 +476,7 @@ async def test_auto_tells_what_it_chose_and_why(
     assert why in planned.reason
 
 
-async def test_a_strategy_that_was_named_is_not_explained() -> None:
+async def test_an_explicit_strategy_is_not_explained() -> None:
     client = ScriptedClient(["42"], window_tokens=4_000)
     rlm = RLM(client, environment=PlanEnvironment(), strategy="direct")
     result = await rlm.aask("q", "some text")

@@ -1,4 +1,4 @@
-"""A tiny model reads few small pieces and copies lines of them; what it makes up is dropped."""
+"""A tiny model reads few small pieces and copies lines of them; invented text is dropped."""
 
 import re
 from typing import Any
@@ -33,7 +33,7 @@ def text_of(request: Request) -> str:
 
 
 def copies(request: Request) -> str:
-    """What models of this size do: they copy a line that looks right, or make one up."""
+    """Behaves like models of this size: copies a line that looks right, or invents one."""
     lines = [line for line in text_of(request).splitlines() if "opens with" in line]
     return lines[0] if lines else "The vault of Norwich opens with 123456789."
 
@@ -49,7 +49,7 @@ def document(*facts: str) -> str:
     return "\n\n".join([FILLER] * 20 + parts + [FILLER] * 20)
 
 
-async def test_only_the_relevant_pieces_are_read_and_one_note_is_the_answer() -> None:
+async def test_a_tiny_model_reads_only_relevant_pieces_and_one_note_is_the_answer() -> None:
     rlm, client = engine(copies)
     result = await rlm.aask(QUERY, document(FACT))
     assert (result.answer, result.answer_source) == (FACT, "asked")
@@ -59,13 +59,13 @@ async def test_only_the_relevant_pieces_are_read_and_one_note_is_the_answer() ->
     assert "NOT FOUND" not in text_of(client.requests[0])
 
 
-async def test_a_limit_below_the_tiny_cap_holds() -> None:
+async def test_a_lower_output_limit_overrides_the_tiny_cap() -> None:
     rlm, client = engine(copies, limits=Limits(call_output_tokens=50))
     await rlm.aask(QUERY, document(FACT))
     assert client.requests[0].max_output_tokens == 50
 
 
-async def test_several_notes_are_merged_and_an_invented_merger_is_not_believed() -> None:
+async def test_several_notes_are_merged_and_an_invented_merger_is_rejected() -> None:
     second = "The vault of Norwich opens with 7777, says another."
 
     def merges(request: Request) -> str:
@@ -79,21 +79,21 @@ async def test_several_notes_are_merged_and_an_invented_merger_is_not_believed()
     assert (await rlm.aask(QUERY, document(FACT, second))).answer == second
 
 
-async def test_an_unwritten_text_is_not_an_answer() -> None:
+async def test_text_that_is_not_in_the_context_is_not_an_answer() -> None:
     rlm, _ = engine(lambda request: "The vault of Norwich opens with 123456789.")
     assert (await rlm.aask(QUERY, document(FACT))).answer == "NOT FOUND"
     rlm, _ = engine(lambda request: "NOT FOUND")
     assert (await rlm.aask(QUERY, document(FACT))).answer == "NOT FOUND"
 
 
-async def test_words_that_tell_nothing_leave_no_piece_out() -> None:
+async def test_if_no_word_of_the_query_is_distinctive_every_piece_is_read() -> None:
     rlm, client = engine(lambda request: "mild")
     text = document()
     await rlm.aask("Qui aboie?", text)
     assert len(client.requests) == len(split(text, TINY_PIECE_CHARS))
 
 
-async def test_a_model_that_only_repeats_the_question_points_at_a_line() -> None:
+async def test_a_reply_that_repeats_the_question_is_replaced_by_the_matching_line() -> None:
     rlm, _ = engine(lambda request: "Norwich")
     assert (await rlm.aask(QUERY, document(FACT))).answer == FACT
 
@@ -109,7 +109,7 @@ async def test_a_model_that_only_repeats_the_question_points_at_a_line() -> None
         ("", ""),
     ],
 )
-def test_a_line_is_completed_only_where_nothing_was_added(note: str, line: str) -> None:
+def test_a_note_is_completed_to_its_line_only_if_nothing_was_added(note: str, line: str) -> None:
     assert whole_line(note, f"It was late. {FACT}\nafter", QUERY) == line
 
 
@@ -128,7 +128,7 @@ async def test_other_profiles_read_everything_in_large_pieces() -> None:
     assert max(len(text_of(request)) for request in client.requests) > 10_000
 
 
-async def test_an_answer_of_a_type_is_made_from_the_note() -> None:
+async def test_a_typed_answer_is_made_from_the_note() -> None:
     def typed(request: Request) -> str:
         return '{"number": 4821}' if "JSON" in text_of(request) else copies(request)
 
@@ -151,7 +151,7 @@ def test_the_piece_with_the_needle_comes_first(seed: int) -> None:
 
 
 @given(st.text(max_size=40), st.lists(st.text(max_size=60), max_size=8))
-def test_relevant_chooses_among_the_pieces_and_never_none(query: str, pieces: list[str]) -> None:
+def test_relevant_returns_some_of_the_pieces_and_never_none(query: str, pieces: list[str]) -> None:
     chosen = relevant(query, pieces)
     assert all(chosen.count(piece) <= pieces.count(piece) for piece in chosen)
     assert bool(chosen) == bool(pieces)
@@ -169,7 +169,7 @@ def test_relevant_chooses_among_the_pieces_and_never_none(query: str, pieces: li
         ("I am sorry, but as an assistant I can not say.", False),
     ],
 )
-def test_grounded_is_what_the_piece_says(note: str, kept: bool) -> None:
+def test_a_note_is_grounded_if_its_piece_says_it(note: str, kept: bool) -> None:
     assert grounded(note, f"{FILLER}{FACT}", QUERY) is kept
 
 

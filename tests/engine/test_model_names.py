@@ -49,7 +49,9 @@ async def meant(one: RLM, name: str) -> str:
         ("offline/extractive", ("extractive",)),
     ],
 )
-async def test_every_dialect_goes_by_its_bare_name(configured: str, names: tuple[str, ...]) -> None:
+async def test_every_model_can_be_named_without_its_provider(
+    configured: str, names: tuple[str, ...]
+) -> None:
     one = RLM("offline/extractive", models=[configured], variables=KEYS)
     for name in (configured, *names):
         assert await meant(one, name) == configured
@@ -59,7 +61,7 @@ async def test_every_dialect_goes_by_its_bare_name(configured: str, names: tuple
     await one.aclose()
 
 
-async def test_a_name_of_several_models_is_refused_with_the_candidates() -> None:
+async def test_an_ambiguous_model_name_is_refused_with_the_candidates() -> None:
     one = RLM(
         "offline/extractive",
         sub_model="openai/gpt-4o",
@@ -75,7 +77,7 @@ async def test_a_name_of_several_models_is_refused_with_the_candidates() -> None
     await one.aclose()
 
 
-async def test_in_cells_of_a_run_and_its_children() -> None:
+async def test_short_model_names_work_in_cells_of_a_run_and_its_children() -> None:
     cell = """```repl
 out = [llm_query("a", model="gpt-4o"), llm_query("b", model="small")]
 out += llm_query_batched(["c", "d"], model="gpt-4o")
@@ -106,7 +108,7 @@ FINAL(out)
     assert result.answer == str([*replies, "model 'gpt-9' is not allowed he", "root"])
 
 
-async def test_backends_of_the_reference_go_by_the_names_it_gave_them() -> None:
+async def test_reference_backends_keep_the_model_names_given_to_them() -> None:
     reference: Any = RLM
     one = reference(
         backend="openai",

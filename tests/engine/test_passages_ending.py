@@ -22,7 +22,7 @@ def asked(question: str = QUESTION, context: Any = TEXT, **options: Any) -> RunR
         return engine.ask(question, context)
 
 
-def test_the_result_and_the_last_event_say_passages() -> None:
+def test_the_result_and_the_last_event_have_the_status_passages() -> None:
     result = asked()
     assert (result.answer, result.stop_reason, result.limit) == (FOUND, "passages", None)
     assert result.detail.startswith("no language model is configured")
@@ -34,7 +34,7 @@ def test_the_result_and_the_last_event_say_passages() -> None:
     ]
 
 
-def test_no_match_is_said_and_nothing_is_cited() -> None:
+def test_no_match_is_reported_and_nothing_is_cited() -> None:
     result = asked("What does a zebra eat?")
     assert (result.answer, result.stop_reason) == (NO_PASSAGES, "passages")
     assert result.citations == ()
@@ -42,23 +42,23 @@ def test_no_match_is_said_and_nothing_is_cited() -> None:
 
 
 @pytest.mark.parametrize("strategy", ["direct", "mapreduce"])
-def test_other_strategies_end_the_same(strategy: Any) -> None:
+def test_other_strategies_end_with_passages_too(strategy: Any) -> None:
     result = asked(strategy=strategy)
     assert (result.answer, result.stop_reason) == ("Mira mended the sail.", "passages")
 
 
-def test_a_limit_is_still_a_limit() -> None:
+def test_reaching_a_limit_is_still_reported_as_a_limit() -> None:
     result = asked(limits=Limits(max_steps=1))
     assert (result.stop_reason, result.limit) == ("steps", "steps")
     assert result.answer == FOUND
 
 
-def test_strict_wants_an_answer() -> None:
+def test_strict_raises_as_passages_are_no_answer() -> None:
     with RLM(MODEL) as engine, pytest.raises(NoAnswerError, match="no language model"):
         engine.ask(QUESTION, TEXT, strict=True)
 
 
-def test_a_typed_answer_is_not_made_of_passages() -> None:
+def test_a_typed_answer_is_not_made_from_passages() -> None:
     with RLM(MODEL) as engine:
         result = engine.ask(QUESTION, TEXT, response_model=int)
     assert (result.answer, result.stop_reason, result.limit) == (None, "passages", None)
@@ -66,7 +66,7 @@ def test_a_typed_answer_is_not_made_of_passages() -> None:
     assert str(result).startswith("(no answer: no language model is configured")
 
 
-def test_no_display_calls_it_an_answer() -> None:
+def test_no_display_calls_passages_an_answer() -> None:
     result = asked()
     assert repr(result).endswith("s>")
     assert ", passages, 2 steps, " in repr(result)
@@ -75,7 +75,7 @@ def test_no_display_calls_it_an_answer() -> None:
     assert "✓" not in card
 
 
-def test_the_journal_has_the_status_and_the_run_is_over(tmp_path: Path) -> None:
+def test_the_journal_has_the_status_passages_and_the_run_has_ended(tmp_path: Path) -> None:
     with RLM(MODEL, journal=tmp_path) as engine:
         first = engine.ask(QUESTION, TEXT, run_id="one")
         again = engine.ask(QUESTION, TEXT, run_id="one")
@@ -92,7 +92,7 @@ def test_samples_agree_on_passages() -> None:
     assert [each.votes for each in result.samples] == [2, 2]
 
 
-def test_the_references_spelling_returns_the_same_text() -> None:
+def test_the_references_completion_returns_the_same_text() -> None:
     done = completion(TEXT, MODEL, root_prompt=QUESTION)
     assert done.response == FOUND
     assert done.error is None

@@ -31,7 +31,7 @@ def folder(tmp_path: Path) -> Path:
     return make_tree(tmp_path, {"a.txt": "text", "figures/plot.png": PNG, "photo.gif": GIF})
 
 
-async def test_prompt_and_pictures_in_order(folder: Path) -> None:
+async def test_pictures_follow_the_prompt_in_order(folder: Path) -> None:
     pictures = RunPictures({"context": store_context(folder)})
     text = {"type": "text", "text": "What is it?"}
     expected = [text, encoded("image/gif", GIF), encoded("image/png", PNG)]
@@ -39,7 +39,7 @@ async def test_prompt_and_pictures_in_order(folder: Path) -> None:
     assert await parts_of(pictures, []) == "What is it?"
 
 
-async def test_every_context_has_its_names_and_the_first_one_wins(folder: Path) -> None:
+async def test_every_context_has_picture_names_and_the_first_one_wins(folder: Path) -> None:
     contexts: dict[str, Any] = {"context": store_context(folder)}
     pictures = RunPictures(contexts)
     other = make_tree(folder / "figures" / "other", {"photo.gif": png(9, 9), "new.png": PNG})
@@ -67,7 +67,7 @@ STRANGERS = (
 
 
 @pytest.mark.parametrize("name", STRANGERS)
-async def test_what_is_not_in_the_manifest_is_refused_with_names_that_are(
+async def test_a_picture_not_in_the_manifest_is_refused_with_available_names(
     folder: Path, name: str
 ) -> None:
     pictures = RunPictures({"context": store_context(folder)})
@@ -77,7 +77,7 @@ async def test_what_is_not_in_the_manifest_is_refused_with_names_that_are(
     assert "figures/plot.png" in str(refusal.value)
 
 
-async def test_a_whole_path_is_not_opened_even_if_it_leads_to_the_picture(folder: Path) -> None:
+async def test_an_absolute_path_is_refused_even_if_it_leads_to_a_picture(folder: Path) -> None:
     pictures = RunPictures({"context": store_context(folder)})
     with pytest.raises(CallRefused, match="there is no picture"):
         await parts_of(pictures, [str(folder / "photo.gif")])
@@ -88,7 +88,7 @@ async def test_without_pictures_the_refusal_says_to_send_bytes() -> None:
         await parts_of(RunPictures({"context": store_context("text")}), ["plot.png"])
 
 
-async def test_the_likeliest_of_many_names_comes_first(tmp_path: Path) -> None:
+async def test_the_refusal_lists_the_most_similar_names_first(tmp_path: Path) -> None:
     tree = {f"{number:03}.png": PNG for number in range(50)} | {"figures/harbour.png": PNG}
     pictures = RunPictures({"context": store_context(make_tree(tmp_path, tree))})
     with pytest.raises(CallRefused, match=r"has 'figures/harbour\.png', '000\.png'.* and 46 more"):
@@ -98,7 +98,7 @@ async def test_the_likeliest_of_many_names_comes_first(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "images", [[b"text"], [3], [None], [bytearray(PNG)], PNG, "a.png", [PNG] * 21]
 )
-async def test_what_another_environment_may_send_is_checked_again(images: Any) -> None:
+async def test_malformed_pictures_from_other_environments_are_refused(images: Any) -> None:
     with pytest.raises(CallRefused):
         await parts_of(RunPictures({}), images)
 
@@ -110,7 +110,7 @@ async def test_a_picture_that_changed_is_an_error(folder: Path) -> None:
         await parts_of(pictures, ["photo.gif"])
 
 
-async def test_the_bytes_of_one_prompt_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_picture_bytes_of_one_prompt_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pictures_module, "MAX_PROMPT_BYTES", 3 * len(PNG))
     pictures = RunPictures({})
     await parts_of(pictures, [PNG] * 3)
@@ -118,7 +118,7 @@ async def test_the_bytes_of_one_prompt_are_limited(monkeypatch: pytest.MonkeyPat
         await parts_of(pictures, [PNG] * 3 + [GIF])
 
 
-async def test_only_so_much_is_in_memory_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_picture_bytes_in_memory_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pictures_module, "MAX_BYTES_UNDER_WAY", 4 * len(PNG))
     pictures, under_way, most, order = RunPictures({}), 0, 0, []
 
@@ -141,7 +141,7 @@ async def test_only_so_much_is_in_memory_at_a_time(monkeypatch: pytest.MonkeyPat
     assert len(order) == 40
 
 
-async def test_who_is_cancelled_while_waiting_takes_nothing(
+async def test_a_waiter_that_is_cancelled_reserves_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(pictures_module, "MAX_BYTES_UNDER_WAY", len(PNG))

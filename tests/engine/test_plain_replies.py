@@ -1,4 +1,4 @@
-"""Replies that had to be plain text: code among them is read, looked up or asked about again."""
+"""Replies that had to be plain text: code among them is read, looked up or questioned once."""
 
 from typing import Any
 
@@ -53,7 +53,7 @@ LITERALS = {
 
 
 @pytest.mark.parametrize("reply", LITERALS.values(), ids=LITERALS)
-async def test_a_literal_is_the_answer(reply: str) -> None:
+async def test_a_literal_final_is_the_answer(reply: str) -> None:
     result, requests = await ended(reply)
     assert (result.answer, result.answer_source) == ("ok", "asked")
     assert len(requests) == 1
@@ -72,7 +72,7 @@ VARIABLES = {
 
 
 @pytest.mark.parametrize("reply", VARIABLES.values(), ids=VARIABLES)
-async def test_a_variable_is_looked_up(reply: str) -> None:
+async def test_a_final_with_a_variable_is_looked_up(reply: str) -> None:
     result, requests = await ended(reply)
     assert (result.answer, result.answer_source) == ("Ada", "asked")
     assert len(requests) == 1
@@ -99,7 +99,7 @@ CODE = {
 
 
 @pytest.mark.parametrize("reply", CODE.values(), ids=CODE)
-async def test_other_code_is_asked_about_once_more(reply: str) -> None:
+async def test_other_code_prompts_for_a_plain_answer_once(reply: str) -> None:
     result, requests = await ended(reply, "It is Ada.")
     assert (result.answer, result.answer_source) == ("It is Ada.", "asked")
     assert len(requests) == 2
@@ -117,7 +117,7 @@ async def test_code_is_never_shown_as_an_answer(reply: str) -> None:
         assert (result.answer, result.answer_source) == ("raw output", "last_output")
 
 
-async def test_without_a_budget_it_is_not_asked_again() -> None:
+async def test_without_a_budget_no_second_answer_is_requested() -> None:
     """The final call is paid from what was held back at the start; a second one is not."""
     step = Reply(text=FIRST, usage=Usage(requests=1, input_tokens=500, output_tokens=8_000))
     code = fenced("print(rows)")
@@ -141,19 +141,19 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("reply", TEXTS.values(), ids=TEXTS)
-async def test_text_stays_as_it_is(reply: str) -> None:
+async def test_plain_text_is_unchanged(reply: str) -> None:
     result, requests = await ended(reply)
     assert (result.answer, len(requests)) == (reply, 1)
 
 
-async def test_a_literal_of_a_type_is_a_typed_answer() -> None:
+async def test_a_literal_of_the_right_type_is_a_typed_answer() -> None:
     client = ScriptedClient([FIRST, fenced("FINAL({'n': 2, 'm': 3})")])
     async with RLM(client, limits=Limits(max_steps=1)) as one:
         result = await one.aask("Who?", "text", response_model=dict[str, int])
     assert result.answer == {"n": 2, "m": 3}
 
 
-def test_native_tool_calls_are_read_too() -> None:
+def test_native_tool_calls_are_read_as_plain_replies_too() -> None:
     def said(name: str, **arguments: Any) -> PlainReply:
         return read_plain(Reply(text="", tool_calls=(ToolCall("1", name, arguments),)))
 
@@ -169,14 +169,14 @@ def test_native_tool_calls_are_read_too() -> None:
 
 @pytest.mark.parametrize("reply", ["FINAL('ok')", fenced("FINAL('ok')"), fenced("SUBMIT('ok')")])
 @pytest.mark.parametrize("strategy", ["direct", "mapreduce"])
-async def test_a_literal_is_the_answer_without_a_repl(reply: str, strategy: Any) -> None:
+async def test_a_literal_final_is_the_answer_without_a_repl_too(reply: str, strategy: Any) -> None:
     async with RLM(ScriptedClient(rules=[("", reply)]), strategy=strategy) as one:
         result = await one.aask("Who?", "Ada is there.")
     assert (result.answer, result.stop_reason) == ("ok", "answer")
 
 
 @pytest.mark.parametrize("reply", ["FINAL_VAR(best)", fenced("FINAL(len(rows))")])
-async def test_other_submissions_are_asked_about_once_more(reply: str) -> None:
+async def test_other_submissions_prompt_for_a_plain_answer_once(reply: str) -> None:
     client = ScriptedClient([reply, "It is Ada."])
     async with RLM(client, strategy="direct") as one:
         result = await one.aask("Who?", "Ada is there.")
@@ -187,7 +187,7 @@ async def test_other_submissions_are_asked_about_once_more(reply: str) -> None:
     assert (result.answer, result.stop_reason, len(client.requests)) == (None, "error", 2)
 
 
-async def test_code_that_was_asked_for_is_the_answer_of_a_direct_call() -> None:
+async def test_requested_code_is_the_answer_of_a_direct_call() -> None:
     for reply in (fenced("def unique(names): return set(names)", "python"), "print(1)"):
         async with RLM(ScriptedClient([reply]), strategy="direct") as one:
             assert (await one.aask("Write it.", "text")).answer == reply
@@ -224,7 +224,7 @@ pieces = st.sampled_from(
 @given(st.lists(pieces, max_size=12).map("".join))
 @example("FINAL('\\d')")
 @example("```repl\nFINAL('\\N{BAD}')\n```")
-def test_no_reply_makes_it_raise_and_code_is_never_its_text(text: str) -> None:
+def test_no_reply_raises_and_code_is_never_returned_as_text(text: str) -> None:
     plain = read_plain(Reply(text=text), ("x",))
     assert plain == read_plain(Reply(text=text), ("x",))
     if text.startswith("```repl\n") and text.count("```") == 2 and text.endswith("```"):

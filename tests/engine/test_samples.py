@@ -49,14 +49,14 @@ def of_type(result: RunResult, kind: type) -> list[Any]:
 # -- votes ----------------------------------------------------------------------------------------
 
 
-async def test_the_majority_wins_and_no_more_are_started_than_needed() -> None:
+async def test_the_majority_wins_and_no_unneeded_samples_are_started() -> None:
     result, client = await asked(final("Paris"), final("paris."), samples=3)
     assert (result.answer, result.stop_reason) == (result.samples[0].answer, "answer")
     assert sorted(votes(result)) == [("Paris", "answer", 2), ("paris.", "answer", 2)]
     assert len(client.requests) == 2
 
 
-async def test_as_many_run_at_once_as_could_settle_it() -> None:
+async def test_as_many_samples_run_at_once_as_could_settle_the_vote() -> None:
     for samples, at_once in ((2, 2), (3, 2), (5, 3), (9, 5)):
         client = ScriptedClient(["yes"] * 9, delay_seconds=0.1)
         result, _ = await asked(client=client, strategy="direct", samples=samples)
@@ -64,7 +64,7 @@ async def test_as_many_run_at_once_as_could_settle_it() -> None:
         assert len(client.requests) == at_once
 
 
-async def test_one_more_is_started_if_two_differ() -> None:
+async def test_another_sample_is_started_if_two_differ() -> None:
     result, client = await asked(final("a"), final("b"), final("b"), samples=3)
     assert (result.answer, len(client.requests)) == ("b", 3)
     assert sorted(each.votes for each in result.samples) == [1, 2, 2]
@@ -130,7 +130,7 @@ async def test_a_judge_that_fails_leaves_the_first_answer(reply: Any) -> None:
 # -- failures -------------------------------------------------------------------------------------
 
 
-async def test_some_failures_do_not_fail_all() -> None:
+async def test_some_failed_samples_do_not_fail_the_run() -> None:
     broken = ModelError("the server is on fire", retryable=False)
     result, client = await asked(broken, final("a"), final("a"), samples=3)
     assert (result.answer, result.stop_reason) == ("a", "answer")
@@ -138,7 +138,7 @@ async def test_some_failures_do_not_fail_all() -> None:
     assert len(client.requests) == 3
 
 
-async def test_when_all_fail_the_result_says_so() -> None:
+async def test_if_all_samples_fail_the_result_says_so() -> None:
     broken = [ModelError("the server is on fire", retryable=False) for _ in range(3)]
     result, _ = await asked(*broken, samples=3)
     assert (result.answer, result.stop_reason) == (None, "error")
@@ -148,7 +148,7 @@ async def test_when_all_fail_the_result_says_so() -> None:
         await asked(*broken, samples=3, strict=True)
 
 
-async def test_best_answers_count_if_there_are_no_others() -> None:
+async def test_best_answers_are_counted_if_there_are_no_others() -> None:
     cell = "```repl\nanswer['content'] = 'maybe'\n```"
     limits = Limits(max_steps=1)
     result, _ = await asked(cell, cell, "maybe", "maybe", samples=2, limits=limits)
@@ -156,7 +156,7 @@ async def test_best_answers_count_if_there_are_no_others() -> None:
     assert votes(result) == [("maybe", "steps", 2), ("maybe", "steps", 2)]
 
 
-async def test_a_mistake_of_the_caller_is_raised() -> None:
+async def test_a_config_error_of_the_caller_is_raised() -> None:
     client = ScriptedClient(["x"] * 3, window_tokens=4)
     with pytest.raises(ConfigError, match="strategy='direct'"):
         await asked(client=client, strategy="direct", samples=3)
@@ -165,7 +165,7 @@ async def test_a_mistake_of_the_caller_is_raised() -> None:
 # -- one budget -----------------------------------------------------------------------------------
 
 
-async def test_money_and_tokens_are_those_of_all_samples() -> None:
+async def test_usage_and_cost_are_those_of_all_samples() -> None:
     result, _ = await asked(final("a"), final("b"), final("b"), samples=3)
     assert result.usage.total.requests == 3
     assert result.usage.total.total_tokens == 330
@@ -174,7 +174,7 @@ async def test_money_and_tokens_are_those_of_all_samples() -> None:
 
 
 @pytest.mark.parametrize("samples", [2, 5, 16])
-async def test_the_limit_covers_all_together(samples: int) -> None:
+async def test_the_token_limit_covers_all_samples_together(samples: int) -> None:
     """Every request reserves its worst case from one budget, so the sum never exceeds it."""
     client = ScriptedClient(
         rules=[("", lambda request: final(f"answer {len(client.requests)}"))],
@@ -189,7 +189,7 @@ async def test_the_limit_covers_all_together(samples: int) -> None:
     assert shared.used.tokens <= 40_000
 
 
-async def test_calls_are_counted_together() -> None:
+async def test_the_call_limit_covers_all_samples_together() -> None:
     cell = "```repl\nprint(llm_query('hi'))\nFINAL('a')\n```"
     rules: list[Any] = [("sub-LLM", "hello"), ("max_calls", final("a")), ("", cell)]
     client = ScriptedClient(rules=rules)
@@ -221,7 +221,7 @@ async def test_samples_share_no_cached_reply(tmp_path: Path) -> None:
     assert answers[0] == answers[1]
 
 
-async def test_seeds_differ_and_temperatures_do_not() -> None:
+async def test_samples_differ_in_seed_but_not_in_temperature() -> None:
     sampling = {"seed": 7, "temperature": 0.5}
     _, client = await asked(final("a"), final("a"), samples=2, sampling=sampling)
     assert sorted(each.sampling["seed"] for each in client.requests) == [7, 8]
@@ -234,7 +234,7 @@ async def test_samples_see_the_same_prompt_as_a_plain_run() -> None:
     assert {each.messages for each in several.requests} == {plain.requests[0].messages}
 
 
-async def test_child_runs_of_samples_are_as_deep_as_those_of_a_plain_run() -> None:
+async def test_samples_leave_the_same_depth_for_child_runs_as_a_plain_run() -> None:
     cell = "```repl\nFINAL(rlm_query('say it', context='x'))\n```"
     rules: list[Any] = [("say it", final("said")), ("", cell)]
     client = ScriptedClient(rules=rules)
@@ -264,7 +264,7 @@ async def test_samples_are_child_runs() -> None:
     assert result.events[-1].run_id == root.run_id
 
 
-async def test_the_winner_brings_its_citations() -> None:
+async def test_the_citations_are_those_of_the_winning_sample() -> None:
     cell = "```repl\ncite(0, 3)\nFINAL('a')\n```"
     result, _ = await asked(final("b"), cell, cell, samples=3)
     assert [each.text for each in result.citations] == ["the"]
@@ -275,7 +275,7 @@ class Crash(BaseException):
     """The process dies here."""
 
 
-async def test_a_crash_pays_nothing_twice(tmp_path: Path) -> None:
+async def test_after_a_crash_nothing_is_paid_twice(tmp_path: Path) -> None:
     options: dict[str, Any] = {"journal": tmp_path, "run_id": "sampled", "samples": 3}
     long = ["```repl\nx = 1\n```", final("b")]
     broken = ModelError("gone", retryable=False)
@@ -293,7 +293,7 @@ async def test_a_crash_pays_nothing_twice(tmp_path: Path) -> None:
     assert (known.answer, known.samples, unused.requests) == ("b", result.samples, [])
 
 
-async def test_a_stopped_run_ends_with_what_its_samples_have() -> None:
+async def test_a_stopped_run_ends_with_the_answers_of_finished_samples() -> None:
     started = asyncio.Event()
 
     class Slow(ScriptedClient):
@@ -327,7 +327,7 @@ async def test_cancelling_cancels_all_samples() -> None:
     assert client.in_flight == 0
 
 
-def test_results_with_samples_are_json() -> None:
+def test_results_with_samples_can_be_encoded_as_json() -> None:
     checked: Callable[[Any], Any] = msgspec.json.decode
     result = asyncio.run(asked(final("a"), final("a"), samples=2))[0]
     plain = checked(msgspec.json.encode(msgspec.structs.replace(result, events=())))

@@ -33,7 +33,7 @@ async def answer_of(one: RLM, context: Any = "c") -> Any:
 
 
 @pytest.mark.parametrize("environment", ["local", "agent", "inprocess"])
-async def test_its_variables_are_there_in_the_first_cell(environment: str) -> None:
+async def test_setup_variables_exist_in_the_first_cell(environment: str) -> None:
     one, client = engine(
         code("FINAL([more(2), context])"), environment=environment, setup_code=SETUP
     )
@@ -43,7 +43,7 @@ async def test_its_variables_are_there_in_the_first_cell(environment: str) -> No
     assert "`more`: prepared for you" in prompt
 
 
-async def test_the_references_spelling() -> None:
+async def test_setup_code_may_be_given_as_in_the_reference() -> None:
     one, _ = engine(code("FINAL(more(2))"), environment_kwargs={"setup_code": SETUP})
     assert await answer_of(one) == "42"
     with pytest.raises(ConfigError, match="given twice"):
@@ -52,7 +52,7 @@ async def test_the_references_spelling() -> None:
         engine(setup_code=5)
 
 
-async def test_it_sees_the_context_the_tools_and_the_models() -> None:
+async def test_setup_code_can_use_the_context_tools_and_models() -> None:
     def double(n: int) -> int:
         return 2 * n
 
@@ -67,7 +67,7 @@ async def test_it_sees_the_context_the_tools_and_the_models() -> None:
     assert len(client.requests) == 2
 
 
-async def test_its_output_is_dropped_and_it_is_no_cell_of_the_run() -> None:
+async def test_output_of_setup_code_is_dropped_and_it_is_not_a_cell() -> None:
     one, client = engine(code("FINAL(1)"), setup_code="print('NO' + 'ISE')")
     result = await one.aask("q", "c")
     await one.aclose()
@@ -81,19 +81,19 @@ async def test_its_output_is_dropped_and_it_is_no_cell_of_the_run() -> None:
     "setup",
     ["FINAL('early')", "answer['content'] = 'early'\nanswer['ready'] = True", "answer = 'early'"],
 )
-async def test_it_can_t_answer_the_query(setup: str) -> None:
+async def test_setup_code_cannot_answer_the_query(setup: str) -> None:
     one, _ = engine(code("FINAL(answer)"), setup_code=setup)
     assert await answer_of(one) == "{'content': '', 'ready': False}"
 
 
-async def test_a_variable_of_it_is_not_the_best_answer_at_a_limit() -> None:
+async def test_a_setup_variable_is_not_the_best_answer_at_a_limit() -> None:
     one, _ = engine(
         code("x = 2"), "asked", setup_code="result = 'early'", limits=Limits(max_steps=1)
     )
     assert await answer_of(one) == "asked"
 
 
-async def test_an_error_ends_the_run_at_once_and_shows_where() -> None:
+async def test_an_error_in_setup_code_ends_the_run_and_shows_its_line() -> None:
     one, client = engine(code("FINAL(1)"), setup_code="x = 1\ny = x / 0")
     with pytest.raises(ConfigError, match="setup_code failed") as caught:
         await one.aask("q", "c")
@@ -105,7 +105,7 @@ async def test_an_error_ends_the_run_at_once_and_shows_where() -> None:
     await one.aclose()
 
 
-async def test_other_ways_to_fail() -> None:
+async def test_other_failures_of_setup_code() -> None:
     one, _ = engine(setup_code="def f(:")
     with pytest.raises(ConfigError, match="SyntaxError"):
         await one.aask("q", "c")
@@ -120,7 +120,7 @@ async def test_other_ways_to_fail() -> None:
     await one.aclose()
 
 
-async def test_a_chat_runs_it_once() -> None:
+async def test_a_chat_runs_setup_code_once() -> None:
     one, _ = engine(
         code("made.append(1)\nFINAL(made)"),
         code("made.append(2)\nFINAL(made)"),
@@ -133,7 +133,7 @@ async def test_a_chat_runs_it_once() -> None:
     await one.aclose()
 
 
-async def test_a_persistent_engine_runs_it_once() -> None:
+async def test_a_persistent_engine_runs_setup_code_once() -> None:
     one, _ = engine(
         code("made.append(1)\nFINAL(made)"),
         code("made.append(2)\nFINAL(made)"),
@@ -145,7 +145,7 @@ async def test_a_persistent_engine_runs_it_once() -> None:
     await one.aclose()
 
 
-async def test_a_chat_whose_setup_failed_tries_again_with_a_new_session() -> None:
+async def test_a_chat_whose_setup_failed_retries_it_in_a_new_session() -> None:
     setup = "if llm_query('may I?') != 'yes': raise ValueError('not now')\nready = True"
     one, _ = engine("no", "yes", code("FINAL(ready)"), setup_code=setup)
     chat = one.chat("text")
@@ -156,7 +156,7 @@ async def test_a_chat_whose_setup_failed_tries_again_with_a_new_session() -> Non
     await one.aclose()
 
 
-async def test_a_session_that_replaces_a_dead_one_has_it_too() -> None:
+async def test_a_session_that_replaces_a_dead_one_runs_setup_code_too() -> None:
     one, _ = engine(
         code("mine = 1\nimport os; os._exit(1)"),
         code("FINAL([more(2), 'mine' in dir()])"),
@@ -169,7 +169,7 @@ async def test_a_session_that_replaces_a_dead_one_has_it_too() -> None:
     assert any(isinstance(event, SessionLost) for event in result.events)
 
 
-async def test_child_runs_have_it_too() -> None:
+async def test_child_runs_run_setup_code_too() -> None:
     one, _ = engine(
         code("FINAL([more(1), rlm_query('sub task', context='x')])"),
         rules=[("Query: sub task", code("FINAL(more(2))"))],
@@ -179,7 +179,7 @@ async def test_child_runs_have_it_too() -> None:
     assert await answer_of(one) == "[41, '42']"
 
 
-async def test_a_resumed_run_has_it_without_being_given_it_again(tmp_path: Path) -> None:
+async def test_a_resumed_run_takes_its_setup_code_from_the_journal(tmp_path: Path) -> None:
     one, client = engine(
         code("first = more(2)"),
         code("import time; time.sleep(60)"),
@@ -207,7 +207,7 @@ async def test_a_resumed_run_has_it_without_being_given_it_again(tmp_path: Path)
     await again.aclose()
 
 
-async def test_an_agent_takes_it() -> None:
+async def test_an_agent_accepts_setup_code() -> None:
     script = (code("FINAL(more(2))"), code("FINAL(more(3))"))
     async with AgentRLM(ScriptedClient(script), setup_code=SETUP) as agent:
         assert [piece async for piece in agent.chat("First?")] == ["42"]
@@ -217,7 +217,7 @@ async def test_an_agent_takes_it() -> None:
         assert [piece async for piece in agent.chat("First?")] == ["42"]
 
 
-def test_the_command_line_takes_a_file(tmp_path: Path) -> None:
+def test_the_command_line_accepts_a_setup_file(tmp_path: Path) -> None:
     file = tmp_path / "setup.py"
     file.write_text("raise ValueError('from my file')", "utf-8")
     asked = ["ask", "What?", "-m", "offline/extractive", "--no-journal", "--setup-code"]
@@ -234,7 +234,7 @@ def test_the_command_line_takes_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["--setup-code", "--environment-option"])
-async def test_a_server_takes_it_from_its_operator(
+async def test_a_server_takes_setup_code_only_from_its_operator(
     how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "setup.py"
@@ -252,14 +252,14 @@ async def test_a_server_takes_it_from_its_operator(
     await engines.close()
 
 
-async def test_text_that_utf_8_has_no_form_for_is_an_error_of_the_code() -> None:
+async def test_setup_code_that_cannot_be_encoded_is_an_error() -> None:
     one, client = engine(code("FINAL(1)"), setup_code="x = '\ud800'")
     with pytest.raises(ConfigError, match="setup_code failed"):
         await answer_of(one)
     assert client.requests == []
 
 
-async def test_such_text_in_other_settings_does_not_stop_a_run(tmp_path: Path) -> None:
+async def test_lone_surrogates_in_other_settings_do_not_stop_a_run(tmp_path: Path) -> None:
     def tool() -> int:
         return 1
 

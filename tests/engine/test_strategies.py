@@ -1,4 +1,4 @@
-"""What a run does unless its caller chose a strategy: by the face and by the model's profile."""
+"""The default strategy of a run: it depends on the interface and on the model's profile."""
 
 from typing import Any
 
@@ -26,7 +26,9 @@ def strategy_of(result: RunResult) -> str:
     ("profile", "strategy"),
     [("frontier", "rlm"), ("standard", "rlm"), ("small", "direct"), ("tiny", "direct")],
 )
-async def test_ask_lets_weak_models_read_what_fits(profile: Profile, strategy: str) -> None:
+async def test_ask_uses_the_direct_strategy_for_weak_models_if_the_context_fits(
+    profile: Profile, strategy: str
+) -> None:
     client = model(profile)
     async with RLM(client) as one:
         result = await one.aask(QUERY, TEXT)
@@ -35,13 +37,13 @@ async def test_ask_lets_weak_models_read_what_fits(profile: Profile, strategy: s
     assert bool(planned) is (strategy == "direct")
 
 
-async def test_a_profile_of_the_callers_own_counts() -> None:
+async def test_an_explicit_profile_decides_the_strategy() -> None:
     async with RLM(ScriptedClient(["4821"]), profile="tiny") as one:
         assert strategy_of(await one.aask(QUERY, TEXT)) == "direct"
 
 
 @pytest.mark.parametrize("profile", ["small", "tiny"])
-async def test_what_is_given_wins(profile: Profile) -> None:
+async def test_an_explicit_strategy_wins(profile: Profile) -> None:
     async with RLM(ScriptedClient([DONE], profile=profile), strategy="rlm") as one:
         result = await one.aask(QUERY, TEXT)
     assert (strategy_of(result), result.answer) == ("rlm", "1: The access code is 4821.")
@@ -53,7 +55,7 @@ async def test_completion_runs_the_loop(profile: Profile) -> None:
         assert strategy_of((await one.acompletion(TEXT, QUERY)).result) == "rlm"
 
 
-async def test_the_choice_is_recorded_with_the_run() -> None:
+async def test_the_chosen_strategy_is_recorded_with_the_run() -> None:
     settings: dict[str, Any]
     async with RLM(ScriptedClient(["4821"], profile="tiny")) as one:
         asked = (await one.aask(QUERY, TEXT)).events[0]

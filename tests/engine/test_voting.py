@@ -21,11 +21,11 @@ from rlm.engine.voting import MAX_COMPARED_CHARS, Tally, ballot_of
         ["0", "0.0", "0,"],
     ],
 )
-def test_equal_answers(answers: list[str]) -> None:
+def test_equivalent_answers_get_the_same_ballot(answers: list[str]) -> None:
     assert len({ballot_of(each) for each in answers}) == 1
 
 
-def test_long_answers_are_compared_as_they_are() -> None:
+def test_very_long_answers_are_compared_without_normalising() -> None:
     most = "\N{ARABIC LIGATURE SALLALLAHOU ALAYHE WASALLAM}" * MAX_COMPARED_CHARS
     assert len(ballot_of(most)) == 18 * len(most)
     assert ballot_of(most + "a") == most + "a"
@@ -36,7 +36,7 @@ def test_long_answers_are_compared_as_they_are() -> None:
     ("one", "other"),
     [("007", "7"), ("1,5", "15"), ("1,00", "100"), ("a b", "ab"), ("10", "-10"), ("nan", "0")],
 )
-def test_different_answers(one: str, other: str) -> None:
+def test_different_answers_get_different_ballots(one: str, other: str) -> None:
     assert ballot_of(one) != ballot_of(other)
 
 
@@ -55,7 +55,7 @@ def test_any_answer_has_a_ballot(answer: str, answer_json: str | None) -> None:
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False) | st.integers())
-def test_numbers_are_equal_to_themselves_in_every_form(value: float) -> None:
+def test_equal_numbers_get_the_same_ballot_in_every_notation(value: float) -> None:
     assert ballot_of(json.dumps(value)) == ballot_of(f" {json.dumps(value)}. ")
 
 
@@ -79,7 +79,7 @@ def test_a_settled_vote_stays_settled(votes: list[str | None]) -> None:
     }
 
 
-def test_only_as_many_run_as_could_settle_it() -> None:
+def test_the_tally_asks_for_as_many_votes_as_could_settle_it() -> None:
     tally = Tally(5)
     assert tally.missing == 3
     tally.add(0, "a")

@@ -76,7 +76,7 @@ def alive(pid: int) -> Alive | None:
 
 
 def until_gone(processes: set[Alive], max_seconds: float = 30) -> set[Alive]:
-    """Wait until none of them lives; those that still do when the time is over."""
+    """Wait until the processes have ended; return those still alive when the time is over."""
     deadline = time.monotonic() + max_seconds
     left = processes
     while left and time.monotonic() < deadline:

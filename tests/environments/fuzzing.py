@@ -32,7 +32,7 @@ MAX_TRACED_BYTES = 96 << 20
 """All that a session may take at once, with what its worker makes up; a frame has 3 MB at most."""
 
 _SECONDS = 120.0
-"""Nothing takes so long: what does has to be a wait without end."""
+"""Nothing takes this long, except a wait that never ends."""
 
 
 class Tally(collections.Counter[str]):

@@ -228,7 +228,7 @@ class Sandbox:
         self._room.set()
 
     def _is_deaf(self) -> bool:
-        """Whether it does not end when it should."""
+        """Return whether it does not end when it should."""
         worker = self._worker
         return isinstance(worker, HostileWorker) and worker.random.random() < 0.1
 
@@ -326,7 +326,7 @@ class RemoteLines(RemoteBytes):
                 for at in range(0, len(data), 60_000):
                     yield multiplex.to_line(data[at : at + 60_000], relay.TO_HOST)
                 if len(data) % 13 == 0:
-                    yield ">" + "x" * len(data) + "\n"  # A line that is none of base64.
+                    yield ">" + "x" * len(data) + "\n"  # A line that is not base64.
 
         return LinesPipe(write, texts(), sandbox.close, _ended)
 
@@ -436,7 +436,7 @@ async def on_inprocess(make: MakeWorker) -> AsyncGenerator[Any, None]:
                 session._start_call(frame.parts, answered.set_result)
                 await answered
     except wire.WireError:
-        pass  # There is nobody who would read on.
+        pass  # No task would continue reading.
     try:
         yield session
     finally:

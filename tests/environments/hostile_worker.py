@@ -111,7 +111,7 @@ class HostileWorker(Worker):
             await self._send(act(frame))
         self._requests_left -= 1
         if self._requests_left < 0 or (chance() < 0.1 and frame.type != wire.INIT):
-            self.is_over = True  # It falls silent, and whoever plays it closes the line.
+            self.is_over = True  # It falls silent, and the test closes the connection.
             return
         kind, parts = answer
         if chance() < self._malice / (4 if frame.type == wire.INIT else 1):
@@ -241,7 +241,7 @@ class HostileWorker(Worker):
         return data[:-1] + self.random.choice((b"\0", b"\1", b"\xff", b""))
 
     def _ending(self) -> tuple[bytes, list[bytes]]:
-        """Metadata of the end of a cell, and the texts it names, or others."""
+        """Metadata of a cell's result, with the texts it names or different ones."""
         names = ["submission", "answer_content", "submission_json"]
         texts = self.random.sample(names, self.random.randint(0, 3))
         fields = ("type", "message", "traceback")
@@ -309,7 +309,7 @@ class HostileWorker(Worker):
     # Side channels.
 
     def monitor_lines(self) -> bytes:
-        """Reports of deaths and signals that are none."""
+        """Malformed reports of deaths and signals."""
         lines = [
             b'{"signalled": true}', b'{"status": 0}', b'{"status": -9}', b'{"status": "x"}',
             b'{"status": 1e999}', b'{"status": -' + b"9" * 500 + b"}", b'{"lost": "gone"}', b"[]",
@@ -333,7 +333,7 @@ class HostileWorker(Worker):
         return struct.pack("<I", length) + data
 
     def mux_pieces(self) -> Iterator[bytes]:
-        """Pieces for a pipe that are none, or that no honest side would send."""
+        """Malformed pieces for a pipe, or pieces that no honest side would send."""
         while self.random.random() < 0.5:
             channel = self.random.choice((0, 1, 2, 3, 4, 5, 255))
             size = self.random.choice((0, 0, 5, 65_536, 65_537, 2**32 - 1))

@@ -123,11 +123,11 @@ class _ChildProcess:
         return None if found is None else ProcessState(**found)
 
     def stream_ended(self) -> None:
-        """A worker that does not end by itself now is ended."""
+        """End a worker that does not end by itself now."""
         asyncio.get_running_loop().call_later(0.5, self.kill)
 
     async def wait(self) -> str:
-        """Wait for the end and say how it came."""
+        """Wait for the worker's end and return its reason."""
         status = await asyncio.shield(self._ended)
         if status >= 0:
             return f"exited with status {status}"

@@ -158,7 +158,7 @@ def told(rows: Sequence[Row]) -> str:
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("group", GROUPS)
-async def test_on_the_control_they_succeed(group: str) -> None:
+async def test_attacks_succeed_on_the_unprotected_control(group: str) -> None:
     report = await attacked(PlainEnvironment(), f"{group}: ")
     assert len(report.rows) == sum(each.group == group for each in ATTACKS)
     wrong = [row for row in report.rows if row.verdict not in expected(row)]
@@ -171,12 +171,12 @@ if hasattr(LocalEnvironment, "describe"):  # the hardened form, which says what 
         "group",
         [pytest.param(group, marks=pytest.mark.heavy if group in LONG else ()) for group in GROUPS],
     )
-    async def test_on_local_they_are_stopped(group: str) -> None:
+    async def test_attacks_on_local_are_stopped(group: str) -> None:
         report = await attacked(LocalEnvironment(), f"{group}: ")
         assert report.ok, told(report.bad)
 
 
-def test_every_attack_has_its_own_name_and_the_lists_name_real_ones() -> None:
+def test_attack_names_are_unique_and_the_lists_name_existing_attacks() -> None:
     names = [each.name for each in ATTACKS]
     assert len(set(names)) == len(names) >= 200
     assert {*HELD, *NEEDS_ROOT, *DEPENDS, *VISIBLE, UNREAD} <= set(names)
@@ -186,7 +186,7 @@ def open_fds() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-async def test_nothing_is_left() -> None:
+async def test_the_attack_suite_leaves_nothing_behind() -> None:
     async with World.around(PlainEnvironment()):
         pass  # What the first one opens stays open: the event loop's own.
     handler = signal.getsignal(signal.SIGURG)
@@ -215,7 +215,7 @@ CARELESS_ROWS = {
 }
 
 
-async def test_a_host_that_looks_members_up_by_any_name_is_noticed(
+async def test_the_suite_detects_a_host_that_looks_up_members_by_any_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What a host must not do: follow the name in the frame, and pass on what a cell sends."""
@@ -256,7 +256,7 @@ async def test_a_host_that_looks_members_up_by_any_name_is_noticed(
         ("streams", "write to the host's own terminal"),
     ],
 )
-async def test_a_careless_start_is_noticed(
+async def test_the_suite_detects_an_environment_that_starts_carelessly(
     monkeypatch: pytest.MonkeyPatch, careless: str, row: str
 ) -> None:
     class Careless(subprocess.Popen[bytes]):
@@ -319,7 +319,7 @@ CARELESS: list[tuple[Callable[[], BrokenEnvironment], str]] = [
 
 @pytest.mark.heavy
 @pytest.mark.parametrize(("made", "row"), CARELESS, ids=[row for _, row in CARELESS])
-async def test_carelessness_is_noticed(
+async def test_the_suite_detects_careless_environments(
     monkeypatch: pytest.MonkeyPatch, made: Callable[[], BrokenEnvironment], row: str
 ) -> None:
     monkeypatch.setattr(attempt, "_OVERTIME_SECONDS", 2.0)
@@ -327,7 +327,7 @@ async def test_carelessness_is_noticed(
     assert [each.verdict for each in report.rows] == ["SUCCEEDED"], report.rows
 
 
-async def test_a_host_that_unpickles_is_noticed() -> None:
+async def test_the_suite_detects_a_host_that_unpickles() -> None:
     """The raw frame in front of it would end the session before the host is asked."""
     name = "send the host a pickle that opens a file"
     (found,) = [each for each in ATTACKS if each.name == name]
@@ -338,7 +338,7 @@ async def test_a_host_that_unpickles_is_noticed() -> None:
         await world.bench.environment.close()
 
 
-async def test_a_file_that_the_host_holds_is_noticed(tmp_path: Path) -> None:
+async def test_the_suite_detects_a_file_held_by_the_host(tmp_path: Path) -> None:
     path = tmp_path / "handed"
     path.write_text("x")
     status = path.stat()
@@ -366,7 +366,9 @@ async def test_a_file_that_the_host_holds_is_noticed(tmp_path: Path) -> None:
         ("got('it')", "SUCCEEDED", "it"),
     ],
 )
-async def test_verdicts(code: str, verdict: str, words: str) -> None:
+async def test_each_outcome_of_an_attack_gets_its_verdict(
+    code: str, verdict: str, words: str
+) -> None:
     async with World.around(PlainEnvironment()) as world:
         made = Attack(name="a", group="b", code=code, judge=judges.claims)
         found, detail = await made.task(world).find()
@@ -374,7 +376,7 @@ async def test_verdicts(code: str, verdict: str, words: str) -> None:
     assert (found, words in detail) == (verdict, True), detail
 
 
-async def test_a_cell_may_take_the_time_that_a_slow_way_asks_for(
+async def test_a_slow_environment_gets_more_time_for_each_cell(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The limit around a cell was shorter than its own, where the environment asks for patience."""
@@ -388,7 +390,7 @@ async def test_a_cell_may_take_the_time_that_a_slow_way_asks_for(
         await environment.close()
 
 
-async def test_a_session_that_is_shared_is_not_used_again_after_its_death() -> None:
+async def test_a_shared_session_that_died_is_not_used_again() -> None:
     async with World.around(PlainEnvironment()) as world:
         for code, verdict in (("os._exit(5)", "stopped"), ("got(1)", "SUCCEEDED")):
             made = Attack(name="a", group="b", code=code, judge=judges.claims, shares=True)
@@ -401,7 +403,7 @@ async def test_a_session_that_is_shared_is_not_used_again_after_its_death() -> N
         await world.bench.close(first)
 
 
-async def test_an_environment_that_can_not_open() -> None:
+async def test_an_environment_that_cannot_open_fails_every_attack() -> None:
     class Closed(BrokenEnvironment):
         opened = 0
 

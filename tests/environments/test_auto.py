@@ -1,4 +1,4 @@
-"""`environment="auto"`: what it chooses, what it says where nothing works, and what is recorded."""
+"""`environment="auto"`: what it chooses, its error where nothing works, and what is recorded."""
 
 import logging
 import sys
@@ -69,7 +69,9 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch, system: str = "darwin") -> None:
 # -- what it chooses -------------------------------------------------------------------------------
 
 
-async def test_the_first_that_works_is_chosen_and_tried_once(known: Callable[..., None]) -> None:
+async def test_auto_chooses_the_first_candidate_that_works_and_tries_it_once(
+    known: Callable[..., None],
+) -> None:
     known()
     made = fakes()
     environment = AutoEnvironment(made.__getitem__)
@@ -82,7 +84,7 @@ async def test_the_first_that_works_is_chosen_and_tried_once(known: Callable[...
     assert [each.is_closed for each in made.values()] == [True, False, False]
 
 
-async def test_a_local_sandbox_whose_layers_do_not_hold_is_passed_over(
+async def test_auto_passes_over_a_local_sandbox_whose_layers_do_not_hold(
     known: Callable[..., None], caplog: pytest.LogCaptureFixture
 ) -> None:
     known()
@@ -98,7 +100,7 @@ async def test_a_local_sandbox_whose_layers_do_not_hold_is_passed_over(
     assert environment.reason.startswith("passes over 'local': no sandbox")
 
 
-async def test_docker_is_chosen_if_an_engine_answers(known: Callable[..., None]) -> None:
+async def test_auto_chooses_docker_if_an_engine_answers(known: Callable[..., None]) -> None:
     known(local="no Linux", wasm="no wheel")
     made = fakes()
     environment = AutoEnvironment(made.__getitem__)
@@ -107,7 +109,7 @@ async def test_docker_is_chosen_if_an_engine_answers(known: Callable[..., None])
     assert (environment.name, made["docker"].tries) == ("docker", 1)
 
 
-async def test_where_nothing_works_one_line_says_what_to_do(
+async def test_if_nothing_works_one_line_says_what_to_do(
     known: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known(local="no Linux", wasm="no pyeryx")
@@ -127,11 +129,11 @@ async def test_where_nothing_works_one_line_says_what_to_do(
         await environment.decide()
 
 
-def test_it_never_means_inprocess() -> None:
+def test_auto_never_chooses_inprocess() -> None:
     assert CANDIDATES == ("local", "wasm", "docker")
 
 
-def test_a_system_without_any_is_known_beforehand(known: Callable[..., None]) -> None:
+def test_a_system_without_any_candidate_is_known_in_advance(known: Callable[..., None]) -> None:
     known(local="a", wasm="b", docker="c")
     assert "local: a; wasm: b; docker: c" in (AutoEnvironment.problem() or "")
     known(local="a", wasm="b")
@@ -146,7 +148,7 @@ def test_a_system_without_any_is_known_beforehand(known: Callable[..., None]) ->
         ("aarch64", "Uid:\t0\nSeccomp:\t0\n", None),
     ],
 )
-def test_what_a_kernel_says_about_itself_is_enough_to_pass_it_over(
+def test_local_is_passed_over_by_what_the_kernel_reports(
     machine: str, status: str, problem: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from rlm.environments import local
@@ -168,7 +170,9 @@ def test_what_a_kernel_says_about_itself_is_enough_to_pass_it_over(
 # -- options and sizes -----------------------------------------------------------------------------
 
 
-def test_options_are_those_of_what_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_are_checked_against_the_chosen_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with pytest.raises(ConfigError, match="'local' has no option 'image'"):
         make_environment("auto", {"image": "x"})
     elsewhere(monkeypatch)
@@ -196,14 +200,14 @@ async def test_a_context_too_large_for_webassembly_is_refused_before_any_request
 # -- as the default --------------------------------------------------------------------------------
 
 
-def test_making_an_object_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_making_an_rlm_starts_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(zygotes, "_started", lambda *_: pytest.fail("a process was started"))
     rlm = RLM("offline/extractive")
     assert isinstance(rlm.runner.resources.environment, AutoEnvironment)
     assert rlm.runner.resources.environment.name == rlm.environment_type == "local"
 
 
-async def test_a_run_that_needs_no_cells_needs_no_environment(
+async def test_only_a_run_with_cells_needs_an_environment(
     known: Callable[..., None],
 ) -> None:
     known(local="a", wasm="b", docker="c")
@@ -225,7 +229,7 @@ async def test_an_operator_starts_no_environment(known: Callable[..., None]) -> 
     assert list(found) == ["yes"]
 
 
-async def test_what_was_chosen_is_recorded_and_resumed(tmp_path: Path) -> None:
+async def test_the_chosen_environment_is_recorded_and_used_on_resume(tmp_path: Path) -> None:
     async with RLM(ScriptedClient(ANSWER), journal=tmp_path) as rlm:
         result = await rlm.aask("Where?", run_id="first")
         archive = rlm.runner.resources.archive
@@ -257,7 +261,7 @@ async def test_a_run_is_not_resumed_in_another_environment(
 
 
 @pytest.mark.parametrize("system", ["darwin", "win32"])
-async def test_our_own_spelling_refuses_local_elsewhere_and_names_auto(
+async def test_our_spelling_refuses_local_on_other_systems_and_suggests_auto(
     system: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = ScriptedClient(ANSWER)
@@ -268,7 +272,7 @@ async def test_our_own_spelling_refuses_local_elsewhere_and_names_auto(
     assert not model.requests
 
 
-def test_the_references_spelling_means_auto_elsewhere_and_warns(
+def test_the_references_local_means_auto_on_other_systems_with_a_warning(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     given: dict[str, Any] = {"backend": "openai", "backend_kwargs": {"model_name": "gpt-5-mini"}}
@@ -286,7 +290,7 @@ def test_the_references_spelling_means_auto_elsewhere_and_warns(
         assert RLM(**given).environment_type == "wasm"
 
 
-def test_the_references_repl_means_auto_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_references_repl_means_auto_on_other_systems(monkeypatch: pytest.MonkeyPatch) -> None:
     from rlm.environments.local_repl import LocalREPL
 
     elsewhere(monkeypatch)
@@ -297,7 +301,7 @@ def test_the_references_repl_means_auto_elsewhere(monkeypatch: pytest.MonkeyPatc
     repl.cleanup()
 
 
-def test_the_command_line_says_what_was_chosen_and_why(
+def test_the_command_line_says_which_environment_was_chosen_and_why(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     complaints = Complaints()
@@ -309,7 +313,9 @@ def test_the_command_line_says_what_was_chosen_and_why(
     assert capsys.readouterr().err == f"E{text[1:]}\n"
 
 
-async def test_the_reason_is_recorded_with_the_run(known: Callable[..., None]) -> None:
+async def test_the_reason_is_recorded_with_the_run(
+    known: Callable[..., None],
+) -> None:
     known()
     made = fakes(local="too many processes")
     environment = AutoEnvironment(made.__getitem__)

@@ -85,7 +85,7 @@ async def begun_cell(ends: Ends) -> "asyncio.Task[Any]":
 # -- frames ---------------------------------------------------------------------------------------
 
 
-async def test_a_call_that_is_too_large_is_answered_and_the_session_lives(ends: Ends) -> None:
+async def test_a_call_that_is_too_large_is_answered_and_the_session_survives(ends: Ends) -> None:
     cell = await begun_cell(ends)
     lists = b'{"name": "t", "arguments": {"a": [' + b"[]," * 100_000 + b"[]]}}"
     floats = b'{"name": "t", "arguments": {"a": [' + b"1e300," * 300_000 + b"1]}}"
@@ -132,7 +132,7 @@ async def test_long_frames_are_decoded_in_a_thread(
     assert [is_on for size, is_on in sorted(on_loop.items())] == [True, False, False]
 
 
-async def test_pending_calls_hold_a_limited_number_of_bytes(
+async def test_the_bytes_of_pending_calls_are_limited(
     ends: Ends, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_calls, "_MAX_PENDING_BYTES", 1 << 20)
@@ -157,7 +157,7 @@ async def test_pending_calls_hold_a_limited_number_of_bytes(
     assert (await cell).calls == 40
 
 
-async def test_a_flood_of_frames_leaves_turns_to_others(ends: Ends) -> None:
+async def test_a_flood_of_frames_lets_other_tasks_run(ends: Ends) -> None:
     cell = await begun_cell(ends)
     one = wire.encode(wire.CALL, 1, [b"budget", b"{}"])
     frames = [one[:5] + struct.pack("<I", number) + one[9:] for number in range(1, 1_501)]
@@ -180,7 +180,7 @@ FORGED_ENDS: dict[str, tuple[int, list[bytes]]] = {
 
 
 @pytest.mark.parametrize(("new", "parts"), FORGED_ENDS.values(), ids=FORGED_ENDS)
-def test_forged_ends_of_cells_are_violations(new: int, parts: list[bytes]) -> None:
+def test_forged_cell_results_are_violations(new: int, parts: list[bytes]) -> None:
     counts = wire.DONE_COUNTS.pack(0, 0, new, 0, False)
     with pytest.raises(ProtocolViolation):
         _frames.read_done(wire.Frame(wire.DONE, 1, [counts, *parts]), calls=0, seconds=0.0)
@@ -207,7 +207,7 @@ def test_output_and_errors_are_cut_to_what_the_caller_keeps() -> None:
     assert len(result.error.traceback) < bounds.MAX_TRACEBACK_CHARS + 100
 
 
-def test_an_answer_that_is_too_long_is_an_error_of_the_cell() -> None:
+def test_an_answer_that_is_too_long_is_an_error_in_the_cell() -> None:
     within = _frames.SessionBounds.of({"max_submission_chars": 100})
     meta = {"error": None, "how": "FINAL", "texts": ["submission", "answer_content"]}
     for size in (101, 200_000):
@@ -220,7 +220,7 @@ def test_an_answer_that_is_too_long_is_an_error_of_the_cell() -> None:
     assert (kept.submission.text, kept.error) == ("x" * 100, None)
 
 
-async def test_answers_are_bounded_by_what_was_asked_for(ends: Ends) -> None:
+async def test_the_size_of_a_response_is_bounded_by_the_request(ends: Ends) -> None:
     """A list of files can't be as long as a variable, nor that as long as the end of a cell."""
     listing = asyncio.create_task(ends.session.list_files("/"))
     await ends.receive()
@@ -231,7 +231,7 @@ async def test_answers_are_bounded_by_what_was_asked_for(ends: Ends) -> None:
         await listing
 
 
-def test_more_files_than_are_listed_are_a_violation() -> None:
+def test_more_files_than_may_be_listed_are_a_violation() -> None:
     listed = json.dumps([["a", 1]] * (bounds.MAX_FILES + 1)).encode()
     with pytest.raises(ProtocolViolation):
         _frames.read_files(wire.Frame(wire.VALUE, 1, [b"{}", listed]))
@@ -240,7 +240,7 @@ def test_more_files_than_are_listed_are_a_violation() -> None:
 # -- what cells get to know of it -----------------------------------------------------------------
 
 
-async def test_a_cell_learns_what_is_too_large_and_continues(repl: Repl) -> None:
+async def test_a_cell_is_told_what_is_too_large_and_continues(repl: Repl) -> None:
     kind, message = await repl.fail("rlm_query('p', context='x' * (49 << 20))")
     assert (kind, "allowed; send less at once" in message) == ("TooLarge", True)
     kind, message = await repl.fail("lookup(a=list(range(250_000)))")
@@ -253,7 +253,7 @@ async def test_a_cell_learns_what_is_too_large_and_continues(repl: Repl) -> None
     assert await repl.show("len(llm_query('x' * 20_000_000))") == "20000003"
 
 
-async def test_very_many_variables_are_reported_as_far_as_there_is_room(repl: Repl) -> None:
+async def test_variables_beyond_the_reporting_limit_are_omitted(repl: Repl) -> None:
     await repl.run("for n in range(20_000): globals()['v' * 200 + str(n)] = n")
     result = await repl.run("for n in range(20_000): del globals()['v' * 200 + str(n)]")
     assert result.error is None
@@ -263,7 +263,7 @@ async def test_very_many_variables_are_reported_as_far_as_there_is_room(repl: Re
     assert max(map(len, repl.session.variables)) <= bounds.MAX_NAME_CHARS
 
 
-def test_a_report_on_variables_fits_its_room() -> None:
+def test_a_report_on_variables_fits_its_limits() -> None:
     new = {"é" * 200 + str(n): "int" for n in range(1_000)}
     changed = {"ü" * 200 + str(n): "int" for n in range(1_000)}
     deleted = ["ö" * 200 + str(n) for n in range(30_000)]
@@ -290,7 +290,7 @@ TOO_MUCH = {
 
 
 @pytest.mark.parametrize("document", TOO_MUCH.values(), ids=TOO_MUCH)
-def test_too_much_json_is_not_decoded(document: bytes | str) -> None:
+def test_oversized_json_is_not_decoded(document: bytes | str) -> None:
     with pytest.raises(TooLarge):
         check_json(document, SOME)
 
@@ -304,7 +304,7 @@ def test_too_much_json_is_not_decoded(document: bytes | str) -> None:
         ["[" * 5_000, "]" * 5_000, "\\" * 5_000, '"' * 5_000],
     ],
 )
-def test_what_is_within_bounds_is_read_as_python_does(value: Any) -> None:
+def test_json_within_bounds_is_read_as_python_reads_it(value: Any) -> None:
     """What looks like structure inside strings does not count."""
     for ascii_only in (True, False):
         text = json.dumps(value, ensure_ascii=ascii_only)
@@ -330,7 +330,7 @@ LINES = [
 
 
 @pytest.mark.parametrize("line", LINES)
-async def test_a_malformed_report_ends_the_handle_and_nothing_else(line: bytes) -> None:
+async def test_a_malformed_report_ends_only_its_handle(line: bytes) -> None:
     ours, theirs = socket.socketpair()
     handle = WorkerHandle(ours)
     theirs.send(line + b"\n")
@@ -339,7 +339,7 @@ async def test_a_malformed_report_ends_the_handle_and_nothing_else(line: bytes) 
     theirs.close()
 
 
-async def test_the_reason_of_a_death_is_cut_to_its_limit() -> None:
+async def test_the_reason_of_a_death_is_truncated() -> None:
     ours, theirs = socket.socketpair()
     handle = WorkerHandle(ours)
     theirs.send(b'{"signalled": true}\n' * 5 + b'{"lost": "' + b"x" * 30_000 + b'"}\n')
@@ -350,7 +350,7 @@ async def test_the_reason_of_a_death_is_cut_to_its_limit() -> None:
 
 
 @pytest.mark.parametrize("name", list(report_of_a_zygote()))
-def test_a_report_with_a_field_of_another_type_is_a_violation(name: str) -> None:
+def test_a_report_with_a_field_of_the_wrong_type_is_a_violation(name: str) -> None:
     def framed(report: Any) -> bytes:
         data = json.dumps(report).encode()
         return struct.pack("<I", len(data)) + data
@@ -361,7 +361,7 @@ def test_a_report_with_a_field_of_another_type_is_a_violation(name: str) -> None
             report_in(framed({**report_of_a_zygote(), name: wrong}))
 
 
-def test_what_a_command_prints_is_found_without_making_lines_of_it_all() -> None:
+def test_command_output_is_parsed_without_splitting_it_all_into_lines() -> None:
     assert _fetched("noise\r\n>YQ==\r\nmore\n>Yg==\nend") == b"b"
     with pytest.raises(ProtocolViolation):
         _fetched("\n" * (2 << 20))
@@ -369,17 +369,17 @@ def test_what_a_command_prints_is_found_without_making_lines_of_it_all() -> None
         _fetched("x>YQ==")
 
 
-def test_a_file_name_that_no_system_can_have_is_left_out() -> None:
+def test_a_file_name_that_no_system_allows_is_omitted() -> None:
     assert not _is_harmless("a\ud800b")
     assert _is_harmless("a/b.txt")
 
 
-def test_calls_refused_for_their_size_say_so() -> None:
+def test_a_call_refused_for_its_size_says_so() -> None:
     with pytest.raises(CallRefused, match=r"hold .* bytes, .* are allowed"):
         _calls.read_call(wire.Frame(wire.CALL, 1, [b"rlm", LLM, b"x" * (49 << 20)]))
 
 
-async def test_a_session_that_keeps_little_stays_little(open_repl: Opener) -> None:
+async def test_a_small_output_limit_is_applied_in_the_session(open_repl: Opener) -> None:
     repl = await open_repl(kept_output_chars=1_000)
     result = await repl.run("print('x' * 100_000)")
     assert len(result.stdout) < 1_100

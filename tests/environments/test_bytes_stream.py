@@ -36,7 +36,7 @@ class Talk:
         self.ends += 1
 
     async def read(self, size: int) -> bytes:
-        """What the stream sent, and no more than asked for."""
+        """Return this many bytes of what the stream sent."""
         data = b""
         while len(data) < size:
             try:
@@ -72,7 +72,7 @@ async def sending() -> AsyncIterator[Talk]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(pieces=st.lists(st.binary(min_size=1, max_size=300_000), min_size=1, max_size=6))
-def test_what_is_written_arrives_in_order(kind: type[Stream], pieces: list[bytes]) -> None:
+def test_data_arrives_in_order(kind: type[Stream], pieces: list[bytes]) -> None:
     async def talk() -> None:
         made = Talk(kind)
         for piece in pieces:
@@ -84,7 +84,7 @@ def test_what_is_written_arrives_in_order(kind: type[Stream], pieces: list[bytes
     asyncio.run(talk())
 
 
-async def test_a_slow_reader_makes_it_full_and_room_comes_back(talk: Talk) -> None:
+async def test_a_slow_reader_fills_the_stream_until_it_reads(talk: Talk) -> None:
     talk.stream.write(b"x")
     assert not talk.stream.is_full
     talk.stream.write(b"y" * 5_000_000)
@@ -97,7 +97,7 @@ async def test_a_slow_reader_makes_it_full_and_room_comes_back(talk: Talk) -> No
     assert not talk.stream.is_full
 
 
-async def test_descriptors_come_with_their_own_bytes(sending: Talk) -> None:
+async def test_descriptors_arrive_with_their_own_bytes(sending: Talk) -> None:
     null = os.open(os.devnull, os.O_RDONLY)
     sending.stream.write(b"a" * 1_000_000)
     sending.stream.write(b"b" * 10, [null])
@@ -110,7 +110,7 @@ async def test_descriptors_come_with_their_own_bytes(sending: Talk) -> None:
     os.close(fds[0])
 
 
-async def test_reading_stops_and_goes_on_where_it_stopped(talk: Talk) -> None:
+async def test_paused_reading_resumes_where_it_stopped(talk: Talk) -> None:
     talk.stream.read(False)
     talk.stream.read(False)
     talk.end.send(b"later")
@@ -122,7 +122,7 @@ async def test_reading_stops_and_goes_on_where_it_stopped(talk: Talk) -> None:
     assert talk.received == b"later"
 
 
-async def test_the_end_comes_after_all_that_was_sent_before_it(talk: Talk) -> None:
+async def test_the_end_is_reported_after_all_data(talk: Talk) -> None:
     talk.end.send(b"last words")
     talk.end.close()
     talk.stream.write(b"nobody reads this")
@@ -134,7 +134,7 @@ async def test_the_end_comes_after_all_that_was_sent_before_it(talk: Talk) -> No
     assert talk.ends == 1
 
 
-async def test_closing_it_reports_no_error(talk: Talk) -> None:
+async def test_closing_a_stream_reports_no_end(talk: Talk) -> None:
     talk.stream.write(b"x" * 5_000_000)
     talk.stream.close()
     talk.stream.close()
@@ -153,12 +153,12 @@ async def test_a_descriptor_that_is_closed_too_early_ends_the_stream(sending: Ta
     assert not sending.stream.is_full
 
 
-async def test_a_bad_descriptor_is_the_callers_error(sending: Talk) -> None:
+async def test_a_bad_descriptor_raises_in_the_caller(sending: Talk) -> None:
     with pytest.raises(OSError, match="Bad file descriptor"):
         sending.stream.write(b"x", [1_000_000])
 
 
-def test_the_event_loop_decides_which_kind_is_used() -> None:
+def test_the_event_loop_determines_the_kind_of_stream() -> None:
     async def kind() -> type[Stream]:
         ours, theirs = socket.socketpair()
         with theirs:

@@ -46,14 +46,14 @@ async def test_local_conforms(group: str) -> None:
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("group", GROUPS)
-async def test_the_control_conforms(group: str) -> None:
+async def test_the_unprotected_control_conforms(group: str) -> None:
     report = await checked(PlainEnvironment(), f"{group}: ")
     assert {row.name for row in report.bad} <= KNOWN, told(report)
     not_offered = {row.name for row in report.rows if row.verdict == "not offered"}
     assert not_offered <= NOT_OFFERED_BY_PLAIN
 
 
-def test_every_check_has_its_own_name() -> None:
+def test_every_check_has_a_unique_name() -> None:
     names = [(each.group, each.name) for each in CHECKS]
     assert len(set(names)) == len(names) > 140
 
@@ -212,14 +212,18 @@ BROKEN: list[tuple[Callable[[], BrokenEnvironment], str]] = [
 
 
 @pytest.mark.parametrize(("made", "row"), BROKEN, ids=[row for _, row in BROKEN])
-async def test_it_notices(made: Callable[[], BrokenEnvironment], row: str) -> None:
+async def test_the_suite_notices_broken_environments(
+    made: Callable[[], BrokenEnvironment], row: str
+) -> None:
     report = await checked(made(), row)
     assert [each.verdict for each in report.rows] == ["failed"], report.rows
     assert report.ok is False
     assert not report.rows[0].detail.startswith("AssertionError")
 
 
-async def test_it_notices_interrupts_that_do_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_suite_notices_interrupts_that_do_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def quickly(tasks: list[Task], on_row: object) -> Report:
         return await run_tasks([replace(task, max_seconds=1.0) for task in tasks])
 
@@ -230,7 +234,7 @@ async def test_it_notices_interrupts_that_do_nothing(monkeypatch: pytest.MonkeyP
     ]
 
 
-async def test_sessions_that_are_one_and_the_same_are_noticed() -> None:
+async def test_the_suite_notices_sessions_that_are_not_separate() -> None:
     class OneForAll(BrokenEnvironment):
         only: Session | None = None
 
@@ -242,7 +246,7 @@ async def test_sessions_that_are_one_and_the_same_are_noticed() -> None:
     assert [row.verdict for row in report.rows] == ["failed"]
 
 
-async def test_an_environment_that_can_not_open_loses_no_row() -> None:
+async def test_an_environment_that_cannot_open_still_reports_every_row() -> None:
     class Closed(BrokenEnvironment):
         async def open(self, host: Host, options: dict[str, Any]) -> Session:
             raise RuntimeError("nobody is here")
@@ -279,5 +283,5 @@ async def test_rows_keep_their_order_and_none_is_lost() -> None:
     assert [row.name for row in report.bad] == ["broken"]
 
 
-async def test_nothing_looked_at_is_not_ok() -> None:
+async def test_a_report_without_rows_is_not_ok() -> None:
     assert (await run_tasks([])).ok is False

@@ -123,7 +123,7 @@ async def test_an_environment_without_options_gets_the_defaults() -> None:
     assert await session.fetch("y") == "y"
 
 
-async def test_what_an_environment_offers_is_used_without_the_base_class() -> None:
+async def test_attributes_are_used_without_the_base_class() -> None:
     plain = TellingEnvironment()
     environment = with_defaults(plain)
     assert environment.is_sandbox
@@ -142,19 +142,19 @@ async def test_what_an_environment_offers_is_used_without_the_base_class() -> No
     assert session._inner.tools == [{"name": "a", "description": "b"}]
 
 
-def test_one_that_inherits_is_taken_as_it_is() -> None:
+def test_a_subclass_of_the_base_class_is_used_unchanged() -> None:
     environment = InProcessEnvironment()
     assert with_defaults(environment) is environment
     assert isinstance(environment, BaseEnvironment)
 
 
 @pytest.mark.parametrize("kind", [LocalEnvironment, RemoteEnvironment])
-def test_ours_are_sandboxes(kind: type[BaseEnvironment]) -> None:
+def test_all_our_environments_except_inprocess_are_sandboxes(kind: type[BaseEnvironment]) -> None:
     assert kind.is_sandbox
     assert not InProcessEnvironment.is_sandbox
 
 
-async def test_a_run_works_in_an_environment_with_the_least_there_is() -> None:
+async def test_a_run_works_in_a_minimal_environment() -> None:
     environment = PlainEnvironment()
     async with RLM(ScriptedClient(["```repl\nx\n```"]), environment=environment) as rlm:
         result = await rlm.aask("What?", "a text")
@@ -163,7 +163,7 @@ async def test_a_run_works_in_an_environment_with_the_least_there_is() -> None:
     assert environment.sessions[0].closed == 1
 
 
-async def test_env_check_takes_facts_that_are_not_awaited() -> None:
+async def test_env_check_accepts_a_describe_method_that_is_not_async() -> None:
     class Shown:
         def layers(self, layers: dict[str, Any]) -> None:
             self.told = layers

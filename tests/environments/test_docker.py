@@ -70,7 +70,7 @@ async def test_both_ways_conform(engine: ProcessEngine, stream: Any) -> None:
     assert all(each.process.returncode is not None for each in engine.running)
 
 
-async def test_a_container_is_held_as_strictly_as_can_be(engine: ProcessEngine) -> None:
+async def test_a_container_is_started_with_every_restriction(engine: ProcessEngine) -> None:
     environment = DockerEnvironment(python=sys.executable, image="an-image", max_threads=100)
     await environment.open(FakeHost(), OPTIONS)
     await environment.close()
@@ -95,7 +95,7 @@ async def test_a_container_is_held_as_strictly_as_can_be(engine: ProcessEngine) 
     assert "--privileged" not in words
 
 
-async def test_a_container_that_reaches_no_socket_is_reached_by_its_streams(
+async def test_without_a_shared_socket_a_container_is_reached_through_its_streams(
     engine: ProcessEngine,
 ) -> None:
     engine.mounts = False
@@ -133,7 +133,9 @@ async def test_a_missing_image_is_announced_before_it_is_fetched(engine: Process
     assert engine.asked_for == []
 
 
-async def test_the_reaper_goes_by_the_process_not_by_its_number(engine: ProcessEngine) -> None:
+async def test_the_reaper_identifies_owners_by_more_than_the_process_id(
+    engine: ProcessEngine,
+) -> None:
     me = containers.owner()
     machine, boot, pid, started = me.split()
     engine.left = {

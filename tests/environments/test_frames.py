@@ -41,7 +41,9 @@ def test_tool_arguments_arrive_as_pythons_json_reads_them(arguments: dict[str, A
 
 
 @given(texts | st.none(), st.booleans(), st.lists(texts, min_size=1, max_size=3))
-def test_prompts_and_models_are_exact(model: str | None, batched: bool, prompts: list[str]) -> None:
+def test_prompts_and_models_arrive_exactly(
+    model: str | None, batched: bool, prompts: list[str]
+) -> None:
     arguments = {"model": model, "batched": batched}
     parts = [b"llm", wire.to_json(arguments), *map(wire.to_bytes, prompts)]
     if len(prompts) > 1 and not batched:
@@ -103,7 +105,9 @@ def test_pictures_arrive_with_their_prompts(given_rows: list[list[Any]], data: A
     st.lists(st.lists(st.integers(-2, 4) | st.integers() | texts, max_size=3), max_size=3),
     st.lists(st.sampled_from([PNG, GIF, b"text", b"\xff"]), max_size=6),
 )
-def test_claims_about_pictures_are_true_or_a_violation(rows: list[Any], parts: list[bytes]) -> None:
+def test_references_to_pictures_are_valid_or_a_violation(
+    rows: list[Any], parts: list[bytes]
+) -> None:
     with contextlib.suppress(ProtocolViolation):
         read = looking(rows, *parts)
         sent = parts[len(rows) :]
@@ -141,7 +145,7 @@ WRONG_PICTURES: dict[str, tuple[Any, list[bytes]]] = {
 
 
 @pytest.mark.parametrize(("rows", "parts"), WRONG_PICTURES.values(), ids=WRONG_PICTURES)
-def test_wrong_claims_about_pictures_are_violations(rows: Any, parts: list[bytes]) -> None:
+def test_invalid_references_to_pictures_are_violations(rows: Any, parts: list[bytes]) -> None:
     with pytest.raises(ProtocolViolation):
         looking(rows, *parts)
 
@@ -152,7 +156,7 @@ def test_several_prompts_with_pictures_are_a_batch() -> None:
         looking([[0], [0]], b"a", b"b", PNG, batched=False)
 
 
-def test_child_runs_tools_and_budgets_have_no_pictures() -> None:
+def test_pictures_with_other_kinds_of_calls_are_violations() -> None:
     rlm = {"model": None, "batched": False, "contexts": [None], "images": [[0]]}
     with pytest.raises(ProtocolViolation):
         call(b"rlm", wire.to_json(rlm), b"a", PNG)
@@ -163,23 +167,23 @@ def test_child_runs_tools_and_budgets_have_no_pictures() -> None:
 
 
 @pytest.mark.parametrize("tools", [None, [], ["a", "b"]])
-def test_child_runs_say_which_tools_they_get(tools: list[str] | None) -> None:
+def test_calls_of_child_runs_carry_their_granted_tools(tools: list[str] | None) -> None:
     rlm = {"model": None, "batched": False, "contexts": [None]}
     sent = rlm if tools is None else {**rlm, "tools": tools}
     assert call(b"rlm", wire.to_json(sent), b"p").arguments == sent
 
 
 @pytest.mark.parametrize("tools", ["a", [1], [None], {"a": "b"}, 3, True])
-def test_tools_of_child_runs_that_are_no_names_are_violations(tools: Any) -> None:
+def test_invalid_tool_names_for_child_runs_are_violations(tools: Any) -> None:
     rlm = {"model": None, "batched": False, "contexts": [None], "tools": tools}
     with pytest.raises(ProtocolViolation):
         call(b"rlm", wire.to_json(rlm), b"p")
 
 
-# -- the end of a cell ----------------------------------------------------------------------------
+# -- results of cells -----------------------------------------------------------------------------
 
 
-def test_a_cell_with_nothing_to_tell() -> None:
+def test_the_result_of_a_cell_without_variables_or_errors() -> None:
     plain = done(b"", b"out", b"err", b"", counts=(3, 30, 0, 0, False))
     assert plain.deleted_variables == []
     assert (plain.result.stdout, plain.result.stderr) == ("out", "err")
@@ -219,18 +223,20 @@ WRONG_ENDS: dict[str, list[bytes]] = {
 
 
 @pytest.mark.parametrize("parts", WRONG_ENDS.values(), ids=WRONG_ENDS)
-def test_a_wrong_end_of_a_cell_is_a_violation(parts: list[bytes]) -> None:
+def test_a_malformed_cell_result_is_a_violation(parts: list[bytes]) -> None:
     with pytest.raises(ProtocolViolation):
         _frames.read_done(wire.Frame(wire.DONE, 1, parts), calls=0, seconds=0.0)
 
 
-def test_the_counts_are_what_the_wire_says() -> None:
+def test_the_layout_of_the_counts_matches_the_wire() -> None:
     assert struct.calcsize("<QQII?") == COUNTS.size
     read = done(META, b"", b"", b"", b"answer \xed\xa0\x80")
     assert read.result.submission.text == "answer \ud800"
 
 
-def test_a_long_frame_is_split_when_its_parts_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_frame_is_split_when_its_parts_are_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     splits: list[int] = []
     split = wire._split
 

@@ -36,7 +36,7 @@ async def frames_of(seed: int) -> bytes:
     return b"".join(written)
 
 
-async def test_a_seed_says_all_that_a_worker_does() -> None:
+async def test_a_seed_determines_everything_a_worker_does() -> None:
     first, again = [await frames_of(7) for _ in range(2)]
     assert first == again
     assert first != await frames_of(8)

@@ -123,7 +123,7 @@ def start(program: str, without: Sequence[str], temporary: Path) -> "subprocess.
 
 
 def family(host: "subprocess.Popen[str]") -> set[Alive]:
-    """Everybody who descends from a host that has said it is ready."""
+    """Return a host that is ready, and all its descendants."""
     assert host.stdout is not None
     assert host.stdout.readline() == "ready\n"
     return {found for pid in descendants(host.pid) if (found := alive(pid))}
@@ -147,7 +147,7 @@ def test_a_killed_host_leaves_no_process(
 def test_a_killed_host_that_had_forked_leaves_only_its_copy(
     without: tuple[str, ...], tmp_path: Path, hosts: list["subprocess.Popen[str]"]
 ) -> None:
-    """The copy holds every socket open; the zygote must notice nevertheless."""
+    """The fork holds every socket open; the zygote must notice nevertheless."""
     host = start(FORKS, without, tmp_path)
     hosts.append(host)
     before = family(host)
@@ -166,7 +166,7 @@ def test_a_killed_host_that_had_forked_leaves_only_its_copy(
 
 
 @settings
-def test_a_fork_of_the_host_can_go_on_alone(
+def test_a_fork_of_the_host_can_continue_alone(
     without: tuple[str, ...], tmp_path: Path, hosts: list["subprocess.Popen[str]"]
 ) -> None:
     host = start(GOES_ON_AS_A_COPY, without, tmp_path)
@@ -237,7 +237,7 @@ print(json.dumps([answers, before, imported, state()], default=repr))
 """
 
 
-def test_importing_and_using_rlm_changes_nothing_of_the_process(tmp_path: Path) -> None:
+def test_importing_and_using_rlm_leaves_the_process_unchanged(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", LOOKS_AT_ITSELF],
         capture_output=True,

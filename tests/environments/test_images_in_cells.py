@@ -1,4 +1,4 @@
-"""Pictures from a real worker: they arrive as they are, and lies about them end the session."""
+"""Pictures from a real worker arrive unchanged; false references to them end the session."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def seen(repl: Repl) -> list[Any]:
     return [arguments.get("images") for _, arguments, _ in repl.host.asked]
 
 
-async def test_every_spelling_of_pictures(repl: Repl) -> None:
+async def test_every_spelling_of_the_images_argument(repl: Repl) -> None:
     await repl.run(SET_UP)
     for spelling in (
         "llm_query('a', images=[png])",
@@ -49,7 +49,7 @@ async def test_a_batch_has_a_list_for_each_prompt(repl: Repl) -> None:
     )
 
 
-async def test_calls_without_pictures_are_as_they_were(repl: Repl) -> None:
+async def test_calls_without_pictures_are_sent_as_before(repl: Repl) -> None:
     await repl.run("llm_query('a'); llm_query('a', images=[]); llm_query_batched(['a'])")
     await repl.run(
         "llm_query_batched(['a', 'b'], images=[None, []]); llm_query_batched([], None, [])"
@@ -58,7 +58,7 @@ async def test_calls_without_pictures_are_as_they_were(repl: Repl) -> None:
     assert len(repl.host.asked) == 4
 
 
-async def test_json_replies_are_asked_for_twice_with_the_same_pictures(repl: Repl) -> None:
+async def test_llm_query_json_retries_with_the_same_pictures(repl: Repl) -> None:
     replies = iter(["no json", '{"n": 2}'])
     repl.host.reply = lambda prompt: next(replies)
     assert await repl.show(f"{SET_UP}\nllm_query_json('How many?', images=[png])") == "{'n': 2}"
@@ -84,7 +84,7 @@ llm_query('a', images=[Image(), Image()])"""
     assert seen(repl) == [[[PNG, PNG]]]
 
 
-async def test_mistakes_are_the_cells_errors(repl: Repl) -> None:
+async def test_wrong_images_are_errors_in_the_cell(repl: Repl) -> None:
     await repl.run(SET_UP)
     for code, kind, words in (
         ("llm_query('a', images=[b'text'])", "ValueError", "not a PNG, JPEG, GIF or WebP file"),
@@ -104,7 +104,7 @@ async def test_mistakes_are_the_cells_errors(repl: Repl) -> None:
     assert await repl.show("llm_query('a', images=[png])") == "'re:a'"
 
 
-async def test_many_at_once(repl: Repl) -> None:
+async def test_many_calls_with_pictures_run_at_once(repl: Repl) -> None:
     repl.host.hold_until = 20
     code = f"""{SET_UP}
 import asyncio
@@ -126,7 +126,7 @@ LIES = {
 
 
 @pytest.mark.parametrize("code", LIES.values(), ids=LIES)
-async def test_lies_about_pictures_kill_the_session(repl: Repl, code: str) -> None:
+async def test_false_references_to_pictures_end_the_session(repl: Repl, code: str) -> None:
     look = '{"model": null, "batched": true, "images": [[0]]}'
     forge = FORGE.replace("os.write(fd, ", "send(")
     forge += "def send(data):\n    while data: data = data[os.write(fd, data):]\n"

@@ -1,4 +1,4 @@
-"""Cells in this very process: what works, what is promised not to, and what is left alone.
+"""Cells in this process: what works, what is declared missing, and what stays unchanged.
 
 Nothing here runs a check that could hurt the process of the tests; a child runs the suite.
 """
@@ -67,7 +67,9 @@ def run_child(folder: Path, *groups: str) -> Rows:
         pytest.param(GROUPS[6:], id="second half", marks=pytest.mark.heavy),
     ],
 )
-def test_it_keeps_every_promise_but_those_it_names(groups: list[str], tmp_path: Path) -> None:
+def test_inprocess_conforms_except_for_the_features_it_declares_missing(
+    groups: list[str], tmp_path: Path
+) -> None:
     rows = run_child(tmp_path, *groups)
     expected = {row for row in ROWS if row.partition(": ")[0] in groups and is_harmless(row)}
     assert rows.keys() == expected
@@ -78,11 +80,11 @@ def test_it_keeps_every_promise_but_those_it_names(groups: list[str], tmp_path: 
 
 
 @pytest.mark.parametrize("part", [*InProcessEnvironment.lacks, *InProcessEnvironment.harms_host])
-def test_what_it_lacks_or_refuses_is_one_row(part: str) -> None:
+def test_each_excuse_of_inprocess_matches_one_row(part: str) -> None:
     assert len([row for row in ROWS if part in row]) == 1
 
 
-async def test_it_says_loudly_and_once_that_it_is_no_sandbox(
+async def test_inprocess_warns_once_that_it_is_not_a_sandbox(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     environment = InProcessEnvironment()
@@ -98,10 +100,10 @@ async def test_it_says_loudly_and_once_that_it_is_no_sandbox(
     assert len(said["missing"]) > 3
 
 
-# -- the process is left alone --------------------------------------------------------------------
+# -- the process stays unchanged ------------------------------------------------------------------
 
 
-async def test_streams_and_hooks_are_given_back(
+async def test_streams_and_hooks_of_the_program_are_restored(
     open_repl: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("the program's"))
@@ -120,7 +122,7 @@ async def test_streams_and_hooks_are_given_back(
     assert sys.stdin.read() == "the program's"
 
 
-async def test_only_the_cells_own_output_is_taken(
+async def test_only_output_of_the_cell_itself_is_captured(
     open_repl: Opener, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Chatty(FakeHost):
@@ -138,7 +140,7 @@ async def test_only_the_cells_own_output_is_taken(
     assert capsys.readouterr().out == "the host's\na tool's\n" * 2
 
 
-async def test_two_sessions_have_their_own_output_and_source_lines(open_repl: Opener) -> None:
+async def test_two_sessions_keep_their_output_and_source_lines_apart(open_repl: Opener) -> None:
     one, two = await open_repl(), await open_repl()
     await asyncio.gather(one.run("def f(): raise ValueError"), two.run("def f(): return 2"))
     codes = (f"for i in range(300): print({n}, llm_query(str(i)))" for n in (1, 2))
@@ -150,7 +152,7 @@ async def test_two_sessions_have_their_own_output_and_source_lines(open_repl: Op
     assert "def f(): raise ValueError" in result.error.traceback
 
 
-async def test_values_are_objects_of_the_program(open_repl: Opener) -> None:
+async def test_values_are_the_programs_own_objects(open_repl: Opener) -> None:
     module = ModuleType("rlm_test_values")
     vars(module)["seen"] = []
     sys.modules[module.__name__] = module
@@ -163,7 +165,7 @@ async def test_values_are_objects_of_the_program(open_repl: Opener) -> None:
         del sys.modules[module.__name__]
 
 
-async def test_a_cell_stuck_in_c_is_given_up_and_the_session_says_so(open_repl: Opener) -> None:
+async def test_a_cell_stuck_in_c_is_abandoned_and_the_error_says_so(open_repl: Opener) -> None:
     gate = threading.Event()
     module = ModuleType("rlm_test_gate")
     vars(module)["gate"] = gate
@@ -216,7 +218,7 @@ asyncio.run(main())
 """
 
 
-def test_a_breakpoint_opens_the_debugger_on_the_terminal_while_the_loop_lives() -> None:
+def test_a_breakpoint_opens_the_debugger_while_the_event_loop_runs() -> None:
     program = subprocess.Popen(
         [sys.executable, "-c", DEBUGGED],
         stdin=subprocess.PIPE,
@@ -266,7 +268,7 @@ print("went on")
 """
 
 
-def test_a_debugger_goes_on_after_an_interrupt() -> None:
+def test_the_debugger_continues_after_an_interrupt() -> None:
     """Python 3.11 waits forever in the next profiled `await` if an exception is left pending."""
     run = subprocess.run(
         [sys.executable, "-c", AFTER_AN_INTERRUPT],

@@ -32,7 +32,7 @@ async def open_repl() -> AsyncIterator[Opener]:
 
 
 @pytest.mark.parametrize("group", GROUPS)
-async def test_every_promise_is_kept(group: str) -> None:
+async def test_ipython_passes_the_conformance_suite(group: str) -> None:
     environment = IPythonEnvironment()
     report = await check(environment, only=f"{group}: ")
     await environment.close()
@@ -82,7 +82,7 @@ async def test_no_attack_succeeds() -> None:
         (("exit",), "Use exit()"),
     ],
 )
-async def test_what_cells_of_ipython_can_do(
+async def test_ipython_features_work_in_cells(
     cells: tuple[str, ...], shown: str, open_repl: Opener
 ) -> None:
     repl = await open_repl()
@@ -109,7 +109,7 @@ async def test_what_cells_of_ipython_can_do(
         ("get_ipython().run_cell('exit()')", "SystemExit", ""),
     ],
 )
-async def test_what_ipython_would_only_print_is_the_error_of_the_cell(
+async def test_errors_that_ipython_would_only_print_are_errors_of_the_cell(
     code: str, kind: str, words: str, open_repl: Opener
 ) -> None:
     repl = await open_repl()
@@ -122,7 +122,7 @@ async def test_what_ipython_would_only_print_is_the_error_of_the_cell(
     assert await repl.show("'alive'") == "'alive'"
 
 
-async def test_a_reset_keeps_what_belongs_to_the_repl(open_repl: Opener) -> None:
+async def test_a_reset_keeps_the_names_of_the_repl(open_repl: Opener) -> None:
     repl = await open_repl()
     await repl.load("payload")
     await repl.run("mine = 1")
@@ -131,7 +131,7 @@ async def test_a_reset_keeps_what_belongs_to_the_repl(open_repl: Opener) -> None
     assert await repl.show("llm_query('a'), get_ipython() is not None") == "('re:a', True)"
 
 
-async def test_nothing_is_written_and_nothing_started(open_repl: Opener) -> None:
+async def test_ipython_writes_no_files_and_starts_no_threads(open_repl: Opener) -> None:
     repl = await open_repl()
     await repl.run("%history\nlen?")
     await repl.run("import os, threading")
@@ -149,7 +149,7 @@ async def test_nothing_is_written_and_nothing_started(open_repl: Opener) -> None
         "while True: get_ipython().run_cell('import time; time.sleep(1000)')",
     ],
 )
-async def test_cells_inside_of_magics_are_stopped_too(hang: str, open_repl: Opener) -> None:
+async def test_cells_run_by_magics_are_stopped_too(hang: str, open_repl: Opener) -> None:
     repl = await open_repl()
     await repl.run("kept = [1]")
     result = await repl.run(hang, timeout_seconds=0.3)
@@ -159,7 +159,7 @@ async def test_cells_inside_of_magics_are_stopped_too(hang: str, open_repl: Open
     assert await repl.show("kept, llm_query('a')") == "([1], 're:a')"
 
 
-async def test_variables_and_history_come_back_after_a_kill(open_repl: Opener) -> None:
+async def test_variables_and_history_are_restored_after_a_kill(open_repl: Opener) -> None:
     repl = await open_repl()
     await repl.run("kept = 1")
     await repl.run("kept + 1")
@@ -169,7 +169,7 @@ async def test_variables_and_history_come_back_after_a_kill(open_repl: Opener) -
     assert await repl.show("kept, _, In[1]") == "(1, 2, 'kept = 1')"
 
 
-async def test_output_of_cells_inside_of_magics_is_cut(open_repl: Opener) -> None:
+async def test_output_of_cells_run_by_magics_is_cut(open_repl: Opener) -> None:
     repl = await open_repl(kept_output_chars=1_000)
     code = "for i in range(300): print('y' * 10**5)"
     result = await repl.run(f"get_ipython().run_cell({code!r});")

@@ -69,7 +69,7 @@ async def test_variables_survive_the_loss_of_the_worker(opened: Any, code: str) 
         await checkpointed(repl)
 
 
-async def test_what_came_after_the_checkpoint_is_named(
+async def test_variables_set_after_the_checkpoint_are_named_as_lost(
     opened: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repl = await opened()
@@ -83,7 +83,7 @@ async def test_what_came_after_the_checkpoint_is_named(
     assert await repl.show("old, 'new' in globals()") == "(1, False)"
 
 
-async def test_random_numbers_go_on_as_if_nothing_had_happened(opened: Any) -> None:
+async def test_random_numbers_continue_from_the_checkpoint(opened: Any) -> None:
     repl = await opened()
     await repl.run("import random; random.seed(7); random.random()")
     await checkpointed(repl)
@@ -126,7 +126,7 @@ async def test_a_late_answer_does_not_reach_the_restored_worker(
     assert await repl.show("llm_query('quick'), kept") == "('re:quick', 1)"
 
 
-async def test_while_threads_live_there_is_no_new_checkpoint(opened: Any) -> None:
+async def test_no_checkpoint_is_taken_while_user_threads_live(opened: Any) -> None:
     repl = await opened()
     await repl.run("kept = 1")
     await checkpointed(repl)
@@ -148,7 +148,7 @@ async def test_checkpoints_can_be_switched_off(opened: Any) -> None:
         await repl.run("import os; os._exit(1)")
 
 
-async def test_a_hostile_session_is_not_restored(opened: Any) -> None:
+async def test_a_session_that_resists_being_stopped_is_not_restored(opened: Any) -> None:
     """Code that will not go is taken down with its checkpoint."""
     repl = await opened()
     await repl.run("kept = 1")
@@ -160,7 +160,7 @@ async def test_a_hostile_session_is_not_restored(opened: Any) -> None:
         await repl.run("1")
 
 
-async def test_processor_time_runs_out_as_an_error(opened: Any) -> None:
+async def test_exceeding_the_processor_time_is_an_error_in_the_cell(opened: Any) -> None:
     repl = await opened(cpu_seconds=1)
     result = await repl.run("kept = 1\nwhile True: pass")
     assert result.error is not None
@@ -169,7 +169,7 @@ async def test_processor_time_runs_out_as_an_error(opened: Any) -> None:
     assert await repl.show("kept") == "1"
 
 
-async def test_the_disk_is_full_as_an_error(opened: Any) -> None:
+async def test_a_full_disk_is_an_error_in_the_cell(opened: Any) -> None:
     repl = await opened(scratch_bytes=1 << 20)
     if not await repl.show("import os; os.environ.get('TMPDIR', '')"):
         pytest.skip("there is no scratch folder here")
@@ -180,7 +180,7 @@ async def test_the_disk_is_full_as_an_error(opened: Any) -> None:
     assert await repl.show("os.remove('f'); len(open('g', 'w').write('x') * 'y')") == "1"
 
 
-async def test_threads_have_a_limit(opened: Any) -> None:
+async def test_the_number_of_threads_is_limited(opened: Any) -> None:
     repl = await opened(max_threads=20)
     code = (
         "import threading\nthreading.stack_size(1 << 18)\nstop = threading.Event()\ncount = 0\n"
@@ -191,7 +191,7 @@ async def test_threads_have_a_limit(opened: Any) -> None:
     assert int(await repl.show(code)) < 25
 
 
-async def test_a_granted_path_can_be_read_and_no_other(opened: Any, tmp_path: Path) -> None:
+async def test_only_granted_paths_can_be_read(opened: Any, tmp_path: Path) -> None:
     granted, other = tmp_path / "granted", tmp_path / "other"
     for folder in (granted, other):
         folder.mkdir()
@@ -208,7 +208,7 @@ async def test_a_granted_path_can_be_read_and_no_other(opened: Any, tmp_path: Pa
     assert kind in {"OSError", "PermissionError"}
 
 
-def test_a_grant_must_exist() -> None:
+def test_a_granted_path_must_exist() -> None:
     with pytest.raises(ConfigError, match="which does not exist"):
         LocalEnvironment(read_only_paths=["/no/such/folder"])
 
@@ -222,7 +222,7 @@ async def test_an_allowed_package_can_be_imported(opened: Any) -> None:
     assert kind == "ModuleNotFoundError"
 
 
-async def test_without_namespaces_and_landlock_it_is_sealed(opened: Any) -> None:
+async def test_without_namespaces_and_landlock_the_sandbox_is_sealed(opened: Any) -> None:
     repl = await opened(without=["namespaces", "landlock"])
     assert "sealed" in repl.session.layers
     assert (
@@ -233,7 +233,9 @@ async def test_without_namespaces_and_landlock_it_is_sealed(opened: Any) -> None
     assert kind == "PermissionError"
 
 
-async def test_no_layer_no_session(caplog: pytest.LogCaptureFixture) -> None:
+async def test_without_any_file_system_layer_no_session_opens(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     everything = ["namespaces", "landlock", "sealed"]
     with pytest.raises(ConfigError, match="files can't be hidden"):
         await LocalEnvironment(without=everything).describe()
@@ -246,7 +248,7 @@ async def test_no_layer_no_session(caplog: pytest.LogCaptureFixture) -> None:
     assert any(line.startswith("sealed: ") for line in report["missing"])
 
 
-async def test_other_systems_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_systems_other_than_linux_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     with pytest.raises(ConfigError, match="can't isolate code on this system"):
         await LocalEnvironment().describe()
@@ -261,7 +263,7 @@ def test_options_are_checked_by_name() -> None:
 # -- exports ---------------------------------------------------------------------------------------
 
 
-async def test_what_a_session_wrote_is_exported(opened: Any, tmp_path: Path) -> None:
+async def test_files_written_by_a_session_are_exported(opened: Any, tmp_path: Path) -> None:
     environment, host = LocalEnvironment(export_to=tmp_path), FakeHost()
     for _ in range(2):
         session = await environment.open(host, {"label": "run/1"})
@@ -296,7 +298,7 @@ async def test_an_export_stops_at_its_limit(tmp_path: Path) -> None:
 @given(
     names=st.lists(st.text(max_size=20) | st.sampled_from(["..", "/x", "a/../b", "a/", "a", "a/b"]))
 )
-def test_no_name_leaves_the_folder(
+def test_no_file_name_leaves_the_export_folder(
     names: list[str], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("export")
@@ -336,7 +338,7 @@ async def until_ready(zygote: Any, expected: list[int]) -> None:
             await asyncio.sleep(0.005)
 
 
-async def test_a_session_is_kept_ready_only_for_its_own_settings() -> None:
+async def test_a_warm_session_is_used_only_with_its_own_settings() -> None:
     environment = LocalEnvironment(warm_sessions=1, cpu_seconds=3_500)
     plain: dict[str, Any] = {"seed": 1}
     tooled: dict[str, Any] = {"seed": 1, "tools": [{"name": "weigh", "description": "Weighs."}]}
@@ -367,7 +369,7 @@ async def test_of_many_settings_the_oldest_are_forgotten() -> None:
     await environment.close()
 
 
-async def test_settings_too_large_to_be_sent_ahead_are_sent_at_the_opening() -> None:
+async def test_settings_too_large_for_a_warm_session_are_sent_when_it_opens() -> None:
     environment = LocalEnvironment(warm_sessions=1, cpu_seconds=3_502)
     long = {"tools": [{"name": "weigh", "description": "x" * 200_000}]}
     for _ in range(2):

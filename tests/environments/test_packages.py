@@ -70,7 +70,7 @@ def relative(found: Packages, site: Path) -> dict[str, Any]:
     }
 
 
-def test_a_package_is_its_own_folders_only(install: Install, site: Path) -> None:
+def test_a_package_includes_only_its_own_folders(install: Install, site: Path) -> None:
     install(
         "Num-Lib",
         *("numlib/__init__.py", "numlib/core/x.py", "num_lib.libs/libblas.so.3", "_numlib.abi3.so"),
@@ -90,12 +90,12 @@ def test_a_package_is_its_own_folders_only(install: Install, site: Path) -> None
 
 
 @pytest.mark.parametrize("name", ["Some_Thing", "some-thing", "SOME.thing", "thing"])
-def test_both_names_of_a_package_are_known(name: str, install: Install, site: Path) -> None:
+def test_a_package_is_found_by_either_of_its_names(name: str, install: Install, site: Path) -> None:
     install("Some-Thing", "thing/__init__.py")
     assert relative(resolve([name]), site)["roots"] == {"thing": "thing"}
 
 
-def test_a_single_file_and_its_bytecode(install: Install, site: Path) -> None:
+def test_a_single_file_package_includes_its_bytecode(install: Install, site: Path) -> None:
     install("six", "six.py", "__pycache__/six.cpython-311.pyc")
     (site / "__pycache__" / "other.cpython-311.pyc").write_text("", "utf-8")
     found = relative(resolve(["six"]), site)
@@ -103,12 +103,12 @@ def test_a_single_file_and_its_bytecode(install: Install, site: Path) -> None:
     assert found["imports"] == ["six"]
 
 
-def test_the_standard_library_needs_nothing(site: Path) -> None:
+def test_the_standard_library_needs_no_packages(site: Path) -> None:
     assert resolve(["json", "collections.abc", "zoneinfo"]) == Packages()
     assert resolve([]) == Packages()
 
 
-def test_requirements_are_followed_once_and_in_circles(install: Install, site: Path) -> None:
+def test_cyclic_requirements_are_followed_once(install: Install, site: Path) -> None:
     install("top", "top/__init__.py", requires=("Mid_dle>=1", "leaf", "nothing; extra == 'more'"))
     install("mid-dle", "middle/__init__.py", requires=("top", "leaf[fast] (>=1)"))
     install("leaf", "leaf.py", requires=("top @ https://example.com/x;y ; os_name != 'x'",))
@@ -177,7 +177,7 @@ def test_an_unreadable_marker_is_reported(marker: str, install: Install) -> None
         resolve(["top"])
 
 
-def test_a_namespace_is_never_readable_as_a_whole(install: Install, site: Path) -> None:
+def test_a_namespace_package_is_never_readable_as_a_whole(install: Install, site: Path) -> None:
     install("google-a", "google/a/__init__.py", "google/a/b.py", "google/cloud/x/__init__.py")
     install("google-b", "google/b/__init__.py", "google/single.py")
     assert relative(resolve(["google-a"]), site) == {
@@ -192,7 +192,7 @@ def test_a_namespace_is_never_readable_as_a_whole(install: Install, site: Path) 
         resolve(["google"])
 
 
-def test_what_is_not_installed_is_said_with_the_remedy(install: Install) -> None:
+def test_a_missing_package_is_reported_with_its_install_command(install: Install) -> None:
     with pytest.raises(ConfigError, match=r"'absent' is not installed .*: pip install absent"):
         resolve(["absent"])
     install("top", "top.py", requires=("absent>=2",))
@@ -232,7 +232,9 @@ def test_a_project_folder_on_the_path_is_refused(
         resolve(["proj"])
 
 
-def test_without_a_list_of_files_the_declared_names_count(install: Install, site: Path) -> None:
+def test_without_a_record_of_files_the_declared_names_are_used(
+    install: Install, site: Path
+) -> None:
     metadata = {"top_level.txt": "listed\nsingle\n"}
     install("deb", "listed/__init__.py", "single.py", metadata=metadata, record=False)
     found = relative(resolve(["deb"]), site)
@@ -241,21 +243,21 @@ def test_without_a_list_of_files_the_declared_names_count(install: Install, site
     assert relative(resolve(["bare"]), site)["imports"] == ["bare"]
 
 
-def test_a_package_without_modules_is_said(install: Install) -> None:
+def test_a_package_without_modules_is_reported(install: Install) -> None:
     install("stubs", "stubs-stubs/x.pyi")
     with pytest.raises(ConfigError, match="stubs has no module to import"):
         resolve(["stubs"])
 
 
 @pytest.mark.parametrize("name", ["rlm", "recursivelm", "RecursiveLM", "plugin"])
-def test_the_program_itself_is_refused(name: str, install: Install) -> None:
+def test_rlm_itself_cannot_be_offered_as_a_package(name: str, install: Install) -> None:
     install("recursivelm", "rlm/__init__.py")
     install("plugin", "plugin.py", requires=("recursivelm",))
     with pytest.raises(ConfigError, match="runs the sandbox"):
         resolve([name])
 
 
-def test_a_package_around_the_program_is_refused(
+def test_a_package_that_contains_the_program_is_refused(
     install: Install, site: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install("around", "around/__init__.py")
@@ -266,7 +268,7 @@ def test_a_package_around_the_program_is_refused(
         resolve(["around"])
 
 
-def test_links_are_followed_to_their_ends(
+def test_symbolic_links_are_resolved(
     install: Install, site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install("linked", "linked/__init__.py")
@@ -283,7 +285,7 @@ def test_links_are_followed_to_their_ends(
 # -- real ones ------------------------------------------------------------------------------------
 
 
-def test_a_real_package_with_its_requirements() -> None:
+def test_requirements_of_a_real_package_are_resolved() -> None:
     found = resolve(["aiohttp"])
     assert found.imports[0] == "aiohttp"
     assert {"multidict", "yarl", "frozenlist", "attr", "idna"} <= {name for name, _ in found.roots}
@@ -296,7 +298,7 @@ def test_a_real_package_with_its_requirements() -> None:
 USE_AIOHTTP = "import aiohttp.web, yarl\ntell([str(yarl.URL('a://b') / 'c'), preloading.failures])"
 
 
-def test_a_real_package_runs_sealed() -> None:
+def test_a_real_package_runs_in_a_sealed_sandbox() -> None:
     found = resolve(["aiohttp", "msgspec"])
     told = sealed_child(
         USE_AIOHTTP, search_path=found.search_path, imports=found.imports, roots=found.roots
@@ -304,19 +306,19 @@ def test_a_real_package_runs_sealed() -> None:
     assert told == ["a://b/c", {}]
 
 
-def test_this_interpreter_by_another_path_finds_the_same() -> None:
+def test_another_path_to_this_interpreter_finds_the_same_packages() -> None:
     other = Path(sys.executable).with_name(f"python{sys.version_info[0]}")
     if not other.exists() or str(other) == sys.executable:
         pytest.skip("this interpreter has one name only")
     assert resolve(["msgspec"], python=str(other)) == resolve(["msgspec"])
 
 
-def test_an_interpreter_that_does_not_run_is_said(tmp_path: Path) -> None:
+def test_an_interpreter_that_does_not_run_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="can't be asked for its packages"):
         resolve(["msgspec"], python=str(tmp_path / "python"))
 
 
-def test_a_python_without_the_list_of_names_uses_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_older_python_uses_our_list_of_standard_modules(monkeypatch: pytest.MonkeyPatch) -> None:
     """Python 3.9 can't say what its standard library is."""
     text = json.dumps({**packages._describe_interpreter(), "standard": []})
     done = subprocess.CompletedProcess([], 0, stdout=text.encode())
@@ -360,7 +362,7 @@ CASES.remove(("matplotlib", SETTINGS[-1]))  # Its fonts are files, and a sealed 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize(("name", "without"), CASES)
-async def test_packages_that_people_use(
+async def test_popular_packages_work(
     science_python: str, name: str, without: tuple[str, ...]
 ) -> None:
     environment = LocalEnvironment(packages=[name], without=without, python=science_python)

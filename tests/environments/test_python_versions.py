@@ -55,7 +55,7 @@ def open_on(python: str, open_repl: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @pytest.mark.heavy
-async def test_the_worker_runs(python: str, open_on: Callable[..., Any]) -> None:
+async def test_the_worker_runs_on_other_versions(python: str, open_on: Callable[..., Any]) -> None:
     repl = await open_on()
     version = await repl.show("import sys\nprint('%d.%d' % sys.version_info[:2])")
     assert python.endswith(version)
@@ -79,7 +79,7 @@ async def test_the_worker_runs(python: str, open_on: Callable[..., Any]) -> None
 
 
 @pytest.mark.heavy
-async def test_the_second_interrupt_is_sticky_where_python_allows(
+async def test_the_second_interrupt_persists_where_python_allows_it(
     python: str, open_on: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_clock, "_GRACE_SECONDS", 0.3)

@@ -26,7 +26,9 @@ from tests.environments.conftest import FakeHost
 OPTIONS: dict[str, Any] = {"seed": 0, "tools": [], "cell_memory_bytes": 256 << 20}
 
 
-def test_without_the_package_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_the_error_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(cluster, "is_installed", lambda: False)
     assert "pip install 'recursivelm[ray]'" in str(RayEnvironment.problem())
     with (
@@ -84,7 +86,7 @@ async def opened(place: LocalEnvironment) -> ForkedSession:
 lent: list[int] = []
 
 
-async def test_a_session_is_carried_whole() -> None:
+async def test_a_session_is_relayed_completely() -> None:
     session = await opened(LocalEnvironment())
     large = "print('x' * 3_000_000)"
     assert (await session.execute(large, timeout_seconds=60)).stdout_chars == 3_000_001
@@ -95,20 +97,20 @@ async def test_a_session_is_carried_whole() -> None:
     await session.close()
 
 
-async def test_a_file_is_lent_with_the_bytes_that_name_it() -> None:
+async def test_a_shared_file_is_lent_together_with_its_identity() -> None:
     session = await opened(LocalEnvironment())
     await session.load("context", store_context("wörld " * 50_000))
     shown = await session.execute("print(len(context), context[:5])", timeout_seconds=60)
     assert shown.stdout == "300000 wörld\n"
     assert len(lent) == 1
     os.close(lent.pop())
-    await session.load("context", store_context("small"))  # not worth a file
+    await session.load("context", store_context("small"))  # too small for a file
     assert await session.fetch("context") == "small"
     assert lent == []
     await session.close()
 
 
-async def test_an_interrupt_gets_through() -> None:
+async def test_an_interrupt_is_relayed() -> None:
     session = await opened(LocalEnvironment())
     stopped = await session.execute("while True: pass", timeout_seconds=0.5)
     assert stopped.error is not None
@@ -124,7 +126,7 @@ async def piece(data: bytes) -> bytes:
     return data
 
 
-async def test_a_file_is_written_once_and_opened_by_others() -> None:
+async def test_a_file_is_written_once_and_opened_by_other_processes() -> None:
     writer, other = NodeFiles(), NodeFiles()
     place = await writer.write("one", [piece(b"a" * 200_000), piece(b"b")])
     assert other.find("one", None) is None
@@ -135,11 +137,11 @@ async def test_a_file_is_written_once_and_opened_by_others() -> None:
         os.ftruncate(writer.find("one", None) or 0, 0)
     writer.forget(["one"])
     assert writer.find("one", None) is None
-    assert os.pread(fd, 1, 0) == b"a"  # it lives for as long as somebody has it
+    assert os.pread(fd, 1, 0) == b"a"  # it exists as long as it is referenced
     other.forget(["one", "never known"])
 
 
-async def test_a_file_that_is_not_the_one_is_not_taken() -> None:
+async def test_a_file_with_another_identity_is_not_used() -> None:
     writer, other = NodeFiles(), NodeFiles()
     place = await writer.write("one", [piece(b"a")])
     wrong = Place(place.process, place.fd, place.device, place.inode + 1, place.size_bytes)
@@ -176,7 +178,7 @@ class Actors:
         self.ready[number].set_result(facts)
 
 
-async def test_an_actor_that_is_free_is_used_again() -> None:
+async def test_a_free_actor_is_reused() -> None:
     actors = Actors(room=2)
     pool = Pool(actors.make, actors.has_room)
     first, second = await pool.take(), await pool.take()
@@ -186,7 +188,7 @@ async def test_an_actor_that_is_free_is_used_again() -> None:
     assert len(actors.ready) == 2
 
 
-async def test_who_waits_gets_the_first_that_is_free() -> None:
+async def test_a_waiter_gets_the_first_free_actor() -> None:
     actors = Actors(room=1)
     pool = Pool(actors.make, actors.has_room)
     first = await pool.take()
@@ -206,12 +208,12 @@ async def test_a_full_cluster_shares_actors(monkeypatch: pytest.MonkeyPatch) -> 
     taken = [await pool.take() for _ in range(4)]
     assert len({id(host) for host in taken}) == 1
     assert taken[0].sessions == 4
-    assert len(actors.ready) == 2  # one more was asked for, and is waited for by nobody
+    assert len(actors.ready) == 2  # one more was requested, and nothing waits for it
     actors.arrive(1)
     assert (await pool.take()).node == "node-1"
 
 
-async def test_a_cluster_that_is_slow_and_not_full_shares_nothing(
+async def test_a_slow_cluster_that_is_not_full_shares_no_actors(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(pools, "PATIENCE_SECONDS", 0.001)
@@ -231,7 +233,7 @@ async def test_a_cluster_that_is_slow_and_not_full_shares_nothing(
     assert asked >= 10
 
 
-async def test_room_that_never_becomes_free_is_not_waited_for_without_end(
+async def test_room_that_never_becomes_usable_is_not_awaited_forever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What is free may be spread over nodes, none of which has enough of it."""
@@ -251,7 +253,7 @@ async def test_a_lost_actor_is_not_handed_out() -> None:
     assert len(pool.hosts) == 1
 
 
-async def test_who_gives_up_waiting_leaves_no_actor_taken() -> None:
+async def test_cancelling_a_waiter_leaves_no_actor_taken() -> None:
     actors = Actors(room=0)
     pool = Pool(actors.make, actors.has_room)
     waiting = asyncio.ensure_future(pool.take())
@@ -280,7 +282,7 @@ async def test_an_actor_that_does_not_start_is_reported(
         await waiting
 
 
-def test_messages_of_ray_are_reported_in_our_words() -> None:
+def test_rays_errors_are_reported_in_our_words() -> None:
     wrapped = RuntimeError("long and with colours")
     vars(wrapped)["cause"] = ConfigError("the node says no")
     assert str(cluster.translated(wrapped)) == "the node says no"

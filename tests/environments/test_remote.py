@@ -50,14 +50,14 @@ async def conforms(kind: type[Any], group: str) -> None:
 
 @pytest.mark.parametrize("group", sorted(QUICK & set(GROUPS)))
 @pytest.mark.parametrize("kind", KINDS[:1])
-async def test_it_conforms(kind: type[Any], group: str) -> None:
+async def test_the_remote_environment_conforms(kind: type[Any], group: str) -> None:
     await conforms(kind, group)
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("group", GROUPS)
 @pytest.mark.parametrize("kind", KINDS)
-async def test_all_of_it_conforms(kind: type[Any], group: str) -> None:
+async def test_all_groups_conform_remotely(kind: type[Any], group: str) -> None:
     await conforms(kind, group)
 
 
@@ -65,7 +65,7 @@ async def test_all_of_it_conforms(kind: type[Any], group: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_the_layers_can_be_had_inside_too(kind: type[Any]) -> None:
+async def test_a_remote_sandbox_can_be_hardened_too(kind: type[Any]) -> None:
     environment = kind(hardened=True)
     session = await environment.open(FakeHost(), OPTIONS)
     result = await session.execute("import os\nos.system('true')", timeout_seconds=30)
@@ -74,7 +74,7 @@ async def test_the_layers_can_be_had_inside_too(kind: type[Any]) -> None:
     assert result.error is not None or "0" not in result.stdout
 
 
-async def test_nothing_of_the_providers_environment_is_in_the_cell() -> None:
+async def test_cells_do_not_see_the_providers_variables() -> None:
     environment = RemoteBytes()
     session = await environment.open(FakeHost(), OPTIONS)
     code = (
@@ -89,7 +89,7 @@ async def test_nothing_of_the_providers_environment_is_in_the_cell() -> None:
     assert first.stdout == second.stdout  # The hash seed is fixed.
 
 
-async def test_what_is_installed_there_can_be_imported() -> None:
+async def test_packages_installed_in_the_remote_sandbox_can_be_imported() -> None:
     environment = RemoteBytes()
     session = await environment.open(FakeHost(), OPTIONS)
     result = await session.execute("import pytest\npytest.__name__", timeout_seconds=30)
@@ -108,7 +108,7 @@ async def test_a_sandbox_that_ends_in_a_cell_is_reported_in_the_providers_words(
     await environment.close()
 
 
-async def test_a_program_that_does_not_exist_is_reported() -> None:
+async def test_a_missing_program_is_reported() -> None:
     environment = RemoteBytes(python="/bin/false")
     with pytest.raises(SessionDied, match="the sandbox ended with status 1"):
         await environment.open(FakeHost(), OPTIONS)
@@ -116,7 +116,7 @@ async def test_a_program_that_does_not_exist_is_reported() -> None:
     await environment.close()
 
 
-async def test_a_large_context_and_large_answers_get_through_both_ways() -> None:
+async def test_a_large_context_and_large_answers_arrive_in_both_directions() -> None:
     environment = RemoteBytes()
     host = FakeHost()
     session = await environment.open(host, OPTIONS)
@@ -130,7 +130,7 @@ async def test_a_large_context_and_large_answers_get_through_both_ways() -> None
     assert result.stdout == f"({len(text)}, True)\n"
 
 
-async def test_an_interrupt_gets_past_unread_answers() -> None:
+async def test_an_interrupt_overtakes_unread_answers() -> None:
     """The monitor must not wait for the stream."""
     environment = RemoteBytes()
     host = FakeHost()
@@ -151,7 +151,7 @@ async def test_an_interrupt_gets_past_unread_answers() -> None:
 
 
 @pytest.mark.heavy
-async def test_commands_may_get_lost() -> None:
+async def test_lost_commands_are_repeated() -> None:
     environment = RemoteCommands()
     session = await environment.open(FakeHost(), OPTIONS)
     environment.lose_every = 3
@@ -160,7 +160,7 @@ async def test_commands_may_get_lost() -> None:
     assert result.stdout == f"{[f're:{i}' for i in range(8)]}\n"
 
 
-async def test_commands_that_all_fail_end_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_session_ends_if_all_its_commands_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipes, "_WAIT_SECONDS", 0.1)
     environment = RemoteCommands()
     session = await environment.open(FakeHost(), OPTIONS)
@@ -175,7 +175,7 @@ async def test_commands_that_all_fail_end_the_session(monkeypatch: pytest.Monkey
     await environment.close()
 
 
-async def test_a_command_that_prints_nonsense_is_tried_again_and_then_reported() -> None:
+async def test_a_command_with_unreadable_output_is_retried_then_reported() -> None:
     async def run(words: Sequence[str]) -> str:
         return "Traceback: no such thing"
 
@@ -236,7 +236,7 @@ HELLO = packed(multiplex.CONTROL, b"")
         ),
     ],
 )
-async def test_what_a_sandbox_says_is_checked(
+async def test_messages_from_a_sandbox_are_validated(
     says: list[bytes], error: type[Exception], words: str
 ) -> None:
     pipe = Scripted(*says)
@@ -250,18 +250,18 @@ async def test_what_a_sandbox_says_is_checked(
 # -- shipping --------------------------------------------------------------------------------------
 
 
-def test_the_worker_is_compiled_only_for_a_python_like_ours() -> None:
+def test_the_worker_is_sent_compiled_only_to_the_same_python_version() -> None:
     assert archive(importlib.util.MAGIC_NUMBER)[:1] == b"C"
     assert archive(b"\0\0\r\n") == archive(None)
     assert len(archive()) < 200_000  # It goes along with every session.
 
 
-def test_the_program_fits_into_one_word_of_a_command_line() -> None:
+def test_the_bootstrap_program_fits_into_one_argument_of_a_command_line() -> None:
     words = bootstrap_command("python3", "bytes")
     assert all(len(word) < 32_000 for word in words)
 
 
-async def test_nothing_of_the_worker_is_in_a_traceback() -> None:
+async def test_a_traceback_shows_nothing_of_the_worker() -> None:
     environment = RemoteBytes()
     session = await environment.open(FakeHost(), OPTIONS)
     result = await session.execute("1/0", timeout_seconds=30)
@@ -270,7 +270,7 @@ async def test_nothing_of_the_worker_is_in_a_traceback() -> None:
     assert "rlm_worker" not in result.error.traceback
 
 
-def test_the_library_goes_along_compiled_for_the_very_same_sources() -> None:
+def test_library_modules_are_sent_compiled_for_identical_sources() -> None:
     """A process that was reached by a socket, as a container is, loads what it was sent."""
     data = archive(importlib.util.MAGIC_NUMBER)
     worker, library = marshal.loads(data[1:])
@@ -283,7 +283,9 @@ def test_the_library_goes_along_compiled_for_the_very_same_sources() -> None:
 
 
 @pytest.mark.parametrize("changed", [False, True])
-def test_a_library_that_is_another_is_not_taken_from_us(tmp_path: Path, changed: bool) -> None:
+def test_a_library_module_with_a_different_source_is_not_replaced(
+    tmp_path: Path, changed: bool
+) -> None:
     text = b"value = 1\n"
     (tmp_path / "rlm_sample.py").write_bytes(text + b"#" * changed)
     code = marshal.dumps(compile("value = 'ours'", "elsewhere.py", "exec"))

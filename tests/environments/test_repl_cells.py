@@ -81,7 +81,7 @@ ERRORS = [
 ]
 
 
-async def test_what_a_cell_raises_is_a_result(repl: Repl) -> None:
+async def test_an_exception_in_a_cell_is_part_of_its_result(repl: Repl) -> None:
     for code, expected in ERRORS:
         assert (code, (await repl.fail(code))[0]) == (code, expected)
     assert await repl.show("'alive'") == "'alive'"
@@ -141,14 +141,14 @@ async def test_huge_output_keeps_head_and_tail(open_repl: Opener) -> None:
     assert result.stdout_chars == 300 * (10**5 + 1) + len("start\nend\n")
 
 
-async def test_bytes_can_be_written_and_fds_can_not_disturb(repl: Repl) -> None:
+async def test_bytes_can_be_written_and_raw_descriptors_do_no_harm(repl: Repl) -> None:
     await repl.show("import sys, os")
     assert await repl.show("n = sys.stdout.buffer.write('é'.encode())") == "é"
     assert await repl.show("os.write(1, b'raw'), os.write(2, b'raw')") == "(3, 3)"
     assert await repl.show("os.system('echo shell'); os.read(0, 1)") == "b''"
 
 
-async def test_redirected_output_is_undone_by_the_next_cell(repl: Repl) -> None:
+async def test_redirected_output_is_restored_for_the_next_cell(repl: Repl) -> None:
     await repl.run("import io, sys, contextlib\nb = io.StringIO()")
     code = "with contextlib.redirect_stdout(b): print('in')\nb.getvalue()"
     assert await repl.show(code) == "'in\\n'"
@@ -197,7 +197,7 @@ async def test_odd_values_and_names_do_not_disturb_the_report(repl: Repl) -> Non
     assert result.new_variables == {"L": "type", "P": "type", "a": "L[0]", "b": "P"}
 
 
-async def test_fetch_gives_the_text_of_a_variable(repl: Repl) -> None:
+async def test_fetch_returns_the_text_of_a_variable(repl: Repl) -> None:
     await repl.run(
         "s = 'a\\ud800\\x00\\r\\n'; n = [1]\nclass B:\n    def __str__(self): 1/0\nb = B()"
     )
@@ -231,7 +231,9 @@ async def test_text_is_exact_both_ways(repl: Repl, text: str) -> None:
     assert repl.host.prompts() == [text]
 
 
-async def test_the_environment_is_clean(repl: Repl, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_cells_see_a_minimal_environment_and_folder(
+    repl: Repl, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shown = await repl.show("import os\nprint(*sorted(os.environ))")
     assert set(shown.split()) <= {
         *("PYTHONHASHSEED", "MALLOC_ARENA_MAX", "TMPDIR", "HOME", "LC_CTYPE")
@@ -240,7 +242,7 @@ async def test_the_environment_is_clean(repl: Repl, monkeypatch: pytest.MonkeyPa
     assert "site-packages" not in await repl.show("import sys\nsys.path")
 
 
-async def test_a_memory_bomb_is_a_memory_error(open_repl: Opener) -> None:
+async def test_running_out_of_memory_is_a_memory_error(open_repl: Opener) -> None:
     repl = await open_repl(cell_memory_bytes=200 << 20)
     await repl.load("x" * (50 << 20))
     result = await repl.run(
@@ -263,7 +265,7 @@ async def test_standard_modules_work(repl: Repl) -> None:
     ) == "[(1,)]"  # fmt: skip
 
 
-async def test_a_forked_child_can_not_speak_for_the_worker() -> None:
+async def test_a_forked_child_cannot_act_as_the_worker() -> None:
     """Where code can fork at all: not in the local sandbox."""
     environment, host = PlainEnvironment(), FakeHost()
     repl = Repl(await environment.open(host, {}), host)

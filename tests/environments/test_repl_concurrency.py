@@ -23,7 +23,7 @@ async def test_twenty_threads_have_twenty_calls_in_flight(repl: Repl) -> None:
     assert repl.host.max_in_flight == 20
 
 
-async def test_the_main_thread_and_others_call_together(repl: Repl) -> None:
+async def test_the_main_thread_and_others_make_calls_at_the_same_time(repl: Repl) -> None:
     repl.host.hold_until = 3
     code = (
         "import threading\ngot = []\n"
@@ -52,7 +52,7 @@ async def test_many_threads_making_many_calls_get_their_own_replies(repl: Repl) 
     assert (result.stdout, result.calls) == ("[]\n", 13 * 50)
 
 
-async def test_a_thread_is_woken_when_the_loop_read_its_answer(repl: Repl) -> None:
+async def test_a_thread_is_woken_if_the_event_loop_read_its_answer(repl: Repl) -> None:
     code = (
         "import asyncio, threading\n"
         "for n in range(300):\n"
@@ -112,7 +112,7 @@ async def test_every_call_function_can_be_awaited(repl: Repl) -> None:
     assert await repl.show("await llm_query_json('a')") == "[1]"
 
 
-async def test_plain_results_can_be_awaited_too(repl: Repl) -> None:
+async def test_results_of_calls_can_be_awaited_again(repl: Repl) -> None:
     await repl.run("import asyncio, functools")
     codes = {
         "tasks = [llm_query(x) for x in 'ab']\nawait asyncio.gather(*tasks)": "['re:a', 're:b']",
@@ -127,7 +127,7 @@ async def test_plain_results_can_be_awaited_too(repl: Repl) -> None:
     assert await repl.show("type(llm_query('a')) is str") == "True"
 
 
-async def test_the_loop_lives_on_and_sync_cells_have_none(repl: Repl) -> None:
+async def test_the_event_loop_persists_but_does_not_run_in_sync_cells(repl: Repl) -> None:
     await repl.run(
         "import asyncio\nqueue = asyncio.Queue()\ntask = asyncio.create_task(queue.get())"
     )
@@ -151,7 +151,7 @@ async def test_errors_in_async_cells(repl: Repl) -> None:
     assert await repl.show(code) == "[CallFailed('over the limit'), 're:a']"
 
 
-async def test_threads_left_behind_get_their_answers(repl: Repl) -> None:
+async def test_threads_that_outlive_their_cell_get_their_answers(repl: Repl) -> None:
     repl.host.hold_until = 2
     await repl.run(
         "import threading\ngot = []\n"
@@ -170,6 +170,6 @@ async def test_a_cancelled_call_does_not_disturb_the_next(repl: Repl) -> None:
     assert await repl.show("llm_query('next')") == "'re:next'"
 
 
-async def test_execute_calls_wait_for_each_other(repl: Repl) -> None:
+async def test_concurrent_execute_calls_run_one_after_the_other(repl: Repl) -> None:
     results = await asyncio.gather(*(repl.run(f"x = {n}\nx") for n in range(5)))
     assert [result.stdout for result in results] == [f"{n}\n" for n in range(5)]

@@ -19,7 +19,7 @@ async def test_every_published_name_is_there(repl: Repl) -> None:
     assert await repl.show(f"[n for n in {names!r} if n not in globals()]") == "[]"
 
 
-async def test_the_usual_modules_are_imported_and_belong_to_nobody(repl: Repl) -> None:
+async def test_common_modules_are_imported_but_do_not_count_as_user_variables(repl: Repl) -> None:
     assert await repl.show("Counter(re.findall('.', 'aab'))['a'], json.loads('[1]')") == "(2, [1])"
     assert await repl.show("math.pi > 3, defaultdict(list)['x']") == "(True, [])"
     assert await repl.show("SHOW_VARS()") == "(no variables yet)"
@@ -36,20 +36,20 @@ async def test_the_usual_modules_are_imported_and_belong_to_nobody(repl: Repl) -
         (3, "int"),
     ],
 )
-async def test_the_context_is_a_real_value(repl: Repl, value: object, kind: str) -> None:
+async def test_the_context_has_its_python_type(repl: Repl, value: object, kind: str) -> None:
     await repl.load(value)
     assert await repl.show("type(context).__name__") == repr(kind)
     assert await repl.show("context") == repr(value)
     assert await repl.show("context is context_0 is P") == "True"
 
 
-async def test_a_context_of_several_chunks_arrives_whole(repl: Repl) -> None:
+async def test_a_context_sent_in_chunks_arrives_complete(repl: Repl) -> None:
     text = "é😀x" * 3_000_000
     await repl.load(text)
     assert await repl.show("context == 'é😀x' * 3_000_000, lenP()") == "(True, 9000000)"
 
 
-async def test_further_contexts_and_history(repl: Repl) -> None:
+async def test_further_contexts_and_the_history_are_variables(repl: Repl) -> None:
     await repl.load("first")
     await repl.load("second", "context_1")
     await repl.load([{"role": "user"}], "history")
@@ -84,7 +84,7 @@ async def test_llm_query_and_its_aliases(repl: Repl) -> None:
     assert repl.host.prompts()[-1] == "5"
 
 
-async def test_batches_keep_order_and_failures_their_place(repl: Repl) -> None:
+async def test_batches_keep_their_order_with_failures_in_place(repl: Repl) -> None:
     for spelling in ("llm_query_batched(['a', 'b'])", "llm_batch(queries=('a', 'b'))",
                      "llm_query_batched(texts=(x for x in 'ab'))"):  # fmt: skip
         assert await repl.show(spelling) == "['re:a', 're:b']"
@@ -98,7 +98,7 @@ async def test_batches_keep_order_and_failures_their_place(repl: Repl) -> None:
     ) == ("([False, True, False], True)")
 
 
-async def test_a_batch_of_a_thousand_is_one_frame_in_order(repl: Repl) -> None:
+async def test_a_batch_of_a_thousand_is_sent_in_one_frame(repl: Repl) -> None:
     code = "ps = [f'p{i}' for i in range(1000)]\nllm_query_batched(ps) == ['re:' + p for p in ps]"
     result = await repl.run(code)
     assert result.stdout == "True\n"
@@ -154,7 +154,7 @@ async def test_rlm_query_sends_contexts_in_their_kind(repl: Repl) -> None:
     assert (await repl.fail("rlm_query('p', context={1, 2})"))[0] == "TypeError"
 
 
-async def test_llm_query_json_asks_twice_at_most(repl: Repl) -> None:
+async def test_llm_query_json_asks_at_most_twice(repl: Repl) -> None:
     replies = iter(["no json", 'Sure: {"a": 1}', "no", "no"])
     repl.host.reply = lambda prompt: next(replies)
     assert await repl.show("llm_query_json('q')") == "{'a': 1}"
@@ -222,7 +222,7 @@ FINALS = [
 ]
 
 
-async def test_finals(repl: Repl) -> None:
+async def test_every_way_to_submit_an_answer(repl: Repl) -> None:
     for code, text, how, json in FINALS:
         await repl.run("answer = {'content': '', 'ready': False}; after = None")
         result = await repl.run(code + "\nafter = 1")
@@ -231,7 +231,7 @@ async def test_finals(repl: Repl) -> None:
         assert "after" in result.changed_variables
 
 
-async def test_what_is_no_submission(repl: Repl) -> None:
+async def test_assignments_that_do_not_submit_an_answer(repl: Repl) -> None:
     for code in (
         "answer['ready'] = True",
         "answer.update(content='x', ready=False)",
@@ -249,7 +249,7 @@ async def test_answer_content_is_reported(repl: Repl) -> None:
     assert (await repl.run("answer['content'] = 'draft \\ud800'")).answer_content == "draft \ud800"
 
 
-async def test_of_the_answer_dict_its_content_is_meant(repl: Repl) -> None:
+async def test_submitting_the_answer_dict_submits_its_content(repl: Repl) -> None:
     kind, message = await repl.fail("FINAL_VAR('answer')")
     assert (kind, "no content yet" in message) == ("ValueError", True)
     assert await repl.session.fetch("answer") is None
@@ -260,7 +260,7 @@ async def test_of_the_answer_dict_its_content_is_meant(repl: Repl) -> None:
     assert await repl.session.fetch("answer") == "{'a': 1}"
 
 
-async def test_an_unknown_variable_names_the_known_ones(repl: Repl) -> None:
+async def test_an_unknown_variable_is_reported_with_the_known_ones(repl: Repl) -> None:
     await repl.run("total = 1; rows = []")
     kind, message = await repl.fail("FINAL_VAR('totl')")
     assert kind == "NameError"
@@ -272,7 +272,7 @@ async def test_wrong_final_arguments_are_type_errors(repl: Repl) -> None:
         assert (await repl.fail(call))[0] == "TypeError"
 
 
-async def test_an_oversized_answer_is_the_cells_error(open_repl: Opener) -> None:
+async def test_an_oversized_answer_is_an_error_in_the_cell(open_repl: Opener) -> None:
     repl = await open_repl(max_submission_chars=100)
     for code in ("FINAL('x' * 101)", "answer.update(content='x' * 101, ready=True)"):
         result = await repl.run(code)
@@ -281,7 +281,7 @@ async def test_an_oversized_answer_is_the_cells_error(open_repl: Opener) -> None
         assert result.submission is None
 
 
-async def test_the_largest_answers_fit_the_wire(repl: Repl) -> None:
+async def test_the_largest_allowed_answer_can_be_sent(repl: Repl) -> None:
     result = await repl.run("a = '\\U0001f600' * 10**7\nanswer['content'] = a\nFINAL(a)")
     assert result.error is None
     assert result.submission is not None
@@ -294,7 +294,7 @@ async def test_a_submission_before_an_error_is_kept(repl: Repl) -> None:
     assert result.submission is not None
 
 
-async def test_an_answer_that_can_not_be_read_is_the_cells_error(repl: Repl) -> None:
+async def test_an_answer_without_a_text_form_is_an_error_in_the_cell(repl: Repl) -> None:
     code = "class B:\n    def __str__(self): 1/0\nanswer['content'] = B(); answer['ready'] = True"
     assert (await repl.fail(code))[0] == "ZeroDivisionError"
 
@@ -308,13 +308,13 @@ async def test_call_functions_finals_and_tools_are_restored(repl: Repl) -> None:
     assert await repl.show("context_0, llm_query('a')") == "('original', 're:a')"
 
 
-async def test_a_cell_can_not_break_python_for_the_next(repl: Repl) -> None:
+async def test_a_cell_cannot_break_builtins_for_the_next(repl: Repl) -> None:
     for code in ("__builtins__ = None", "del __builtins__", "globals().clear()", "__name__ = 1"):
         await repl.run(code)
         assert await repl.show("len('abc'), __name__") == "(3, '__main__')"
 
 
-async def test_for_everything_else_the_users_binding_wins(repl: Repl) -> None:
+async def test_other_rebound_names_keep_the_users_value(repl: Repl) -> None:
     await repl.load("original")
     names = ["context", "answer", "P", "ctx", "peek", "tail", "budget", "vote", "history"]
     result = await repl.run("\n".join(f"{name} = 'rebound'" for name in names))

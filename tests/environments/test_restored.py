@@ -1,4 +1,4 @@
-"""A session that lost its worker goes on from its checkpoint, and keeps going on."""
+"""A session that lost its worker continues from its checkpoint, again and again."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LOSSES = {
 
 
 @pytest.mark.parametrize("without", WITHOUT.values(), ids=WITHOUT)
-async def test_it_goes_on_after_every_loss(
+async def test_a_session_continues_after_every_kind_of_loss(
     without: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_clock, "_GRACE_SECONDS", 0.1)

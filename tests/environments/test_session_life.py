@@ -45,7 +45,9 @@ HANGS = [
 ]
 
 
-async def test_a_cell_that_takes_too_long_is_interrupted_and_keeps_state(repl: Repl) -> None:
+async def test_a_cell_that_takes_too_long_is_interrupted_and_keeps_its_variables(
+    repl: Repl,
+) -> None:
     await repl.run("import asyncio, threading, time\nkept = [1]")
     for code in HANGS:
         result = await repl.run(code, timeout_seconds=0.1)
@@ -76,7 +78,7 @@ async def test_output_before_the_interrupt_is_kept(repl: Repl) -> None:
     assert endless in result.error.traceback
 
 
-async def test_an_interrupt_reaches_a_cell_that_waits_for_a_call(repl: Repl) -> None:
+async def test_an_interrupt_reaches_a_cell_waiting_for_a_call(repl: Repl) -> None:
     repl.host.hold_until = 10
     for code in ("llm_query('slow')", "await llm_query('slow')"):
         cell = asyncio.create_task(repl.run(code))
@@ -110,7 +112,7 @@ async def test_an_interrupt_between_cells_does_nothing(repl: Repl) -> None:
         assert await repl.show("1") == "1"
 
 
-async def test_interrupts_never_tear_a_frame(repl: Repl) -> None:
+async def test_interrupts_never_corrupt_a_frame(repl: Repl) -> None:
     """Interrupt a busy caller at many moments; every reply must still find its question."""
     await repl.run("i = wrong = interrupted = 0")
     code = (
@@ -131,7 +133,7 @@ async def test_interrupts_never_tear_a_frame(repl: Repl) -> None:
     assert await repl.show("wrong, llm_query('after')") == "(0, 're:after')"
 
 
-async def test_the_clock_stands_still_while_calls_are_in_flight(repl: Repl) -> None:
+async def test_the_clock_stops_while_calls_are_in_flight(repl: Repl) -> None:
     clock = vars(repl.session)["_clock"]
     repl.host.hold_until = 2
     cell = asyncio.create_task(repl.run("llm_query('a')", timeout_seconds=60))
@@ -206,7 +208,9 @@ async def test_a_loop_in_c_is_killed(repl: Repl, monkeypatch: pytest.MonkeyPatch
         await repl.run("1")
 
 
-async def test_a_cell_that_swallows_interrupts(repl: Repl, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_cell_that_swallows_interrupts_is_stopped_or_killed(
+    repl: Repl, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(_clock, "_GRACE_SECONDS", 0.1)
     await repl.run("import time")
     busy = "any(False for _ in iter(int, 1))"
@@ -229,7 +233,7 @@ DEATHS = [
 
 
 @pytest.mark.parametrize(("code", "how"), DEATHS)
-async def test_a_dead_worker_says_how_it_died(repl: Repl, code: str, how: str) -> None:
+async def test_the_error_says_how_a_worker_died(repl: Repl, code: str, how: str) -> None:
     with pytest.raises(SessionDied, match=how):
         await repl.run(code)
     for request in (repl.run("1"), repl.session.fetch("x"), repl.load("text")):
@@ -278,7 +282,9 @@ async def test_forged_frames_kill_the_session(repl: Repl, code: str) -> None:
         await repl.run("1")
 
 
-async def test_a_flood_of_calls_is_a_violation(repl: Repl, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_too_many_pending_calls_are_a_violation(
+    repl: Repl, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(_calls, "_MAX_PENDING_CALLS", 50)
     repl.host.hold_until = 10_000
     with pytest.raises(ProtocolViolation, match="more than 50 calls"):
@@ -287,7 +293,7 @@ async def test_a_flood_of_calls_is_a_violation(repl: Repl, monkeypatch: pytest.M
         )
 
 
-async def test_a_context_that_can_not_be_loaded(repl: Repl) -> None:
+async def test_a_context_that_cannot_be_loaded_is_reported(repl: Repl) -> None:
     class Broken:
         kind = "json"
         size_bytes = 1
@@ -301,7 +307,7 @@ async def test_a_context_that_can_not_be_loaded(repl: Repl) -> None:
     assert await repl.show("1") == "1"
 
 
-async def test_a_context_that_breaks_off_ends_the_session(repl: Repl) -> None:
+async def test_a_context_that_fails_halfway_ends_the_session(repl: Repl) -> None:
     class Vanishing:
         kind = "text"
         size_bytes = 2
@@ -317,7 +323,7 @@ async def test_a_context_that_breaks_off_ends_the_session(repl: Repl) -> None:
         await repl.run("1")
 
 
-async def test_cancelling_a_cell_kills_the_session(repl: Repl) -> None:
+async def test_cancelling_a_cell_ends_the_session(repl: Repl) -> None:
     cell = asyncio.create_task(repl.run("while True: pass"))
     await asyncio.sleep(0.1)
     cell.cancel()
@@ -327,7 +333,7 @@ async def test_cancelling_a_cell_kills_the_session(repl: Repl) -> None:
         await repl.run("1")
 
 
-async def test_closing_ends_everything_and_leaks_nothing(
+async def test_closing_ends_all_processes_and_leaks_no_descriptors(
     open_repl: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(local, "_REFILL_SECONDS", 0)
@@ -354,7 +360,7 @@ async def test_closing_ends_everything_and_leaks_nothing(
     gc.collect()
 
 
-async def test_closing_a_spinning_worker(open_repl: Opener) -> None:
+async def test_a_busy_worker_can_be_closed(open_repl: Opener) -> None:
     repl = await open_repl()
     cell = asyncio.create_task(repl.run("sum(range(10**12))"))
     await asyncio.sleep(0.1)

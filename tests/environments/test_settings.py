@@ -35,7 +35,7 @@ NEEDS_A_FOLDER = [
     "snippets: mmap and tarfile",
     "limits: a full disk is an OSError, and the session goes on",
 ]
-"""What is not offered where a session can have no folder of its own."""
+"""Checks that are not offered where a session cannot have a folder of its own."""
 
 LOOKS = [
     "files: see that a path exists (stat)",
@@ -148,7 +148,7 @@ def expected_layers(setting: Setting) -> dict[str, Any]:
     sealed = not with_namespaces and not with_landlock
     parts = {"pivot_root": with_namespaces, "landlock": with_landlock, "sealed": sealed}
     # In place, another uid is of use only if it can still read the interpreter; a sealed session
-    # has everything loaded already, and in namespaces the way there is made anew.
+    # has everything loaded already, and in namespaces the path is created again.
     readable = sealed or with_namespaces or reaches(Path(sys.base_prefix).resolve())
     return {
         "namespaces": ("root" if as_root else "user") if with_namespaces else "",
@@ -209,13 +209,13 @@ def named(settings: Sequence[Setting]) -> pytest.MarkDecorator:
 
 
 @named(SETTINGS)
-def test_both_suites(setting: Setting) -> None:
+def test_local_passes_both_suites_in_each_setting(setting: Setting) -> None:
     skip_unless_possible(setting)
     assert_all_is_held(setting, run_check(setting))
 
 
 @named(UNSAFE)
-def test_without_seccomp_nothing_runs_and_the_message_says_what_to_do(setting: Setting) -> None:
+def test_without_seccomp_nothing_runs_and_the_error_says_what_to_do(setting: Setting) -> None:
     if setting.as_user:
         skip_unless_possible(setting._replace(without=("namespaces", "landlock")))
     done = run_check(setting)
@@ -230,7 +230,7 @@ def test_without_seccomp_nothing_runs_and_the_message_says_what_to_do(setting: S
 
 @named([DEFAULT, SEALED])
 @pytest.mark.parametrize("version", OTHER_PYTHONS)
-def test_on_another_python(version: str, setting: Setting) -> None:
+def test_local_passes_both_suites_on_other_pythons(version: str, setting: Setting) -> None:
     skip_unless_possible(setting)
     python = find_python(version)
     if python is None:

@@ -31,7 +31,7 @@ MAX_BYTES = 8 << 20
 
 
 class Source:
-    """A context whose bytes are cut where a test wants them to be."""
+    """A context whose bytes are split where a test chooses."""
 
     def __init__(self, kind: Literal["text", "json", "bytes"], chunks: list[bytes]) -> None:
         self.kind: Literal["text", "json", "bytes"] = kind
@@ -94,7 +94,7 @@ def block_bytes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("block", [16, 1 << 17])
 @given(text=ANY_TEXT, data=st.data())
-def test_text_that_is_cut_anywhere(block: int, text: str, data: st.DataObject) -> None:
+def test_text_arrives_however_it_is_split(block: int, text: str, data: st.DataObject) -> None:
     chunks = data.draw(cut(text.encode("utf-8", "surrogatepass")))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_shared, "_BLOCK_BYTES", block)
@@ -108,7 +108,7 @@ def test_text_that_is_cut_anywhere(block: int, text: str, data: st.DataObject) -
 @given(documents=st.lists(st.lists(ANY_TEXT, max_size=4), min_size=1, max_size=5))
 @example(documents=[["", "a", "", "b"], ["", "é", ""], [], ["a" * 30, "😀"], ["中" * 30, "😀"]])
 @example(documents=[["\ud83d\ude00" * 20, "😀"], ["a", "\ud83d", "\ude00"]])
-def test_documents_in_any_pieces(block: int, documents: list[list[str]]) -> None:
+def test_documents_arrive_however_they_are_split(block: int, documents: list[list[str]]) -> None:
     texts = ["".join(pieces) for pieces in documents]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_shared, "_BLOCK_BYTES", block)
@@ -121,7 +121,7 @@ def test_documents_in_any_pieces(block: int, documents: list[list[str]]) -> None
 @pytest.mark.parametrize("after", ["é", "中", "\ud83d\ude00", "😀"])
 @pytest.mark.parametrize("end", ["", "a" * 50, "😀" * 50])
 @pytest.mark.usefixtures("block_bytes")
-def test_widening_in_place(before: str, after: str, end: str) -> None:
+def test_text_is_widened_in_place(before: str, after: str, end: str) -> None:
     pieces = [piece.encode("utf-8", "surrogatepass") for piece in (before, after, end)]
     source = Source("text", pieces)
     text = before + after + end
@@ -130,7 +130,7 @@ def test_widening_in_place(before: str, after: str, end: str) -> None:
 
 
 @given(st.binary(max_size=40), st.data())
-def test_bytes_that_are_cut_anywhere(value: bytes, data: st.DataObject) -> None:
+def test_bytes_arrive_however_they_are_split(value: bytes, data: st.DataObject) -> None:
     assert seen(Source("bytes", data.draw(cut(value)))) == value
 
 
@@ -140,7 +140,7 @@ def test_json_is_built_from_shared_text() -> None:
     assert shared_context(source).layout == {"kind": "json", "form": "latin-1", "chars": 15}
 
 
-def test_every_kind_of_stored_context(tmp_path: Path) -> None:
+def test_every_kind_of_stored_context_can_be_shared(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one é", "utf-8")
     (tmp_path / "b.txt").write_bytes(b"two \xff" + "😀".encode())
     folder: dict[str, str] = {"a.txt": "one é", "b.txt": "two \udcff😀"}
@@ -180,7 +180,7 @@ def test_a_file_that_changed_is_refused_and_leaves_nothing_open(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("end", ["", "é", "中", "😀"])
-def test_little_memory_is_needed_besides_the_file(end: str) -> None:
+def test_sharing_needs_little_memory_besides_the_file(end: str) -> None:
     source = store_context("some text and more of it\n" * 1_000_000 + end)
     tracemalloc.start()
     try:
@@ -194,7 +194,7 @@ def test_little_memory_is_needed_besides_the_file(end: str) -> None:
 # -- sealed ---------------------------------------------------------------------------------------
 
 
-def test_it_can_not_be_changed() -> None:
+def test_the_shared_file_is_read_only() -> None:
     source = store_context("x" * 100_000)
     fd = shared_context(source).fd
     for change in (
@@ -211,7 +211,7 @@ def test_it_can_not_be_changed() -> None:
 # -- once for all sessions --------------------------------------------------------------------
 
 
-def test_a_source_is_written_once_even_for_many_threads() -> None:
+def test_a_source_is_written_once_even_by_concurrent_threads() -> None:
     source = Source("text", [b"some text"] * 1_000)
     barrier = threading.Barrier(8)
     contexts = []
@@ -231,7 +231,7 @@ def test_a_source_is_written_once_even_for_many_threads() -> None:
     assert shared_context(other).fd != contexts[0].fd
 
 
-def test_the_file_is_closed_when_the_source_is_gone() -> None:
+def test_the_file_is_closed_with_its_source() -> None:
     source = Source("text", [b"some text"])
     fd = shared_context(source).fd
     assert os.fstat(fd).st_size == 10
@@ -261,7 +261,7 @@ def test_a_source_that_fails_may_succeed_later() -> None:
 
 
 @pytest.mark.parametrize("function", ["pwrite", "memfd_create"])
-def test_no_room_is_explained(monkeypatch: pytest.MonkeyPatch, function: str) -> None:
+def test_a_full_shared_memory_is_explained(monkeypatch: pytest.MonkeyPatch, function: str) -> None:
     def refuse(*_: object) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -274,7 +274,7 @@ def test_no_room_is_explained(monkeypatch: pytest.MonkeyPatch, function: str) ->
     assert open_files() == before
 
 
-def test_no_memory_is_explained() -> None:
+def test_a_lack_of_memory_is_explained() -> None:
     class Greedy(Source):
         def chunks(self, chunk_bytes: int) -> Iterator[bytes]:
             raise MemoryError
@@ -284,10 +284,10 @@ def test_no_memory_is_explained() -> None:
         shared_context(Greedy("text", [b"abc"]))
 
 
-# -- worth it ---------------------------------------------------------------------------------
+# -- small contexts ---------------------------------------------------------------------------
 
 
-def test_small_contexts_are_not_worth_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_contexts_are_not_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not worth_sharing(store_context("x" * 1_000))
     large = store_context("x" * 100_000)
     assert worth_sharing(large)
@@ -295,7 +295,7 @@ def test_small_contexts_are_not_worth_a_file(monkeypatch: pytest.MonkeyPatch) ->
     assert not worth_sharing(large)
 
 
-def test_what_can_not_be_forgotten_is_not_shared() -> None:
+def test_a_source_without_weak_references_is_not_shared() -> None:
     class Slotted:
         __slots__ = ("kind", "size_bytes")
 

@@ -91,7 +91,7 @@ async def test_a_granted_database_can_be_read_and_is_not_locked(reachable: Path,
     await environment.close()
 
 
-async def test_databases_of_a_session_work_although_nothing_is_locked() -> None:
+async def test_a_sessions_own_databases_work_without_locks() -> None:
     environment = LocalEnvironment()
     repl = Repl(await environment.open(FakeHost(), {}), FakeHost())
     if not await repl.show("import os; os.environ.get('TMPDIR', '')"):
@@ -153,7 +153,7 @@ print(changed)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give up a part of its rights")
-def test_root_without_rights_does_not_lend_its_devices() -> None:
+def test_root_without_capabilities_does_not_expose_its_devices() -> None:
     """Its sessions are in a user namespace, where the host's files are their owner's still."""
     command = [sys.executable, "-c", NO_ADMIN, SETS_MODES]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -173,7 +173,7 @@ async def test_sessions_of_one_zygote_share_no_open_file(opened: Opener) -> None
     assert await second.show(f"import fcntl, os\n{flags}") == "[0, 0, 0]"
 
 
-def test_a_context_is_opened_once_more_for_each_session() -> None:
+def test_a_context_is_reopened_for_each_session() -> None:
     source = StoredContext("text", b"x" * 200_000)
     shared = shared_context(source)
     with shared.reopened() as one, shared.reopened() as other:
@@ -190,7 +190,7 @@ def test_a_context_is_opened_once_more_for_each_session() -> None:
 # -- what is counted -------------------------------------------------------------------------------
 
 
-async def test_no_signal_is_queued(opened: Opener) -> None:
+async def test_blocked_real_time_signals_are_not_queued(opened: Opener) -> None:
     """Of real-time signals that are blocked one is kept, like of all others."""
     repl = await opened()
     code = (
@@ -205,7 +205,7 @@ async def test_no_signal_is_queued(opened: Opener) -> None:
     assert await repl.show(code) == "(1, (0, 0))"
 
 
-async def test_ordinary_signals_arrive_all_the_same(opened: Opener) -> None:
+async def test_ordinary_signals_still_arrive(opened: Opener) -> None:
     repl = await opened()
     code = (
         "import signal\n"
@@ -221,7 +221,7 @@ async def test_ordinary_signals_arrive_all_the_same(opened: Opener) -> None:
     assert await repl.show(code) == "True"
 
 
-async def test_what_waits_in_sockets_is_bounded(opened: Opener) -> None:
+async def test_data_waiting_in_sockets_is_bounded(opened: Opener) -> None:
     """By the number of open files, times what a socket takes by default.
 
     The last message may be half as large as a buffer, and begins when there is room for a byte.
@@ -251,7 +251,7 @@ async def test_what_waits_in_sockets_is_bounded(opened: Opener) -> None:
     assert await repl.show(code) == f"{usual} True True"
 
 
-# -- what is told ----------------------------------------------------------------------------------
+# -- what cells can see ----------------------------------------------------------------------------
 
 WALK = """
 import sys
@@ -277,7 +277,9 @@ print(*(each for each in found if len(each) < 500), sep='\\n')
 """
 
 
-async def test_nothing_of_the_host_is_in_the_frames_below(opened: Opener, reachable: Path) -> None:
+async def test_the_stack_of_a_worker_reveals_nothing_of_the_host(
+    opened: Opener, reachable: Path
+) -> None:
     """Neither its process id nor what it granted, nor its virtual environment."""
     repl = await opened(read_only_paths=[reachable])
     enough, *shown = (await repl.show(WALK)).splitlines()
@@ -292,7 +294,7 @@ async def test_nothing_of_the_host_is_in_the_frames_below(opened: Opener, reacha
 
 
 @pytest.mark.heavy
-async def test_a_checkpoint_has_what_is_left_of_the_processor_time(
+async def test_a_checkpoint_inherits_the_remaining_processor_time(
     opened: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_forked, "IDLE_SECONDS", 0.0)
@@ -320,7 +322,7 @@ async def test_a_checkpoint_has_what_is_left_of_the_processor_time(
     ],
     ids=["many files", "many folders"],
 )
-async def test_exports_hold_no_more_than_a_session_could(
+async def test_an_export_holds_a_bounded_number_of_entries(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: list[str]
 ) -> None:
     monkeypatch.setattr(_exports, "_MAX_ENTRIES", 500)

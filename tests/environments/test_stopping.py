@@ -86,7 +86,7 @@ async def until_given_up(worker: Worker, progress: Callable[[], int] = lambda: 0
     ],
     ids=["busy", "asleep", "unknown"],
 )
-async def test_a_worker_that_had_its_time_is_interrupted_three_times(
+async def test_a_worker_that_had_processor_time_is_interrupted_three_times(
     fares: Callable[[int], ProcessState | None],
 ) -> None:
     worker = Worker(fares)
@@ -95,7 +95,7 @@ async def test_a_worker_that_had_its_time_is_interrupted_three_times(
     assert worker.looks == 3 * (1 + _clock._LOOKS)
 
 
-async def test_a_worker_without_a_processor_is_waited_for() -> None:
+async def test_a_worker_without_processor_time_is_waited_for() -> None:
     worker = Worker(lambda _: STARVED)
     ended = asyncio.create_task(until_given_up(worker))
     await worker.after(looks=20 * _clock._LOOKS)
@@ -105,7 +105,7 @@ async def test_a_worker_without_a_processor_is_waited_for() -> None:
     assert worker.interrupts == 3
 
 
-async def test_an_interrupt_that_has_not_arrived_is_followed_by_no_other() -> None:
+async def test_no_interrupt_is_sent_before_the_previous_one_arrived() -> None:
     worker = Worker(lambda _: None)
     worker.arrives.clear()
     ended = asyncio.create_task(until_given_up(worker))
@@ -116,13 +116,13 @@ async def test_an_interrupt_that_has_not_arrived_is_followed_by_no_other() -> No
     assert worker.interrupts == 3
 
 
-async def test_a_worker_whose_answer_comes_in_is_waited_for() -> None:
+async def test_a_worker_whose_answer_is_still_arriving_is_waited_for() -> None:
     received = 0
 
     def fares(_: int) -> ProcessState:
         nonlocal received
         received += coming
-        return ProcessState(1.0, asleep=True)  # It waits until somebody reads what it has sent.
+        return ProcessState(1.0, asleep=True)  # It waits until its output is read.
 
     coming, worker = 1, Worker(fares)
     ended = asyncio.create_task(until_given_up(worker, lambda: received))
@@ -134,7 +134,7 @@ async def test_a_worker_whose_answer_comes_in_is_waited_for() -> None:
 
 
 @pytest.mark.parametrize("lie", [lambda: 0, iter(range(10**9)).__next__], ids=["nothing", "more"])
-async def test_nothing_that_a_worker_does_moves_the_ceiling(
+async def test_no_behaviour_of_a_worker_extends_the_stopping_limit(
     lie: Callable[[], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_clock, "_STOPPING_SECONDS", 0.05)
@@ -144,7 +144,7 @@ async def test_nothing_that_a_worker_does_moves_the_ceiling(
     assert worker.interrupts == 1
 
 
-async def test_who_wants_a_cell_stopped_interrupts_it_twice_and_never_gives_it_up() -> None:
+async def test_an_interrupt_by_the_caller_is_repeated_once_and_never_kills() -> None:
     worker, given_up = Worker(lambda _: None), list[str]()
     stopper = CellStopper(worker, lambda: 0, given_up.append)
     stopper.interrupt()
@@ -156,7 +156,7 @@ async def test_who_wants_a_cell_stopped_interrupts_it_twice_and_never_gives_it_u
     stopper.stop()
 
 
-async def test_no_interrupt_follows_the_end_of_a_cell() -> None:
+async def test_no_interrupt_is_sent_after_the_end_of_a_cell() -> None:
     worker, given_up = Worker(lambda _: None), list[str]()
     stopper = CellStopper(worker, lambda: 0, given_up.append)
     stopper.time_is_up()
@@ -175,7 +175,7 @@ async def opened(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Any]:
     environments: list[LocalEnvironment] = []
 
     async def open_one(**options: Any) -> tuple[Repl, int, int]:
-        # A size that nobody else asks for, so that this zygote is nobody else's.
+        # A size that no other test uses, so that no other test shares this zygote.
         size = (32 << 20) + len(environments) + os.getpid() % 4096
         before = descendants(os.getpid())
         environment = LocalEnvironment(scratch_bytes=size, warm_sessions=0, **options)
@@ -191,7 +191,7 @@ async def opened(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Any]:
 
 
 def own_id(inner: str, before: set[int]) -> int:
-    """The id outside of its namespace of a process that has one of its own."""
+    """Return the id, outside its namespace, of a process with a PID namespace of its own."""
     for pid in descendants(os.getpid()) - before:
         with contextlib.suppress(OSError):
             for line in Path(f"/proc/{pid}/status").read_text().splitlines():
@@ -221,7 +221,7 @@ async def test_interrupts_that_the_zygote_has_not_sent_kill_nothing(opened: Any)
 
 @needs_proc
 @pytest.mark.parametrize("without", KINDS.values(), ids=KINDS)
-async def test_a_worker_that_was_stopped_is_continued_and_keeps_its_variables(
+async def test_a_suspended_worker_is_continued_and_keeps_its_variables(
     opened: Any, without: tuple[str, ...]
 ) -> None:
     repl, _, _ = await opened(without=without)
@@ -262,7 +262,7 @@ finally:
 
 
 @needs_proc
-async def test_a_starved_worker_has_the_time_to_tidy_up(
+async def test_a_starved_worker_has_time_for_its_cleanup(
     opened: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its `finally` takes half a second of processor time, for which it waits many seconds."""
@@ -281,7 +281,9 @@ async def test_a_starved_worker_has_the_time_to_tidy_up(
 
 @needs_proc
 @pytest.mark.parametrize("without", KINDS.values(), ids=KINDS)
-async def test_what_a_zygote_sees_of_a_worker(opened: Any, without: tuple[str, ...]) -> None:
+async def test_the_zygote_reports_the_state_of_a_worker(
+    opened: Any, without: tuple[str, ...]
+) -> None:
     repl, _, worker = await opened(without=without)
     handle: WorkerHandle = repl.session._handle
     await repl.run("import time\nwhile time.process_time() < 0.2: pass")
@@ -299,7 +301,7 @@ async def test_what_a_zygote_sees_of_a_worker(opened: Any, without: tuple[str, .
 
 
 @needs_proc
-def test_what_is_not_there_is_not_known() -> None:
+def test_the_state_of_a_missing_process_is_unknown() -> None:
     assert process_state.of_group(None, 1) is None
     assert process_state.of_processes([2**22 + 1]) is None
     folder = os.open("/proc", os.O_RDONLY)

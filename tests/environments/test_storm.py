@@ -83,7 +83,7 @@ class Lane:
         finally:
             await asyncio.wait([cell])
             if not cell.cancelled():
-                cell.exception()  # Whoever wants to know has asked.
+                cell.exception()  # Every waiting task has asked.
 
 
 class Storm:
@@ -139,7 +139,7 @@ def event(function: Event) -> Event:
 
 @event
 async def a_cell(lane: Lane, repl: Repl) -> None:
-    """What a cell bound is there in the next, whatever the other sessions do meanwhile."""
+    """Variables of a cell exist in the next one, whatever other sessions do meanwhile."""
     if lane.known:
         assert await repl.show("kept") == str(lane.number)
     lane.number = lane.dice.randrange(10**6)
@@ -303,7 +303,7 @@ async def same_again(before: Footprint, zygote: int, temporary: Path) -> Footpri
 
 
 async def storm(rounds: int, without: Sequence[str], temporary: Path, seed: int) -> Counter[str]:
-    # A size nobody else asks for, so that this zygote is nobody else's.
+    # A size that no other test uses, so that no other test shares this zygote.
     environment = LocalEnvironment(without=without, scratch_bytes=(32 << 20) + rounds)
     zygote = await find_zygote(environment)
     raging = Storm(environment, zygote)
@@ -327,14 +327,16 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-async def test_a_storm_leaves_nothing(temporary: Path) -> None:
+async def test_a_storm_of_kills_and_interrupts_leaves_nothing(temporary: Path) -> None:
     seen = await storm(30, (), temporary, seed=1)
     assert sum(seen[name] for name in EVENTS) == 30
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("without", WITHOUT.values(), ids=WITHOUT)
-async def test_a_long_storm_leaves_nothing(without: tuple[str, ...], temporary: Path) -> None:
+async def test_a_long_storm_of_kills_and_interrupts_leaves_nothing(
+    without: tuple[str, ...], temporary: Path
+) -> None:
     seen = await storm(1_002, without, temporary, seed=2)
     assert sum(seen[name] for name in EVENTS) == 1_002
     assert {*EVENTS, "restored", "lost"} == set(seen)

@@ -103,7 +103,9 @@ def null() -> Iterator[int]:
 DONE = [wire.DONE_COUNTS.pack(0, 0, 0, 0, False), b"", b"", b"", b""]
 
 
-async def test_an_fd_rides_along_and_the_order_of_frames_is_kept(ends: Ends, null: int) -> None:
+async def test_a_descriptor_travels_with_its_frame_and_frames_keep_their_order(
+    ends: Ends, null: int
+) -> None:
     """Something large waits to be sent before, and the kernel takes the frame piece by piece."""
     before = wire.encode(wire.LOAD, 0, [b"a" * 3_000_000])
     frame = wire.encode(wire.LOAD_SHARED, 2, [b"b" * 3_000_000])
@@ -150,7 +152,7 @@ async def test_a_request_with_fds_is_answered_like_any_other(ends: Ends, null: i
     assert len(ends.fds) == 1
 
 
-async def test_a_cell_is_one_frame_each_way_and_a_call_too(ends: Ends) -> None:
+async def test_a_cell_and_a_call_each_take_one_frame_in_each_direction(ends: Ends) -> None:
     cell = asyncio.create_task(ends.session.execute("x", timeout_seconds=9))
     request = await ends.receive()
     for call_id in (1, 2, 3):
@@ -163,7 +165,7 @@ async def test_a_cell_is_one_frame_each_way_and_a_call_too(ends: Ends) -> None:
 
 
 async def test_an_answer_that_waits_to_be_read_does_not_stop_the_clock(ends: Ends) -> None:
-    """Its call is over: who does not read must not have all the time there is."""
+    """Its call is over: a cell that does not read must not get unlimited time."""
     cell = asyncio.create_task(ends.session.execute("x", timeout_seconds=60))
     assert (await ends.receive()).type == wire.EXEC
     ends.session._stream.write(wire.encode(wire.LOAD, 0, [b"a" * 3_000_000]))
@@ -250,7 +252,7 @@ class _Timer:
         self.is_cancelled = True
 
 
-def test_the_clock_rings_once() -> None:
+def test_the_clock_fires_once() -> None:
     work = Clockwork()
     work.clock.start(10)
     work.pass_time(9.9)
@@ -262,7 +264,7 @@ def test_the_clock_rings_once() -> None:
     assert work.log == ["time is up"]
 
 
-def test_the_clock_stands_still_for_calls_and_can_be_charged() -> None:
+def test_the_clock_stops_during_calls_and_can_be_charged() -> None:
     work = Clockwork()
     work.clock.start(10)
     work.pass_time(4)
@@ -281,7 +283,7 @@ def test_the_clock_stands_still_for_calls_and_can_be_charged() -> None:
     assert work.clock.ran_out_seconds == 10
 
 
-def test_calls_that_take_no_moment_stop_nothing_in_turn_or_side_by_side() -> None:
+def test_very_short_calls_do_not_stop_the_clock() -> None:
     work = Clockwork()
     work.clock.start(1)
     work.clock.begin_wait(0)
@@ -291,7 +293,7 @@ def test_calls_that_take_no_moment_stop_nothing_in_turn_or_side_by_side() -> Non
         work.clock.end_wait(call)
     assert work.log == []
     work.clock.end_wait(120)  # 0.6 s have passed, and 0.24 s were taken off for 120 calls.
-    for call in range(12):  # Of those that take long only the first moment counts.
+    for call in range(12):  # Of calls that take long, only the first moment counts.
         work.clock.begin_wait(call)
         work.pass_time(5)
         work.clock.end_wait(call)
@@ -300,7 +302,7 @@ def test_calls_that_take_no_moment_stop_nothing_in_turn_or_side_by_side() -> Non
     assert work.log == ["time is up"]
 
 
-def test_a_host_that_is_kept_busy_by_calls_is_not_so_for_ever() -> None:
+def test_calls_cannot_keep_the_host_busy_forever() -> None:
     work = Clockwork()
     work.clock.start(1)
     waiting: list[int] = []
@@ -315,7 +317,7 @@ def test_a_host_that_is_kept_busy_by_calls_is_not_so_for_ever() -> None:
     assert work.now < 1.5
 
 
-def test_a_timer_that_is_due_is_not_set_anew() -> None:
+def test_a_timer_that_is_due_is_not_reset() -> None:
     """It would never ring: calls come faster than the event loop looks at its timers."""
     work = Clockwork()
     work.clock.start(1)
@@ -330,7 +332,7 @@ def test_a_timer_that_is_due_is_not_set_anew() -> None:
     assert due == first_due
 
 
-def test_a_cell_whose_time_is_up_can_not_wait_any_more() -> None:
+def test_a_cell_whose_time_is_up_cannot_wait_any_longer() -> None:
     """The next call may be there before the timer has rung."""
     work = Clockwork()
     work.clock.start(1)
@@ -344,7 +346,7 @@ def test_a_cell_whose_time_is_up_can_not_wait_any_more() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "ceiling"), [(1, 3_600), (120, 7_200)])
-def test_waiting_has_a_ceiling(seconds: float, ceiling: float) -> None:
+def test_waiting_for_calls_is_limited(seconds: float, ceiling: float) -> None:
     work = Clockwork()
     work.clock.start(seconds)
     work.clock.begin_wait("for ever")
@@ -357,12 +359,12 @@ def test_waiting_has_a_ceiling(seconds: float, ceiling: float) -> None:
     work.pass_time(2)
     assert work.log == ["time is up"]
     work.clock.stop()
-    work.clock.start(seconds)  # The next cell begins anew.
+    work.clock.start(seconds)  # The next cell starts again from zero.
     work.pass_time(seconds - 0.5)
     assert work.log == ["time is up"]
 
 
-def test_a_clock_that_stands_still_sets_one_timer() -> None:
+def test_a_stopped_clock_sets_one_timer() -> None:
     work = Clockwork()
     work.clock.start(1)
     work.clock.begin_wait(1)
@@ -370,7 +372,7 @@ def test_a_clock_that_stands_still_sets_one_timer() -> None:
     assert [timer.at for timer in work.timers if not timer.is_cancelled] == [3_600]
 
 
-def test_a_cell_that_starts_while_a_call_is_in_flight_has_all_its_time() -> None:
+def test_a_cell_that_starts_during_a_call_has_its_full_time() -> None:
     work = Clockwork()
     work.clock.begin_wait(1)
     work.pass_time(1)
@@ -383,7 +385,7 @@ def test_a_cell_that_starts_while_a_call_is_in_flight_has_all_its_time() -> None
     assert work.log == ["time is up"]
 
 
-def test_what_is_no_cell_does_not_wait_for_calls() -> None:
+def test_requests_other_than_cells_do_not_wait_for_calls() -> None:
     work = Clockwork()
     work.clock.begin_wait(1)
     work.clock.start(1, waits_count=True)

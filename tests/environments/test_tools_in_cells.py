@@ -70,7 +70,7 @@ async def repl() -> AsyncIterator[Repl]:
     await environment.close()
 
 
-async def test_calls_in_every_spelling(repl: Repl) -> None:
+async def test_every_way_to_call_a_tool(repl: Repl) -> None:
     for spelling in (
         "search('a')",
         "search('a', 2)",
@@ -88,7 +88,7 @@ async def test_calls_in_every_spelling(repl: Repl) -> None:
     assert line == "'`search(q: str, limit: int = 2) -> list[str]`: Search for a word.'"
 
 
-async def test_many_at_once(repl: Repl) -> None:
+async def test_many_tool_calls_run_at_once(repl: Repl) -> None:
     code = "import asyncio\nr = await asyncio.gather(*(search(str(i), 1) for i in range(100)))\n"
     assert await repl.show(code + "r == [[f'{i} 0'] for i in range(100)]") == "True"
 
@@ -104,7 +104,7 @@ async def test_values_in_both_directions(repl: Repl) -> None:
     ) == ("True")
 
 
-async def test_failures_are_the_cells_errors(repl: Repl) -> None:
+async def test_tool_failures_are_errors_in_the_cell(repl: Repl) -> None:
     usage = "usage: search(q: str, limit: int = 2) -> list[str]"
     text = f"search: missing a required argument: 'q'; {usage}"
     assert await repl.fail("search()") == ("ToolFailed", text)

@@ -59,7 +59,7 @@ def told(report: Report) -> str:
     "group",
     [pytest.param(each, marks=[pytest.mark.heavy] if each in SLOW else []) for each in GROUPS],
 )
-async def test_it_conforms_and_lacks_just_what_it_says(group: str) -> None:
+async def test_wasm_conforms_except_for_the_features_it_declares_missing(group: str) -> None:
     environment = WasmEnvironment()
     try:
         report = await check(environment, only=f"{group}: ")
@@ -97,7 +97,7 @@ async def test_no_attack_succeeds(group: str) -> None:
         "while True: _eryx._eryx_report_output(0, bytes(1 << 20))",
     ],
 )
-async def test_bytes_that_are_no_frame_end_their_session_only(repl: Repl, code: str) -> None:
+async def test_malformed_frames_end_only_their_own_session(repl: Repl, code: str) -> None:
     async with repl.bench.opened() as other:
         with pytest.raises(ProtocolViolation):
             await repl.run(f"import _eryx\n{code}")
@@ -113,12 +113,12 @@ async def test_forged_receipts_do_not_harm_other_sessions(repl: Repl) -> None:
             await repl.run(code)
             await repl.run("llm_query('x' * 10**6)", timeout_seconds=2)
         except SessionError:
-            pass  # What it made of its own file is its own loss.
+            pass  # Damage to its own file affects only itself.
         await other.lives()
 
 
 @pytest.mark.heavy
-async def test_a_guest_that_fills_its_process_is_ended(environment: WasmEnvironment) -> None:
+async def test_a_guest_that_exhausts_its_memory_is_ended(environment: WasmEnvironment) -> None:
     async with Bench(environment).opened(cell_memory_bytes=16 << 20) as repl:
         session: Any = repl.session
         session._stream.read(False)
@@ -127,7 +127,7 @@ async def test_a_guest_that_fills_its_process_is_ended(environment: WasmEnvironm
             await repl.run(f"import _eryx\n{flood}", timeout_seconds=1000)
 
 
-async def test_a_closed_shared_file_ends_its_session_only(repl: Repl) -> None:
+async def test_closing_the_shared_file_ends_only_that_session(repl: Repl) -> None:
     async with repl.bench.opened() as other:
         await repl.run("import os\nos.closerange(3, 256)\nllm_query('anybody')")
         with pytest.raises(SessionDied):
@@ -158,7 +158,7 @@ async def test_slow_python_is_interrupted_and_keeps_its_variables(repl: Repl, ha
     await repl.shows("kept", "5")
 
 
-async def test_a_loop_that_can_not_be_interrupted_ends_the_session_in_words(repl: Repl) -> None:
+async def test_a_loop_that_cannot_be_interrupted_ends_the_session_with_a_reason(repl: Repl) -> None:
     with pytest.raises(SessionDied, match="ignored 3 interrupts"):
         await repl.run("n = 0\nfor i in range(10**12): n += i", timeout_seconds=0.2)
 
@@ -168,10 +168,10 @@ async def test_more_than_a_thousand_calls_in_one_cell(repl: Repl) -> None:
     await repl.shows(code, "True")
 
 
-# -- what stands in for what is not there ----------------------------------------------------------
+# -- substitutes for what WebAssembly lacks --------------------------------------------------------
 
 
-async def test_pools_work_in_turn_and_keep_errors_for_their_results(repl: Repl) -> None:
+async def test_thread_pools_run_their_tasks_in_turn_and_keep_errors(repl: Repl) -> None:
     await repl.run("from concurrent.futures import ThreadPoolExecutor, as_completed")
     await repl.shows(
         "with ThreadPoolExecutor(8) as pool:\n"
@@ -190,7 +190,7 @@ async def test_pools_work_in_turn_and_keep_errors_for_their_results(repl: Repl) 
         ("import threading\nthreading.Thread(target=print).start()", "can't start new thread"),
     ],
 )
-async def test_waiting_for_other_threads_is_an_error_and_no_death(
+async def test_waiting_for_another_thread_is_an_error_and_not_fatal(
     repl: Repl, code: str, words: str
 ) -> None:
     await repl.fails(code, "RuntimeError", words)
@@ -206,7 +206,7 @@ async def test_brackets_in_strings_do_not_count_as_nesting(repl: Repl) -> None:
 # -- processes and files ---------------------------------------------------------------------------
 
 
-async def test_nothing_is_made_ready_while_it_is_closed() -> None:
+async def test_no_spare_is_prepared_while_the_environment_closes() -> None:
     environment = WasmEnvironment(warm_sessions=1)
     async with Bench(environment).opened():
         while not environment._spares:
@@ -220,7 +220,7 @@ async def test_nothing_is_made_ready_while_it_is_closed() -> None:
     assert not environment._spares
 
 
-async def test_a_spare_is_taken_and_a_dead_one_replaced() -> None:
+async def test_a_spare_is_used_and_a_dead_one_replaced() -> None:
     environment = WasmEnvironment(warm_sessions=1)
     bench = Bench(environment)
     try:
@@ -238,7 +238,7 @@ async def test_a_spare_is_taken_and_a_dead_one_replaced() -> None:
     assert not environment._spares
 
 
-async def test_a_context_has_no_name_on_disk(repl: Repl, own_cache: Path) -> None:
+async def test_a_context_is_not_written_to_a_named_file(repl: Repl, own_cache: Path) -> None:
     await repl.load("secret-of-the-context" * 1000)
     await repl.lives()
     assert kinds_of_folders(own_cache) == {"compiled", "eryx"}
@@ -248,7 +248,7 @@ def kinds_of_folders(cache: Path) -> set[str]:
     return {path.name.partition("-")[0] for path in cache.iterdir()}
 
 
-async def test_children_that_start_at_once_leave_one_compiled_worker(
+async def test_concurrent_starts_compile_the_worker_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -264,7 +264,7 @@ async def test_children_that_start_at_once_leave_one_compiled_worker(
 
 
 @pytest.mark.parametrize("is_discarded", [True, False])
-async def test_a_child_that_is_killed_while_it_starts_leaves_no_folder(
+async def test_a_child_killed_while_it_starts_leaves_no_folder(
     own_cache: Path, is_discarded: bool
 ) -> None:
     process = ChildProcess(256 << 20)
@@ -293,7 +293,7 @@ asyncio.run(main())
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="looks for the process as Unix does")
-def test_the_child_dies_with_a_host_that_is_killed() -> None:
+def test_a_child_dies_with_its_killed_host() -> None:
     host = subprocess.Popen([sys.executable, "-c", HOST], stdout=subprocess.PIPE)
     assert host.stdout is not None
     pid = int(host.stdout.readline())
@@ -313,7 +313,7 @@ def test_the_child_dies_with_a_host_that_is_killed() -> None:
 # -- what it says about itself ---------------------------------------------------------------------
 
 
-async def test_an_old_python_or_a_missing_package_is_a_problem_in_words(
+async def test_an_old_python_or_a_missing_package_is_explained(
     environment: WasmEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert WasmEnvironment.problem() is None
@@ -325,14 +325,16 @@ async def test_an_old_python_or_a_missing_package_is_a_problem_in_words(
         await Bench(environment).open()
 
 
-async def test_it_describes_its_isolation_and_what_is_missing(environment: WasmEnvironment) -> None:
+async def test_the_description_names_the_isolation_and_missing_features(
+    environment: WasmEnvironment,
+) -> None:
     facts = await environment.describe()
     assert "WebAssembly" in facts["isolation"]
     assert any("threads" in line for line in facts["missing"])
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such modes")
-def test_a_folder_that_others_can_write_to_is_refused(
+def test_a_cache_folder_writable_by_others_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -366,7 +368,7 @@ main(["replay", "first"])
 
 
 @pytest.mark.parametrize("system", ["darwin", "win32"])
-def test_auto_answers_whole_queries_elsewhere(system: str, tmp_path: Path) -> None:
+def test_auto_answers_whole_queries_on_other_systems(system: str, tmp_path: Path) -> None:
     done = on(system, tmp_path, ELSEWHERE)
     assert done.returncode == 0, done.stderr[-2_000:]
     assert done.stdout.splitlines() == [
@@ -380,7 +382,7 @@ def test_auto_answers_whole_queries_elsewhere(system: str, tmp_path: Path) -> No
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="takes something away from Linux")
-def test_where_system_calls_can_not_be_filtered_auto_takes_webassembly(tmp_path: Path) -> None:
+def test_auto_chooses_webassembly_where_system_calls_cannot_be_filtered(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(ELSEWHERE.partition("let_children_start()\n")[2])
     confine = Path(__file__).with_name("confine.py")

@@ -14,14 +14,14 @@ from tests.environments.conftest import FakeHost
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="its layers are Linux's")
 
 odd_bytes = itertools.count(7)
-"""So that no two environments have the same settings: those share a zygote."""
+"""Makes the settings of environments differ, because equal ones share a zygote."""
 
 LAYOUT = "import ctypes\nprint(id(ctypes), id(Ellipsis))"
 
 
 @pytest.fixture
 async def environment(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[LocalEnvironment]:
-    """One with a zygote of its own, which is worn after three sessions."""
+    """Return an environment with its own zygote, which is worn after three sessions."""
     monkeypatch.setattr(zygotes, "_MAX_SESSIONS", 3)
     made = LocalEnvironment(warm_sessions=0, scratch_bytes=(1 << 20) + next(odd_bytes))
     yield made
@@ -43,7 +43,7 @@ async def successor_of(first: zygotes.Zygote, environment: LocalEnvironment) -> 
     return found
 
 
-async def test_a_worn_zygote_is_replaced_and_its_sessions_go_on(
+async def test_a_worn_zygote_is_replaced_and_its_sessions_continue(
     environment: LocalEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = await opened(environment, 3)
@@ -69,7 +69,7 @@ async def test_a_worn_zygote_is_replaced_and_its_sessions_go_on(
     assert await layout(after) == new
 
 
-async def test_one_that_was_replaced_still_serves_for_a_while(
+async def test_a_replaced_zygote_still_serves_for_a_while(
     environment: LocalEnvironment,
 ) -> None:
     sessions = await opened(environment, 3)

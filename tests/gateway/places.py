@@ -31,7 +31,7 @@ EVERYWHERE = [
     for place in PLACES
 ]
 HERE = tuple(place for place in PLACES if "stdio" not in place)
-"""Those where the gateway is in the process of the test."""
+"""Transports with the gateway in the process of the test."""
 
 NEAR = [
     pytest.param(place, marks=pytest.mark.heavy) if place not in {"memory", "http"} else place
@@ -41,7 +41,7 @@ NEAR = [
 
 
 def principal_of(context: Any) -> str:
-    """Over HTTP a header says who it is; elsewhere there is one principal."""
+    """Over HTTP a header names the principal; elsewhere there is only one."""
     request = getattr(context, "request", None)
     return "local" if request is None else str(request.headers.get(PRINCIPAL, "local"))
 
@@ -82,7 +82,7 @@ class House:
 
 @asynccontextmanager
 async def opened(place: str, recipe: Recipe, **more: Any) -> AsyncGenerator[House, None]:
-    """A house at a place; everything is closed at the end."""
+    """Open a gateway behind a transport; close everything at the end."""
     if place.startswith("stdio"):
         yield House(place, recipe)
         return

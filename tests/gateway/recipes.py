@@ -18,7 +18,7 @@ from rlm.testing.scripted import ScriptedClient
 
 @dataclass
 class Recipe:
-    """A gateway in plain values. `script`: what its model replies; None: it has no model."""
+    """The settings of a gateway. `script`: replies of its model, or None for no model."""
 
     folder: Path
     roots: tuple[str, ...] = ("repo",)

@@ -88,7 +88,7 @@ def stdio(*options: str, variables: dict[str, str] | None = None, noise: str = "
 
 
 async def answer(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
-    """What a tool answered; it must not have refused."""
+    """Return the answer of a tool that must not refuse."""
     result = await client.call_tool(tool, arguments)
     assert not result.is_error, result.content
     assert isinstance(result.structured_content, dict)

@@ -1,4 +1,4 @@
-"""The SDK cancels a request at every wait; what has to be ended with care hears of it once."""
+"""The SDK cancels a request at every wait; work that needs a cleanup is cancelled only once."""
 
 import asyncio
 
@@ -37,15 +37,15 @@ async def cancelled_by_scope(tasks: BackgroundTasks | None) -> list[str]:
     return seen
 
 
-async def test_work_that_is_cancelled_by_a_scope_tidies_up_to_its_end() -> None:
+async def test_work_cancelled_by_a_scope_finishes_its_cleanup() -> None:
     assert await cancelled_by_scope(BackgroundTasks()) == ["kill", "read the rest", "reap"]
 
 
-async def test_without_it_the_first_wait_of_the_tidying_is_the_last() -> None:
+async def test_without_background_tasks_cancelled_cleanup_stops_at_its_first_wait() -> None:
     assert await cancelled_by_scope(None) == []
 
 
-async def test_closing_waits_for_all_that_goes_on() -> None:
+async def test_closing_waits_for_running_tasks() -> None:
     tasks, begun, seen = BackgroundTasks(), asyncio.Event(), list[str]()
     task = tasks.start(tidying(begun, seen))
     await begun.wait()
@@ -55,7 +55,7 @@ async def test_closing_waits_for_all_that_goes_on() -> None:
 
 
 @pytest.mark.parametrize("waits", range(4))
-async def test_closing_lets_work_that_was_cancelled_tidy_up_to_its_end(waits: int) -> None:
+async def test_closing_lets_cancelled_work_finish_its_cleanup(waits: int) -> None:
     tasks, begun, seen = BackgroundTasks(), asyncio.Event(), list[str]()
     waiting = asyncio.create_task(tasks.run(tidying(begun, seen)))
     await begun.wait()
@@ -68,7 +68,7 @@ async def test_closing_lets_work_that_was_cancelled_tidy_up_to_its_end(waits: in
     assert seen == ["kill", "read the rest", "reap"]
 
 
-async def test_an_error_reaches_the_one_who_waits() -> None:
+async def test_an_error_is_raised_in_the_waiter() -> None:
     async def fail() -> None:
         raise ValueError("no luck")
 

@@ -34,14 +34,14 @@ def lines_of(found: list[dict[str, Any]]) -> list[tuple[int, int]]:
     return [(each["start_line"], each["end_line"]) for each in found]
 
 
-def test_a_quote_in_the_named_lines_is_kept_with_the_lines_it_really_covers() -> None:
+def test_a_quote_found_in_the_claimed_lines_is_kept_with_its_exact_lines() -> None:
     found, dropped = library(TEXT).checked([Claim("a.py", "return 2", 1, 9)], MAX_BYTES)
     assert (lines_of(found), dropped) == ([(6, 6)], 0)
     assert found[0]["sha256"] == hashlib.sha256(b"    return 2\n").hexdigest()
     assert found[0]["quote"] == "return 2"
 
 
-def test_wrong_lines_are_corrected_if_there_is_one_place_only() -> None:
+def test_wrong_lines_are_corrected_if_the_quote_occurs_once() -> None:
     books = library(TEXT)
     once = Claim("a.py", "def second():\n    return 2", 90, 91)
     assert lines_of(books.checked([once], MAX_BYTES)[0]) == [(5, 6)]
@@ -62,7 +62,7 @@ def test_wrong_lines_are_corrected_if_there_is_one_place_only() -> None:
         Claim("", "return 2", 6, 6),
     ],
 )
-def test_what_is_not_there_is_dropped(claim: Claim) -> None:
+def test_a_quote_that_does_not_occur_is_dropped(claim: Claim) -> None:
     assert library(TEXT, TEXT).checked([claim], MAX_BYTES) == ([], 1)
 
 
@@ -74,7 +74,7 @@ def test_a_file_may_be_named_by_handle_or_by_the_end_of_its_name() -> None:
     assert lines_of(library(TEXT).checked([Claim("?", "return 2", 6, 6)], MAX_BYTES)[0]) == [(6, 6)]
 
 
-def test_line_ends_and_blanks_around_a_quote_do_not_matter() -> None:
+def test_line_endings_and_surrounding_blanks_of_a_quote_do_not_matter() -> None:
     books = library(b"one\r\ntwo\r\nthree\r\n")
     for quote in ("one\ntwo", "one\r\ntwo", "\n one\ntwo \n", "one\ntwo\n"):
         found, dropped = books.checked([Claim("a.py", quote, 1, 2)], MAX_BYTES)
@@ -82,7 +82,7 @@ def test_line_ends_and_blanks_around_a_quote_do_not_matter() -> None:
         assert found[0]["quote"] in "one\r\ntwo\r\n"
 
 
-def test_quotes_are_bounded_as_spans_are() -> None:
+def test_quotes_are_bounded_like_spans() -> None:
     long = library("\n".join(map(str, range(1_000, 2_000))) + "\n", "é" * 20_000)
     whole = "\n".join(map(str, range(1_000, 2_000)))
     found, _ = long.checked([Claim("a.py", whole, 1, 1_000)], MAX_BYTES)
@@ -109,7 +109,7 @@ LINE = st.text(st.sampled_from("ab \té🦜\r"), max_size=5)
     st.none() | st.integers(-5, 20),
     st.none() | st.integers(-(10**20), 10**20),
 )
-def test_whatever_is_claimed_only_the_truth_comes_out(
+def test_only_verifiable_citations_come_out_of_any_claim(
     text: str, quote: str, first: int | None, last: int | None
 ) -> None:
     found, dropped = library(text).checked([Claim("a.py", quote, first, last)], MAX_BYTES)
@@ -137,7 +137,7 @@ JSON = st.recursive(
 
 
 @given(JSON, st.booleans())
-def test_an_answer_of_any_shape_is_an_answer(value: Any, has_json: bool) -> None:
+def test_an_answer_of_any_shape_can_be_read(value: Any, has_json: bool) -> None:
     text = value if isinstance(value, str) else json.dumps(value)
     found = read_answer(text, json.dumps(value) if has_json else None)
     assert isinstance(found.answer, str)

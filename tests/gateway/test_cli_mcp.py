@@ -133,7 +133,7 @@ async def test_a_client_lists_searches_and_reads(tmp_path: Path, mode: str) -> N
     assert len(lines) == 5
 
 
-def test_nothing_but_the_protocol_reaches_stdout(tmp_path: Path) -> None:
+def test_only_protocol_messages_reach_stdout(tmp_path: Path) -> None:
     program = [sys.executable, "-c", NOISY, "mcp", "--root", str(make_tree(tmp_path))]
     done = talk(program, as_lines(INITIALIZE, CREATE), 2)
     assert done.code == 0, done.stderr
@@ -146,7 +146,7 @@ def test_nothing_but_the_protocol_reaches_stdout(tmp_path: Path) -> None:
 
 
 @pytest.mark.heavy
-async def test_a_client_gets_on_with_a_gateway_that_prints(tmp_path: Path) -> None:
+async def test_a_client_works_with_a_gateway_that_prints(tmp_path: Path) -> None:
     given = ("--root", str(make_tree(tmp_path)))
     async with Client(stdio(*given, noise=NOISY)) as client:
         session = (await answer(client, "rlm_session_create"))["session"]
@@ -169,7 +169,9 @@ def test_a_message_that_is_too_long_is_dropped_and_the_next_is_answered(tmp_path
 @pytest.mark.parametrize(
     "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.heavy)]
 )
-def test_a_signal_ends_it_though_the_client_says_nothing(tmp_path: Path, number: int) -> None:
+def test_a_signal_ends_the_gateway_even_if_the_client_is_silent(
+    tmp_path: Path, number: int
+) -> None:
     process = subprocess.Popen(
         command("mcp", "--root", str(make_tree(tmp_path))),
         stdin=subprocess.PIPE,
@@ -190,7 +192,7 @@ def test_a_signal_ends_it_though_the_client_says_nothing(tmp_path: Path, number:
 
 
 @pytest.mark.heavy
-async def test_gateways_at_once_have_records_of_their_own(tmp_path: Path) -> None:
+async def test_concurrent_gateways_write_separate_records(tmp_path: Path) -> None:
     options = ("--root", str(make_tree(tmp_path)))
     state = {"RLM_STATE_DIR": str(tmp_path / "state")}
     async with (
@@ -237,7 +239,7 @@ def test_impossible_settings_are_reported_in_one_line(
     assert words in one_clear_line(done.stderr)
 
 
-def test_without_its_package_it_says_what_to_install(tmp_path: Path) -> None:
+def test_without_the_mcp_package_the_error_says_what_to_install(tmp_path: Path) -> None:
     (tmp_path / "bare.py").write_text(
         "import importlib.util as u, sys\nfind = u.find_spec\n"
         "u.find_spec = lambda name, *rest: None if name == 'mcp' else find(name, *rest)\n"
@@ -255,13 +257,13 @@ def test_without_its_package_it_says_what_to_install(tmp_path: Path) -> None:
     assert "pip install 'recursivelm[mcp]'" in one_clear_line(done.stderr)
 
 
-def test_the_usual_denials_can_be_dropped_only_as_a_whole_or_one_by_one() -> None:
+def test_default_denials_can_be_dropped_all_together_or_one_by_one() -> None:
     assert denials_of([], [], usual=True).patterns == DEFAULT_DENIALS
     assert denials_of(["*.sql"], [], usual=False).patterns == ("*.sql",)
     assert ".env" not in denials_of([], [".env"], usual=True).patterns
 
 
-async def test_the_operators_model_makes_runs(tmp_path: Path) -> None:
+async def test_runs_use_the_operators_model_if_there_is_one(tmp_path: Path) -> None:
     """Over HTTP to a server here; the limits of the command line hold for the run."""
 
     def model(_: dict[str, Any]) -> str:
@@ -288,14 +290,14 @@ async def test_the_operators_model_makes_runs(tmp_path: Path) -> None:
         ({"model": "anthropic/b"}, {"RLM_MODEL": "ollama/a"}, "anthropic/b"),
     ],
 )
-def test_options_come_before_variables_and_the_clients_model_is_last(
+def test_options_win_over_variables_and_the_clients_model_comes_last(
     options: dict[str, Any], variables: dict[str, str], model: str | None
 ) -> None:
     found = models_of(SimpleNamespace(**{**RUNS, **options}), variables).model
     assert found == model or (model is not None and str(found).startswith(model))
 
 
-def test_the_users_settings_count_but_no_projects(
+def test_user_settings_apply_but_project_settings_do_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -310,14 +312,14 @@ def test_the_users_settings_count_but_no_projects(
     ("options", "words"),
     [({"environment": "moon"}, "there is no environment"), ({"model": "what"}, "what")],
 )
-def test_invalid_settings_of_runs_are_reported_at_once(options: dict[str, Any], words: str) -> None:
+def test_invalid_run_settings_are_reported_at_once(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         models_of(SimpleNamespace(**{**RUNS, **options}), {})
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("kept", ["file", pytest.param("variable", marks=pytest.mark.heavy)])
-async def test_a_command_stands_in_for_a_gateway_elsewhere(tmp_path: Path, kept: str) -> None:
+async def test_mcp_connect_relays_to_a_remote_gateway(tmp_path: Path, kept: str) -> None:
     token = "anne-0123456789abcdef"
     (tmp_path / "token").write_text(token, "utf-8")
     options = ("--root", str(make_tree(tmp_path)), "--token-file", str(tmp_path / "token"))

@@ -74,7 +74,7 @@ async def test_progress_is_reported_during_a_run(place: str, recipe: Recipe) -> 
     assert all(message and message.startswith("step ") for _, message in heard)
 
 
-async def test_a_long_run_goes_on_and_is_waited_for_later(recipe: Recipe) -> None:
+async def test_a_long_run_continues_and_can_be_awaited_later(recipe: Recipe) -> None:
     model = Gate([DONE])
     async with (
         opened("memory", recipe, models=Models(model), run_seconds=0.0) as house,
@@ -139,7 +139,7 @@ def _last(report: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-async def test_two_clients_see_nothing_of_each_other(place: str, recipe: Recipe) -> None:
+async def test_two_clients_cannot_see_each_others_sessions(place: str, recipe: Recipe) -> None:
     recipe.script = [DONE, DONE]
     if place.startswith("stdio"):
         async with opened(place, recipe) as house, house.client() as ada, house.client() as ben:
@@ -178,7 +178,7 @@ async def _are_strangers(ada: Any, ben: Any) -> None:
     assert (await asked(ada, "rlm_list", session=hers))["left"]["runs"] == 49
 
 
-async def test_money_is_held_spent_and_given_back(recipe: Recipe) -> None:
+async def test_money_for_a_run_is_reserved_spent_and_released(recipe: Recipe) -> None:
     recipe.ceilings = {"cost_usd": 1.0}
     model = Gate([DONE, DONE])
     async with (
@@ -197,7 +197,7 @@ async def test_money_is_held_spent_and_given_back(recipe: Recipe) -> None:
         assert 0 < 1.0 - left == pytest.approx(run["usage"]["cost_usd"])
 
 
-async def test_a_run_that_fails_tells_the_client_nothing_of_the_operators_model(
+async def test_a_failed_run_reveals_nothing_of_the_operators_model(
     recipe: Recipe, caplog: pytest.LogCaptureFixture
 ) -> None:
     model = ScriptedClient([ModelError("https://key:hunter2@example.org said no")])
@@ -211,7 +211,7 @@ async def test_a_run_that_fails_tells_the_client_nothing_of_the_operators_model(
         assert '"ended": "error"' in report
 
 
-async def test_an_answer_in_any_form_comes_back(recipe: Recipe) -> None:
+async def test_an_answer_in_any_form_is_returned(recipe: Recipe) -> None:
     forms = [
         'FINAL("plain words")',
         'FINAL({"answer": 42})',
@@ -232,7 +232,7 @@ async def test_an_answer_in_any_form_comes_back(recipe: Recipe) -> None:
     assert (len(runs[4]["answer"]), runs[4]["answer_cut"]) == (32_768, True)
 
 
-async def test_what_cells_cite_comes_back_in_the_same_form(recipe: Recipe) -> None:
+async def test_citations_made_by_cells_are_returned_in_the_same_form(recipe: Recipe) -> None:
     recipe.script = ["```repl\ncite(6, 10, 'a.txt')\ncite('never there')\nFINAL('beta')\n```"]
     async with opened("memory", recipe) as house, house.client() as client:
         session = await session_of(client)
@@ -241,7 +241,7 @@ async def test_what_cells_cite_comes_back_in_the_same_form(recipe: Recipe) -> No
     assert [(each["quote"], each["start_line"]) for each in run["citations"]] == [("beta", 2)]
 
 
-async def test_limits_of_a_run_are_the_operators(recipe: Recipe) -> None:
+async def test_the_operators_limits_apply_to_runs(recipe: Recipe) -> None:
     (recipe.root / "b.txt").write_text("more")
     recipe.ceilings = {"run_files": 1, "run_bytes": 12}
     model = ScriptedClient(["no cell here"] * 9)
@@ -257,7 +257,7 @@ async def test_limits_of_a_run_are_the_operators(recipe: Recipe) -> None:
         assert (run["usage"]["steps"] <= 2, run["left"]["runs"]) == (True, 49)
 
 
-async def test_no_text_of_a_file_is_in_progress_or_on_record(recipe: Recipe) -> None:
+async def test_no_file_content_appears_in_progress_or_the_record(recipe: Recipe) -> None:
     recipe.script = [STEP, "alpha", "beta", '```repl\nFINAL(context["a.txt"][:5])\n```']
     heard: list[str] = []
 

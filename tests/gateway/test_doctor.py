@@ -13,7 +13,7 @@ from tests.gateway.serving import make_tree, over_http
 TOKEN = "anne-0123456789abcdef"
 
 
-def test_it_reads_a_line_through_a_gateway_of_its_own(tmp_path: Path) -> None:
+def test_the_doctor_reads_a_line_through_a_gateway_of_its_own(tmp_path: Path) -> None:
     root = make_tree(tmp_path)
     cursor = tmp_path / ".cursor"
     cursor.mkdir()
@@ -35,7 +35,7 @@ def test_it_reads_a_line_through_a_gateway_of_its_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.heavy
-def test_a_gateway_elsewhere_is_tried_with_its_token(tmp_path: Path) -> None:
+def test_the_doctor_tries_a_remote_gateway_with_its_token(tmp_path: Path) -> None:
     (tmp_path / "token").write_text(TOKEN, "utf-8")
     given = ("--root", str(make_tree(tmp_path)), "--token-file", str(tmp_path / "token"))
     with over_http(*given) as served:
@@ -69,7 +69,7 @@ def test_an_address_without_a_server_is_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.heavy
-def test_a_root_that_is_not_there_is_reported(tmp_path: Path) -> None:
+def test_a_missing_root_is_reported(tmp_path: Path) -> None:
     done = rlm("mcp", "doctor", "--root", str(tmp_path / "nowhere"), HOME=str(tmp_path))
     assert done.returncode == 1
     assert "NOT OK" in done.stdout

@@ -1,4 +1,4 @@
-"""`rlm_exec`: code of clients, in the sandbox, bounded and left nowhere."""
+"""`rlm_exec`: clients' code runs in the sandbox, within limits, and leaves nothing behind."""
 
 import asyncio
 from pathlib import Path
@@ -29,7 +29,7 @@ async def opened(recipe: Recipe) -> tuple[Gateway, str, str]:
     return gateway, session, (await gateway.open(ME, session, "a.txt"))["handle"]
 
 
-async def test_variables_stay_and_files_are_those_that_were_chosen(recipe: Recipe) -> None:
+async def test_variables_persist_and_only_chosen_files_are_available(recipe: Recipe) -> None:
     gateway, session, handle = await opened(recipe)
     try:
         first = await gateway.execute(ME, session, "n = len(files); print(list(files))", [handle])
@@ -53,7 +53,7 @@ async def test_an_answer_is_reported_once(recipe: Recipe) -> None:
         await gateway.close()
 
 
-async def test_what_code_does_wrong_comes_back_as_text(recipe: Recipe) -> None:
+async def test_errors_in_code_are_returned_as_text(recipe: Recipe) -> None:
     gateway, session, handle = await opened(recipe)
     try:
         for code, expected in (
@@ -95,7 +95,7 @@ async def test_output_is_bounded_and_counted(recipe: Recipe) -> None:
         await gateway.close()
 
 
-async def test_files_have_limits_in_number_and_bytes(recipe: Recipe) -> None:
+async def test_files_for_code_are_limited_in_number_and_size(recipe: Recipe) -> None:
     recipe.ceilings = {"run_files": 1, "run_bytes": 11}
     gateway, session, handle = await opened(recipe)
     try:
@@ -110,7 +110,7 @@ async def test_files_have_limits_in_number_and_bytes(recipe: Recipe) -> None:
         await gateway.close()
 
 
-async def test_it_is_on_record_without_the_code(recipe: Recipe) -> None:
+async def test_executed_code_is_recorded_without_its_text(recipe: Recipe) -> None:
     gateway, session, handle = await opened(recipe)
     try:
         await gateway.execute(ME, session, "print('very private')", [handle])
@@ -167,7 +167,7 @@ async def _open_after_a_while(executor: Executor, number: int) -> list[str]:
     return list(executor._open)
 
 
-async def test_a_session_that_is_closed_while_its_code_runs_leaves_no_interpreter(
+async def test_closing_a_session_while_code_runs_leaves_no_interpreter(
     recipe: Recipe,
 ) -> None:
     gateway, session, _ = await opened(recipe)
@@ -182,7 +182,7 @@ async def test_a_session_that_is_closed_while_its_code_runs_leaves_no_interprete
         await gateway.close()
 
 
-async def test_too_many_interpreters_push_out_the_one_that_was_idle_longest() -> None:
+async def test_the_interpreter_idle_longest_is_closed_when_there_are_too_many() -> None:
     environment = PlanEnvironment()
     executor = Executor(environment=environment)
     for number in range(MAX_INTERPRETERS_EACH + 2):
@@ -194,7 +194,7 @@ async def test_too_many_interpreters_push_out_the_one_that_was_idle_longest() ->
     assert all(session.closed for session in environment.sessions)
 
 
-async def test_one_principal_does_not_keep_the_others_from_running_code() -> None:
+async def test_one_principal_cannot_keep_others_from_running_code() -> None:
     executor = Executor(environment=PlanEnvironment())
     try:
         endless = [

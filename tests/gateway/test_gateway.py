@@ -27,7 +27,7 @@ def recipe(tmp_path: Path) -> Recipe:
     return Recipe(tmp_path, roots=("repo", "other"))
 
 
-async def test_pages_of_a_search_over_handles_do_not_depend_on_their_order(recipe: Recipe) -> None:
+async def test_pages_of_a_search_do_not_depend_on_the_order_of_handles(recipe: Recipe) -> None:
     gateway = recipe.gateway()
     try:
         session = gateway.create_session(ME)["session"]
@@ -46,7 +46,7 @@ async def test_pages_of_a_search_over_handles_do_not_depend_on_their_order(recip
         await gateway.close()
 
 
-async def test_a_search_that_was_stopped_can_be_continued(recipe: Recipe) -> None:
+async def test_an_interrupted_search_can_be_continued(recipe: Recipe) -> None:
     (recipe.root / "b.txt").write_text("a" * 5_000 + "!\n")
     recipe.options = {"search_seconds": 0.5}
     gateway = recipe.gateway()
@@ -59,7 +59,7 @@ async def test_a_search_that_was_stopped_can_be_continued(recipe: Recipe) -> Non
         await gateway.close()
 
 
-async def test_handles_of_different_roots_are_not_searched_by_halves(recipe: Recipe) -> None:
+async def test_handles_of_different_roots_cannot_be_searched_together(recipe: Recipe) -> None:
     gateway = recipe.gateway()
     try:
         session = gateway.create_session(ME)["session"]
@@ -72,7 +72,7 @@ async def test_handles_of_different_roots_are_not_searched_by_halves(recipe: Rec
         await gateway.close()
 
 
-async def test_a_search_with_no_bytes_left_says_so(recipe: Recipe) -> None:
+async def test_a_search_without_any_bytes_left_says_so(recipe: Recipe) -> None:
     gateway = recipe.gateway()
     try:
         session = gateway.create_session(ME, limits={"bytes": 0})["session"]
@@ -92,7 +92,7 @@ async def test_a_session_without_roots_has_no_files(recipe: Recipe) -> None:
         await gateway.close()
 
 
-async def test_one_principal_can_not_take_the_sessions_of_all(recipe: Recipe) -> None:
+async def test_one_principal_cannot_use_up_the_sessions_of_others(recipe: Recipe) -> None:
     gateway = recipe.gateway()
     try:
         for _ in range(MAX_SESSIONS_EACH):
@@ -104,7 +104,7 @@ async def test_one_principal_can_not_take_the_sessions_of_all(recipe: Recipe) ->
         await gateway.close()
 
 
-async def test_sessions_end_although_no_request_comes_any_more(
+async def test_idle_sessions_end_even_without_further_requests(
     recipe: Recipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gateway_module, "SWEEP_SECONDS", 0.01)
@@ -160,7 +160,7 @@ async def test_cancelled_code_of_a_client_is_killed(place: str, recipe: Recipe) 
         assert (done["output"], done["fresh"]) == ("False\n", True)
 
 
-async def test_an_error_of_the_gateway_is_shown_only_in_the_log(
+async def test_an_internal_error_is_shown_only_in_the_log(
     recipe: Recipe, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with opened("memory", recipe) as house, house.client() as client:

@@ -57,7 +57,7 @@ LIKELY = {
 
 @st.composite
 def calls(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
-    """A tool with arguments of its own, most of the right kind, some of any."""
+    """A tool with random arguments, most of the right type."""
     tool = draw(st.sampled_from(TOOLS))
     arguments: dict[str, Any] = {}
     for name in tool.request.__struct_fields__:
@@ -188,18 +188,18 @@ def _cases(number: int) -> settings:
         max_examples=max(1, number // AT_ONCE),
         deadline=None,
         database=None,
-        phases=[Phase.explicit, Phase.generate],  # shrinking lists of calls takes for ever
+        phases=[Phase.explicit, Phase.generate],  # shrinking lists of calls takes too long
         suppress_health_check=list(HealthCheck),
     )
 
 
 @pytest.mark.heavy
-def test_no_path_leads_out(recipe: Recipe) -> None:
+def test_no_path_leads_outside_the_roots(recipe: Recipe) -> None:
     _any_paths(recipe, CASES)
 
 
 @pytest.mark.heavy
-def test_none_of_ten_thousand_paths_leads_out(recipe: Recipe) -> None:
+def test_none_of_ten_thousand_paths_leads_outside_the_roots(recipe: Recipe) -> None:
     _any_paths(recipe, MANY_CASES)
 
 
@@ -243,7 +243,7 @@ async def _open_all(recipe: Recipe, paths: list[str]) -> int:
 @pytest.mark.parametrize(
     "pattern", ["(a+)+$", "(a|a)*b", "(a|aa)+$", "([a-z]+)*1", "^(([a-z])+.)+[A-Z]([a-z])+$"]
 )
-async def test_patterns_that_never_end_do_not_stop_the_others(
+async def test_patterns_that_never_end_do_not_delay_others(
     recipe: Recipe, pattern: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     (recipe.root / "trap.txt").write_text("a" * 5_000 + "!\n")

@@ -35,7 +35,9 @@ def sessions(roots: list[Root], clock: Clock) -> Sessions:
     return Sessions(roots, Ceilings(calls=3, bytes=100, seconds=50, idle_seconds=20), clock)
 
 
-def test_a_session_and_its_handles_are_its_owners(sessions: Sessions, roots: list[Root]) -> None:
+def test_a_session_and_its_handles_belong_to_their_principal(
+    sessions: Sessions, roots: list[Root]
+) -> None:
     mine = sessions.open("ada", None, {})
     other = sessions.open("mira", ["two"], {})
     handle = mine.handle_for(roots[0], ("a.txt",))
@@ -64,7 +66,7 @@ def test_ceilings_can_only_be_lowered(sessions: Sessions) -> None:
         sessions.open("ada", ["three"], {})
 
 
-def test_what_is_used_up_is_refused(sessions: Sessions, clock: Clock) -> None:
+def test_requests_beyond_a_ceiling_are_refused(sessions: Sessions, clock: Clock) -> None:
     one = sessions.open("ada", None, {"runs": 1})
     for _ in range(3):
         one.count_call(clock.now)

@@ -25,7 +25,7 @@ def rows(text: str, head: str) -> list[list[str]]:
     return [[cell.strip() for cell in line] for line in lines]
 
 
-def test_ceilings_and_their_options() -> None:
+def test_the_guide_lists_every_ceiling_and_its_option() -> None:
     told = [
         (name.strip("`"), default, option) for name, default, option in rows(IDE, "for a session")
     ]
@@ -40,7 +40,7 @@ def test_ceilings_and_their_options() -> None:
         assert option.strip("`") in options
 
 
-def test_limits_that_always_hold() -> None:
+def test_the_guide_states_the_fixed_limits() -> None:
     told = dict(rows(IDE, "always"))
     assert told["a span of `rlm_read`"] == f"{MAX_LINES} lines and {MAX_BYTES:,} bytes"
     assert told["a page of `rlm_list`"] == f"{MAX_ENTRIES} files"
@@ -51,7 +51,7 @@ def test_limits_that_always_hold() -> None:
     )
 
 
-def test_names_of_earlier_documents() -> None:
+def test_the_guide_lists_the_tool_names_of_earlier_documents() -> None:
     told = {there.strip("`"): re.findall(r"`(\w+)`", here)[0] for there, here in rows(IDE, "there")}
     assert told == DOCUMENTED_NAMES
 

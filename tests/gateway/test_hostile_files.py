@@ -34,7 +34,7 @@ def recipe(tmp_path: Path) -> Recipe:
 
 
 @pytest.mark.parametrize("size", [128 << 20, pytest.param(2 << 30, marks=pytest.mark.heavy)])
-async def test_a_huge_file_is_read_at_its_end_and_passed_over_in_searches(
+async def test_the_end_of_a_huge_file_can_be_read_but_searches_skip_it(
     recipe: Recipe, size: int
 ) -> None:
     huge = recipe.root / "huge.log"
@@ -83,7 +83,7 @@ async def test_pipes_devices_and_sockets_are_refused_without_being_opened(recipe
         await gateway.close()
 
 
-async def test_files_with_odd_names_can_be_used_like_any_other(recipe: Recipe) -> None:
+async def test_files_with_odd_names_can_be_used(recipe: Recipe) -> None:
     names = [b"\xff\xfe.txt", b"new\nline.txt", b" .txt", "é".encode(), "e\u0301".encode(), b"-rf"]
     for name in names:
         (recipe.root / os.fsdecode(name)).write_text("word here\n")
@@ -150,7 +150,7 @@ async def test_a_file_that_grows_or_disappears_is_reported(recipe: Recipe) -> No
         await gateway.close()
 
 
-async def test_a_file_that_changes_all_the_time_is_read_cleanly(recipe: Recipe) -> None:
+async def test_a_file_that_keeps_changing_is_read_consistently(recipe: Recipe) -> None:
     path = recipe.root / "busy.txt"
     path.write_text("x\n" * 1_000)
 
@@ -183,7 +183,7 @@ async def test_a_file_that_changes_all_the_time_is_read_cleanly(recipe: Recipe) 
         await gateway.close()
 
 
-async def test_a_race_of_links_never_shows_what_is_outside(recipe: Recipe) -> None:
+async def test_swapping_symbolic_links_never_reveals_files_outside(recipe: Recipe) -> None:
     folder, spare = recipe.root / "folder", recipe.root / "spare"
     folder.mkdir()
     spare.mkdir()
@@ -193,7 +193,7 @@ async def test_a_race_of_links_never_shows_what_is_outside(recipe: Recipe) -> No
     swap = recipe.root / "swap"
 
     def exchange() -> None:
-        """A folder becomes a link to one outside, and back; a file likewise."""
+        """Swap a folder and a file for links to outside, and back."""
         swap.symlink_to(outside)
         folder.rename(recipe.root / "away")
         swap.rename(folder)
@@ -251,7 +251,7 @@ def _again_and_again(change: Any) -> Generator[None, None, None]:
         thread.join()
 
 
-def test_threads_that_count_the_same_lines_agree(tmp_path: Path) -> None:
+def test_threads_that_index_the_same_lines_agree(tmp_path: Path) -> None:
     path = tmp_path / "lines.txt"
     path.write_bytes(b"x\n" * (8 * BLOCK_BYTES // 2))
     for _ in range(5):
@@ -266,7 +266,7 @@ def test_threads_that_count_the_same_lines_agree(tmp_path: Path) -> None:
 
 
 @pytest.mark.heavy
-async def test_a_hundred_thousand_files_are_listed_and_searched_in_little_memory(
+async def test_listing_and_searching_100000_files_needs_little_memory(
     recipe: Recipe,
 ) -> None:
     for number in range(100):

@@ -13,7 +13,7 @@ from rlm.gateway.tasks import Threads
 from tests.gateway.serving import answer, http_client, make_tree, over_http
 
 
-async def test_a_gateway_lists_it_and_ends(tmp_path: Path) -> None:
+async def test_a_folder_with_hostile_ignore_rules_is_listed(tmp_path: Path) -> None:
     root = make_tree(tmp_path)
     (root / ("a" * 200)).write_text("anchor", "utf-8")
     (root / ".gitignore").write_text("*a*a*a*a*a*ab\n" * 10, "utf-8")
@@ -43,8 +43,10 @@ def test_a_walk_has_a_deadline(root: Root, monkeypatch: pytest.MonkeyPatch) -> N
         list(files_below(root, ()))
 
 
-def test_a_page_that_takes_too_long_is_shorter(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was found until then is the page; the next one goes on from there."""
+def test_a_page_that_takes_too_long_is_cut_short(
+    root: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page holds what was found in time; the next page continues from there."""
     clock = iter(range(10_000))
     monkeypatch.setattr("rlm.gateway.listing.time.monotonic", lambda: next(clock))
     names, after, pages = [], None, 0
@@ -58,7 +60,7 @@ def test_a_page_that_takes_too_long_is_shorter(root: Root, monkeypatch: pytest.M
     assert pages > 1
 
 
-async def test_a_walk_ends_when_it_is_cancelled(root: Root) -> None:
+async def test_a_cancelled_walk_ends(root: Root) -> None:
     threads = Threads()
     loop = asyncio.get_running_loop()
     begun = asyncio.Event()

@@ -1,4 +1,4 @@
-"""The gateway over HTTP, in a process of its own, with clients that may come in and others."""
+"""The gateway over HTTP, in its own process, with authorized and unauthorized clients."""
 
 import asyncio
 import io
@@ -73,7 +73,7 @@ async def test_a_session_is_unknown_to_another_principal(gateway: Served, mode: 
         assert (await answer(anne, "rlm_list", session=session))["files"]
 
 
-async def test_a_transport_session_can_only_be_used_with_the_token_that_began_it(
+async def test_a_transport_session_can_be_used_only_with_its_own_token(
     gateway: Served,
 ) -> None:
     begin = {
@@ -117,7 +117,7 @@ async def test_a_request_without_a_token_is_refused(gateway: Served, shown: str 
     assert got["WWW-Authenticate"].startswith("Bearer")
 
 
-async def test_two_tokens_in_one_request_are_none(gateway: Served) -> None:
+async def test_two_tokens_in_one_request_are_refused(gateway: Served) -> None:
     host, _, port = gateway.base.removeprefix("http://").partition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     both = f"Authorization: Bearer {ANNE}\r\nAuthorization: Bearer {BERT}\r\n"
@@ -127,7 +127,7 @@ async def test_two_tokens_in_one_request_are_none(gateway: Served) -> None:
     await writer.wait_closed()
 
 
-async def test_health_needs_no_token_and_tells_nothing(gateway: Served) -> None:
+async def test_health_needs_no_token_and_reveals_nothing(gateway: Served) -> None:
     async with aiohttp.ClientSession() as session, session.get(f"{gateway.base}/health") as got:
         assert (got.status, await got.text()) == (200, '{"status":"ok"}')
         assert "Server" not in got.headers
@@ -148,7 +148,7 @@ async def test_health_needs_no_token_and_tells_nothing(gateway: Served) -> None:
         ("files.example:8443", 400),
     ],
 )
-async def test_only_its_own_names_lead_to_it(gateway: Served, host: str, code: int) -> None:
+async def test_only_its_own_host_names_are_accepted(gateway: Served, host: str, code: int) -> None:
     """400 is what it says to a request without a message, once it has looked at its name."""
     named = host.format(port=gateway.base.rpartition(":")[2])
     got, _, _ = await status(gateway.url, Authorization=f"Bearer {ANNE}", Host=named)
@@ -164,17 +164,19 @@ async def test_only_its_own_names_lead_to_it(gateway: Served, host: str, code: i
         ("https://ide.example", 400),
     ],
 )
-async def test_pages_of_others_have_no_use_of_it(gateway: Served, origin: str, code: int) -> None:
+async def test_other_websites_cannot_use_the_gateway(
+    gateway: Served, origin: str, code: int
+) -> None:
     got, _, _ = await status(gateway.url, Authorization=f"Bearer {ANNE}", Origin=origin)
     assert got == code
 
 
-async def test_a_body_has_a_limit(gateway: Served) -> None:
+async def test_the_size_of_a_request_is_limited(gateway: Served) -> None:
     large = b'{"jsonrpc":"2.0","id":1,"method":"ping","x":"' + b"x" * http.MAX_BODY_BYTES + b'"}'
     assert (await status(gateway.url, large, Authorization=f"Bearer {ANNE}"))[0] == 413
 
 
-async def test_a_body_that_never_ends_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_request_body_that_never_ends_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "MAX_BODY_SECONDS", 0.05)
     came: list[Any] = [{"type": "http.request", "body": b"{", "more_body": True}]
 
@@ -186,7 +188,7 @@ async def test_a_body_that_never_ends_is_cut_off(monkeypatch: pytest.MonkeyPatch
     assert await received() == {"type": "http.disconnect"}
 
 
-async def test_what_follows_a_body_may_take_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_time_limit_ends_with_the_request_body(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "MAX_BODY_SECONDS", 0.0)
     came: list[Any] = [{"type": "http.disconnect"}]
 
@@ -203,7 +205,9 @@ async def test_what_follows_a_body_may_take_its_time(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.heavy)]
 )
-async def test_a_signal_ends_it_though_a_client_listens(tmp_path: Path, number: int) -> None:
+async def test_a_signal_ends_the_gateway_even_with_a_connected_client(
+    tmp_path: Path, number: int
+) -> None:
     with over_http("--root", str(make_tree(tmp_path))) as served:
         async with http_client(served.url, None, mode="legacy") as client:
             begun = await answer(client, "rlm_session_create")
@@ -228,7 +232,7 @@ def _children(pid: int) -> list[int]:
 # -- starting --------------------------------------------------------------------------------------
 
 
-def test_it_does_not_listen_to_a_network_without_a_token(tmp_path: Path) -> None:
+def test_the_gateway_does_not_listen_on_a_network_without_a_token(tmp_path: Path) -> None:
     done = rlm("mcp", "--http", "--host", "0.0.0.0", "--port", "0", "--root", str(tmp_path))
     assert done.returncode == 1
     assert "RLM_MCP_TOKEN" in one_clear_line(done.stderr)
@@ -269,11 +273,11 @@ def test_a_token_file_is_checked(tmp_path: Path, text: str, words: str) -> None:
     assert ANNE not in str(complaint.value)
 
 
-def test_a_file_may_hold_one_token_without_a_name(tmp_path: Path) -> None:
+def test_a_token_file_may_hold_one_unnamed_token(tmp_path: Path) -> None:
     (tmp_path / "token").write_text(f"{ANNE}\n", "utf-8")
     assert Tokens(read_tokens(tmp_path / "token")).principal_of(ANNE) == "token"
 
 
-def test_principals_need_tokens_of_their_own() -> None:
+def test_principals_must_have_different_tokens() -> None:
     with pytest.raises(ConfigError, match="the same token"):
         Tokens({"anne": ANNE, "bert": ANNE})

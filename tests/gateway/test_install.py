@@ -45,7 +45,7 @@ def held(path: Path) -> Any:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_command_is_written_where_the_client_looks(run: Run, home: Path, name: str) -> None:
+def test_install_writes_the_command_to_each_clients_file(run: Run, home: Path, name: str) -> None:
     code, out, err = run("mcp", "install", "--client", name, "--root", f"code={home}")
     assert (code, out) == (0, ""), err
     entry = held(home / USER_FILES[name])[SECTIONS[name]]["rlm"]
@@ -55,7 +55,7 @@ def test_a_command_is_written_where_the_client_looks(run: Run, home: Path, name:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_no_token_is_written_in_clear(run: Run, home: Path, name: str) -> None:
+def test_a_token_is_not_written_in_clear_text(run: Run, home: Path, name: str) -> None:
     given = ("--client", name, "--url", URL, "--token-env", "GATEWAY_TOKEN")
     code, _, err = run("mcp", "install", *given)
     assert code == 0, err
@@ -81,7 +81,7 @@ def test_no_token_is_written_in_clear(run: Run, home: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_token_is_written_in_clear_only_if_that_is_asked_for(
+def test_a_token_is_written_in_clear_text_only_on_request(
     run: Run,
     home: Path,
     name: str,
@@ -96,7 +96,7 @@ def test_a_token_is_written_in_clear_only_if_that_is_asked_for(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_file_with_the_token_is_named(run: Run, home: Path, name: str) -> None:
+def test_install_can_refer_to_a_token_file(run: Run, home: Path, name: str) -> None:
     given = ("--client", name, "--url", URL, "--token-file", "secret")
     assert run("mcp", "install", *given)[0] == 0
     entry = held(home / USER_FILES[name])[SECTIONS[name]]["rlm"]
@@ -104,14 +104,14 @@ def test_a_file_with_the_token_is_named(run: Run, home: Path, name: str) -> None
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "claude"])
-def test_a_project_has_a_file_of_its_own(run: Run, home: Path, name: str) -> None:
+def test_install_can_write_to_a_projects_file(run: Run, home: Path, name: str) -> None:
     assert run("mcp", "install", "--client", name, "--url", URL, "--project", ".")[0] == 0
     path = home / (CLIENTS[name].project_file or "")
     assert held(path)[SECTIONS[name]]["rlm"]["url"] == URL
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_says_when_all_projects_get_it(run: Run, home: Path, name: str) -> None:
+def test_install_says_when_all_projects_are_affected(run: Run, home: Path, name: str) -> None:
     words = "will open it in all of its projects; --project DIRECTORY writes it for one"
     _, _, err = run("mcp", "install", "--client", name, "--root", ".")
     assert (words in err) == (name != "claude")  # which knows no projects
@@ -141,7 +141,7 @@ def project(away: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_in_a_project_it_is_written_for_that_project(
+def test_inside_a_project_install_writes_for_that_project(
     run: Run, away: Path, project: Path, name: str
 ) -> None:
     code, _, err = run("mcp", "install", "--client", name, "--root", "web=.")
@@ -158,7 +158,7 @@ def test_in_a_project_it_is_written_for_that_project(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_in_a_project_it_can_be_written_for_all(
+def test_inside_a_project_install_can_write_globally(
     run: Run, away: Path, project: Path, name: str
 ) -> None:
     code, _, err = run("mcp", "install", "--client", name, "--root", "web=.", "--global")
@@ -177,7 +177,7 @@ def test_names_can_be_hidden(run: Run, away: Path, project: Path) -> None:
     assert held(path)["mcpServers"]["rlm"]["args"][-1] == "--show-names"
 
 
-def test_a_file_of_the_project_keeps_its_comments_and_servers(
+def test_a_project_file_keeps_its_comments_and_other_servers(
     run: Run, away: Path, project: Path
 ) -> None:
     path = project / ".vscode" / "mcp.json"
@@ -191,7 +191,9 @@ def test_a_file_of_the_project_keeps_its_comments_and_servers(
     assert [*held(path)["servers"]] == ["other"]
 
 
-def test_removing_it_says_where_it_was_not(run: Run, away: Path, project: Path) -> None:
+def test_removing_from_the_wrong_file_says_where_to_look(
+    run: Run, away: Path, project: Path
+) -> None:
     given = ("mcp", "install", "--client", "cursor")
     assert run(*given, "--root", ".", "--global")[0] == 0
     code, _, err = run(*given, "--remove")
@@ -200,7 +202,9 @@ def test_removing_it_says_where_it_was_not(run: Run, away: Path, project: Path) 
     assert held(away / USER_FILES["cursor"]) == {"mcpServers": {}}
 
 
-def test_no_token_goes_into_a_project_by_itself(run: Run, away: Path, project: Path) -> None:
+def test_a_clear_text_token_is_not_written_to_a_project_by_default(
+    run: Run, away: Path, project: Path
+) -> None:
     given = ("mcp", "install", "--client", "cursor", "--url", URL, "--token-env", "GATEWAY_TOKEN")
     code, _, err = run(*given, "--clear-token")
     assert code == 1
@@ -220,7 +224,7 @@ def test_no_token_goes_into_a_project_by_itself(run: Run, away: Path, project: P
         ([], "a", None),
     ],
 )
-def test_what_counts_as_a_project(
+def test_a_project_is_recognised_by_its_marker_files(
     home: Path, marks: list[str], here: str, found: str | None
 ) -> None:
     for mark in marks:
@@ -229,7 +233,7 @@ def test_what_counts_as_a_project(
     assert project_of(home / here) == (None if found is None else home / found)
 
 
-def test_claude_desktop_has_no_projects(run: Run, home: Path) -> None:
+def test_claude_desktop_has_no_project_files(run: Run, home: Path) -> None:
     code, _, err = run("mcp", "install", "--client", "claude", "--url", URL, "--project", ".")
     assert code == 1
     assert "leave out --project" in err
@@ -247,7 +251,7 @@ def test_claude_desktop_has_no_projects(run: Run, home: Path) -> None:
         ("win32", "zed", "Roaming/Zed/settings.json"),
     ],
 )
-def test_files_of_other_systems(
+def test_paths_on_other_systems(
     home: Path, monkeypatch: pytest.MonkeyPatch, platform: str, name: str, file: str
 ) -> None:
     monkeypatch.setattr(sys, "platform", platform)
@@ -265,7 +269,7 @@ OTHERS = """// mine
 """
 
 
-def test_all_else_stays_and_what_was_is_kept(run: Run, home: Path) -> None:
+def test_other_entries_are_kept_and_a_backup_is_made(run: Run, home: Path) -> None:
     path = home / ".cursor" / "mcp.json"
     path.parent.mkdir()
     path.write_text(OTHERS, "utf-8")
@@ -280,7 +284,7 @@ def test_all_else_stays_and_what_was_is_kept(run: Run, home: Path) -> None:
     assert path.read_text("utf-8") == OTHERS.replace('"x"}},', '"x"}},' + added)
 
 
-def test_a_second_run_changes_nothing(run: Run, home: Path) -> None:
+def test_installing_again_changes_nothing(run: Run, home: Path) -> None:
     for name in NAMES:
         given = ("install", "--client", name, "--url", URL, "--token-env", "GATEWAY_TOKEN")
         assert run("mcp", *given)[0] == 0
@@ -291,7 +295,7 @@ def test_a_second_run_changes_nothing(run: Run, home: Path) -> None:
         assert (path.read_bytes(), path.stat().st_mtime_ns, sorted(path.parent.iterdir())) == first
 
 
-def test_what_the_user_added_to_our_entry_stays(home: Path) -> None:
+def test_additions_of_the_user_to_our_entry_are_kept(home: Path) -> None:
     text = '{"mcpServers": {"rlm": {"command": "/bin/rlm", "args": ["mcp"], "disabled": true}}}'
     client = CLIENTS["cursor"]
     made = changed(text, client, "rlm", entry_for(client, Server(name="rlm", url=URL)))
@@ -307,7 +311,7 @@ def test_what_the_user_added_to_our_entry_stays(home: Path) -> None:
         "rlm",
     ],
 )
-def test_a_server_of_another_program_is_not_replaced(run: Run, home: Path, other: Any) -> None:
+def test_an_entry_of_another_program_is_not_replaced(run: Run, home: Path, other: Any) -> None:
     path = home / ".cursor" / "mcp.json"
     path.parent.mkdir()
     path.write_text(json.dumps({"mcpServers": {"rlm": other}}), "utf-8")
@@ -319,7 +323,7 @@ def test_a_server_of_another_program_is_not_replaced(run: Run, home: Path, other
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_can_be_taken_out_again(run: Run, home: Path, name: str) -> None:
+def test_the_entry_can_be_removed_again(run: Run, home: Path, name: str) -> None:
     path = home / USER_FILES[name]
     path.parent.mkdir(parents=True, exist_ok=True)
     text = OTHERS.replace("mcpServers", SECTIONS[name])
@@ -333,14 +337,14 @@ def test_it_can_be_taken_out_again(run: Run, home: Path, name: str) -> None:
     assert run("mcp", "install", "--client", name, "--remove")[0] == 0
 
 
-def test_a_trial_writes_nothing(run: Run, home: Path) -> None:
+def test_a_dry_run_writes_nothing(run: Run, home: Path) -> None:
     code, out, _ = run("mcp", "install", "--client", "zed", "--url", URL, "--dry-run")
     assert code == 0
     assert '+    "rlm": {' in out
     assert not (home / ".config").exists()
 
 
-def test_a_file_that_can_not_be_edited_is_left_and_reported(run: Run, home: Path) -> None:
+def test_a_file_that_cannot_be_edited_is_left_unchanged_and_reported(run: Run, home: Path) -> None:
     path = home / ".cursor" / "mcp.json"
     path.parent.mkdir()
     path.write_text('{"mcpServers": {"a": 1} oops', "utf-8")
@@ -352,7 +356,7 @@ def test_a_file_that_can_not_be_edited_is_left_and_reported(run: Run, home: Path
     assert [*path.parent.iterdir()] == [path]
 
 
-def test_a_link_stays_a_link(run: Run, home: Path) -> None:
+def test_a_symbolic_link_stays_a_link(run: Run, home: Path) -> None:
     (home / "dotfiles").mkdir()
     (home / "dotfiles" / "claude.json").write_text("{}", "utf-8")
     (home / ".claude.json").symlink_to(home / "dotfiles" / "claude.json")
@@ -361,7 +365,7 @@ def test_a_link_stays_a_link(run: Run, home: Path) -> None:
     assert held(home / "dotfiles" / "claude.json")["mcpServers"]["rlm"]["type"] == "http"
 
 
-def test_a_file_that_changes_meanwhile_is_not_overwritten(tmp_path: Path) -> None:
+def test_a_file_changed_in_the_meantime_is_not_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "mcp.json"
     path.write_text('{"new": 1}', "utf-8")
     with pytest.raises(ConfigError, match="try again"):

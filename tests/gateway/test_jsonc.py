@@ -1,4 +1,4 @@
-"""Other people's JSON files: whatever is in them, only what was asked for changes."""
+"""Editing users' JSON files: whatever they contain, only the requested member changes."""
 
 import json
 import re
@@ -31,7 +31,7 @@ ENTRY = {"command": "rlm", "args": ["mcp", "--root", "."]}
 
 
 class Writer:
-    """Writes JSON as people do: with comments, each with a number of its own, and odd blanks."""
+    """Writes JSON as people do: with numbered comments and irregular blanks."""
 
     def __init__(self, draw: Any) -> None:
         self.draw = draw
@@ -75,13 +75,13 @@ def servers_are_objects(value: dict[str, Any]) -> bool:
 
 
 @given(documents())
-def test_what_is_written_is_read(document: tuple[str, dict[str, Any]]) -> None:
+def test_generated_documents_are_read_correctly(document: tuple[str, dict[str, Any]]) -> None:
     text, value = document
     assert value_of(text) == value
 
 
 @given(documents(), VALUES)
-def test_a_member_is_put_in_and_all_else_stays(
+def test_putting_a_member_keeps_everything_else(
     document: tuple[str, dict[str, Any]], entry: Any
 ) -> None:
     text, value = document
@@ -97,7 +97,7 @@ def test_a_member_is_put_in_and_all_else_stays(
 
 
 @given(documents())
-def test_a_member_is_taken_out_and_all_else_stays(document: tuple[str, dict[str, Any]]) -> None:
+def test_dropping_a_member_keeps_everything_else(document: tuple[str, dict[str, Any]]) -> None:
     text, value = document
     assume(servers_are_objects(value))
     made = drop_member(text, ("mcpServers", "rlm"))
@@ -112,7 +112,7 @@ def test_a_member_is_taken_out_and_all_else_stays(document: tuple[str, dict[str,
 
 
 @given(documents())
-def test_what_was_put_in_can_be_taken_out(document: tuple[str, dict[str, Any]]) -> None:
+def test_a_member_that_was_put_can_be_dropped(document: tuple[str, dict[str, Any]]) -> None:
     text, value = document
     assume(servers_are_objects(value) and "rlm" not in value.get("mcpServers", {}))
     made = drop_member(put_member(text, ("mcpServers", "rlm"), ENTRY), ("mcpServers", "rlm"))
@@ -121,7 +121,9 @@ def test_what_was_put_in_can_be_taken_out(document: tuple[str, dict[str, Any]]) 
 
 
 @given(documents(), VALUES)
-def test_an_element_is_added_and_dropped(document: tuple[str, dict[str, Any]], other: Any) -> None:
+def test_an_element_can_be_added_and_dropped(
+    document: tuple[str, dict[str, Any]], other: Any
+) -> None:
     text, value = document
     assume(isinstance(value.get("a", []), list))
     element = {"id": "token", "more": other}
@@ -140,7 +142,7 @@ def _is_part_of(less: str, more: str) -> bool:
 
 
 @given(st.text(alphabet='{}[]",:/*\n ab1\\-.etrufalsn', max_size=40))
-def test_no_text_is_too_strange(text: str) -> None:
+def test_any_text_is_edited_or_unreadable(text: str) -> None:
     try:
         made = put_member(text, ("a", "b"), 1)
     except Unreadable:
@@ -149,7 +151,7 @@ def test_no_text_is_too_strange(text: str) -> None:
 
 
 @given(st.text(max_size=30))
-def test_whatever_json_reads_is_read_the_same(text: str) -> None:
+def test_anything_json_accepts_is_read_identically(text: str) -> None:
     try:
         value = json.loads(text, parse_constant=lambda _: 1 / 0)
     except (ValueError, ZeroDivisionError):
@@ -157,7 +159,7 @@ def test_whatever_json_reads_is_read_the_same(text: str) -> None:
     assert value_of(text) == value
 
 
-def test_a_settings_file_is_edited_as_a_person_would() -> None:
+def test_a_settings_file_is_edited_as_a_person_would_edit_it() -> None:
     text = (
         "// Zed settings\n{\n"
         '    "theme": "One", // nice\n'
@@ -178,7 +180,7 @@ def test_a_settings_file_is_edited_as_a_person_would() -> None:
     assert drop_member(made, ("context_servers", "rlm")) == text
 
 
-def test_a_comma_goes_before_the_comment_and_the_member_after_it() -> None:
+def test_a_comma_is_inserted_before_the_comment() -> None:
     made = put_member('{\n\t"a": 1 // one\n}\n', ("b",), 2)
     assert made == '{\n\t"a": 1, // one\n\t"b": 2\n}\n'
 
@@ -194,7 +196,7 @@ def test_a_comma_goes_before_the_comment_and_the_member_after_it() -> None:
         ('{"s": {"r": 2}}', '{"s": {"r": 1}}'),
     ],
 )
-def test_files_keep_their_manner(text: str, made: str) -> None:
+def test_the_formatting_style_of_a_file_is_kept(text: str, made: str) -> None:
     assert put_member(text, ("s", "r"), 1) == made
 
 
@@ -216,6 +218,6 @@ def test_files_keep_their_manner(text: str, made: str) -> None:
         ('{"a": 1 /* }', "comma"),
     ],
 )
-def test_what_can_not_be_edited_safely_is_refused(text: str, words: str) -> None:
+def test_a_file_that_cannot_be_edited_safely_is_refused(text: str, words: str) -> None:
     with pytest.raises(Unreadable, match=words):
         put_member(text, ("s", "r"), 1)

@@ -69,7 +69,7 @@ def content(root: Root, path: str) -> bytes:
         ("in/deep/b.txt", b"deep"),
     ],
 )
-def test_what_is_inside_can_be_read(root: Root, path: str, text: bytes) -> None:
+def test_files_inside_the_root_can_be_read(root: Root, path: str, text: bytes) -> None:
     assert content(root, path) == text
 
 
@@ -84,7 +84,7 @@ def test_what_is_inside_can_be_read(root: Root, path: str, text: bytes) -> None:
         *("%2e%2e/outside/secret.txt", "．．/outside/secret.txt", "..%2f", "\ud800"),
     ],
 )
-def test_everything_else_is_refused_without_a_path_of_this_machine(root: Root, path: str) -> None:
+def test_all_other_paths_are_refused_without_revealing_local_folders(root: Root, path: str) -> None:
     with pytest.raises(Refused) as refused:
         content(root, path)
     assert str(root.path.parent) not in str(refused.value)
@@ -128,7 +128,7 @@ def test_no_path_leads_outside(root: Root, path: str) -> None:
     assert found in (b"inside", b"deep")
 
 
-def test_a_link_that_changes_all_the_time_never_leads_outside(tree: Path, root: Root) -> None:
+def test_a_constantly_changing_link_never_leads_outside(tree: Path, root: Root) -> None:
     """A folder and a link to outside take turns under one name while it is being read."""
     stop = threading.Event()
     (tree / "real").mkdir()
@@ -160,14 +160,14 @@ def test_a_link_that_changes_all_the_time_never_leads_outside(tree: Path, root: 
     assert b"inside" in seen
 
 
-def test_a_root_that_is_none_says_so(tmp_path: Path) -> None:
+def test_a_root_that_cannot_be_opened_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for path in (tmp_path / "none", tmp_path / "file"):
         with pytest.raises(ConfigError, match="can't be opened"):
             Root(path, "r", Denials())
 
 
-def test_lists_leave_out_links_secrets_and_what_git_ignores(tree: Path, root: Root) -> None:
+def test_lists_omit_links_secrets_and_ignored_files(tree: Path, root: Root) -> None:
     (tree / ".gitignore").write_text("*.log\n/build/\n")
     (tree / "build").mkdir()
     (tree / "build" / "x.txt").write_text("")
@@ -185,7 +185,7 @@ def test_lists_leave_out_links_secrets_and_what_git_ignores(tree: Path, root: Ro
 
 @given(st.sets(st.text("ab/.-", min_size=1, max_size=6), max_size=30), st.integers(1, 7))
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_pages_hold_every_file_once(
+def test_pages_list_every_file_once(
     tmp_path_factory: pytest.TempPathFactory, names: set[str], size: int
 ) -> None:
     top = tmp_path_factory.mktemp("pages")
@@ -217,7 +217,7 @@ def test_pages_hold_every_file_once(
 @pytest.mark.parametrize(
     "name", [".env", ".Env", "prod.env", "id_rsa", "id_rsa.pub", "a.PEM", ".ssh"]
 )
-def test_secrets_are_denied_as_whole_parts(name: str) -> None:
+def test_denials_match_whole_path_components(name: str) -> None:
     denials = Denials()
     assert denials.forbid((name,))
     assert denials.forbid(("src", name, "x"))

@@ -25,7 +25,7 @@ def written(path: Path, count: int = 5) -> list[str]:
     return seals
 
 
-def test_a_whole_file_holds_and_goes_on(tmp_path: Path) -> None:
+def test_an_intact_record_is_verified_and_continued(tmp_path: Path) -> None:
     path = tmp_path / "log" / "provenance.jsonl"
     seals = written(path)
     assert verify(path).seal == seals[-1]
@@ -38,7 +38,7 @@ def test_a_whole_file_holds_and_goes_on(tmp_path: Path) -> None:
     one.close()
 
 
-def test_an_empty_file_holds(tmp_path: Path) -> None:
+def test_an_empty_record_is_intact(tmp_path: Path) -> None:
     (tmp_path / "p").touch()
     assert verify(tmp_path / "p").seal == FIRST_SEAL
 
@@ -76,7 +76,7 @@ def test_every_change_is_noticed(tmp_path_factory: pytest.TempPathFactory, data:
     assert verdict.problem is not None or verdict.seal != seals[-1] or is_same
 
 
-def test_a_broken_file_is_not_written_to(tmp_path: Path) -> None:
+def test_a_damaged_record_is_not_appended_to(tmp_path: Path) -> None:
     path = tmp_path / "p"
     written(path)
     path.write_bytes(path.read_bytes()[:-5])
@@ -86,7 +86,7 @@ def test_a_broken_file_is_not_written_to(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_two_writers_are_one_too_many(tmp_path: Path) -> None:
+def test_only_one_gateway_can_write_to_a_record(tmp_path: Path) -> None:
     one = Provenance(tmp_path / "p")
     with pytest.raises(ConfigError, match="another gateway is writing"):
         Provenance(tmp_path / "p")
@@ -101,7 +101,7 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
         Provenance(tmp_path / "link")
 
 
-def test_a_disk_that_is_full_leaves_no_half_line(tmp_path: Path) -> None:
+def test_a_full_disk_leaves_no_partial_line(tmp_path: Path) -> None:
     record = Provenance(tmp_path / "record.jsonl")
     record.record(tool="first")
     size = record.path.stat().st_size

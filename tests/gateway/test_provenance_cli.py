@@ -1,4 +1,4 @@
-"""`rlm provenance verify`: whole, spoiled, cut off, and kept seals."""
+"""`rlm provenance verify`: intact, modified and truncated records, and known seals."""
 
 import json
 from pathlib import Path
@@ -22,7 +22,7 @@ def seals(record: Path) -> list[str]:
     return [json.loads(line)["seal"] for line in record.read_text().splitlines()]
 
 
-def test_an_intact_file_is_reported_with_its_last_seal(run: Run, record: Path) -> None:
+def test_an_intact_record_is_reported_with_its_last_seal(run: Run, record: Path) -> None:
     code, out, _ = run("provenance", "verify", str(record))
     assert code == 0
     assert seals(record)[-1] in out
@@ -35,12 +35,12 @@ def test_the_lines_of_a_session_are_counted(run: Run, record: Path) -> None:
     assert json.loads(out)["session_lines"] == 3
 
 
-def test_a_kept_seal_is_found(run: Run, record: Path) -> None:
+def test_a_seal_kept_elsewhere_is_found_in_the_record(run: Run, record: Path) -> None:
     code, out, _ = run("provenance", "verify", str(record), "--seal", seals(record)[3], "--json")
     assert (code, json.loads(out)["sealed_at_line"]) == (0, 4)
 
 
-def test_a_cut_off_end_is_noticed_by_the_seal(run: Run, record: Path) -> None:
+def test_a_truncated_record_is_detected_by_the_seal(run: Run, record: Path) -> None:
     last = seals(record)[-1]
     lines = record.read_text().splitlines(keepends=True)
     record.write_text("".join(lines[:-1]))
@@ -51,7 +51,7 @@ def test_a_cut_off_end_is_noticed_by_the_seal(run: Run, record: Path) -> None:
 
 
 @pytest.mark.parametrize("change", ["changed", "dropped", "swapped", "half", "foreign"])
-def test_a_spoiled_file_is_noticed(run: Run, record: Path, change: str) -> None:
+def test_a_modified_record_is_detected(run: Run, record: Path, change: str) -> None:
     lines = record.read_text().splitlines(keepends=True)
     spoiled = {
         "changed": [lines[0], lines[1].replace("anne", "bert"), *lines[2:]],
@@ -67,13 +67,13 @@ def test_a_spoiled_file_is_noticed(run: Run, record: Path, change: str) -> None:
     assert found["problem"].startswith("line 2: ")
 
 
-def test_an_empty_file_is_whole(run: Run, tmp_path: Path) -> None:
+def test_an_empty_record_is_reported_as_intact(run: Run, tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
     code, out, _ = run("provenance", "verify", str(tmp_path / "empty"), "--json")
     assert (code, json.loads(out)["seal"]) == (0, FIRST_SEAL)
 
 
-def test_a_file_that_is_not_there_is_reported(run: Run) -> None:
+def test_a_missing_record_is_reported(run: Run) -> None:
     code, _, err = run("provenance", "verify", "nowhere")
     assert code == 2
     assert "nowhere" in err

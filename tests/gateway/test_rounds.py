@@ -19,7 +19,7 @@ def started(number: int) -> CallStarted:
     return CallStarted(run_id="r", call_id=call, kind="llm", model="theirs", prompt="?")
 
 
-async def test_a_round_waits_for_every_call_that_has_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_round_waits_for_every_started_call(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runs, "QUIET_SECONDS", 0.0)
     monkeypatch.setattr(runs, "PATIENT_SECONDS", float("inf"))
     run = GatewayRun(
@@ -44,7 +44,7 @@ async def test_a_round_waits_for_every_call_that_has_begun(monkeypatch: pytest.M
     await second
 
 
-async def test_a_call_that_never_comes_is_not_waited_for_for_ever() -> None:
+async def test_a_call_that_never_arrives_is_not_awaited_forever() -> None:
     run = GatewayRun(
         GatewaySession("somebody", [], Ceilings(), 0.0), lambda request: None, samples=True
     )

@@ -70,7 +70,7 @@ def scripted(*steps: str) -> Callable[[str], str]:
 
 
 @pytest.mark.parametrize("place", EVERYWHERE)
-async def test_a_run_is_answered_by_the_clients_model(place: str, recipe: Recipe) -> None:
+async def test_a_run_can_be_answered_by_the_clients_model(place: str, recipe: Recipe) -> None:
     person = Person(scripted(BATCH, DONE))
     async with opened(place, recipe) as house, house.client(sampling_callback=person) as client:
         session = await session_of(client)
@@ -85,7 +85,7 @@ async def test_a_run_is_answered_by_the_clients_model(place: str, recipe: Recipe
         assert report["left"]["bytes"] == 20_000_000 - shown
 
 
-async def test_all_calls_of_a_batch_go_in_one_round(recipe: Recipe) -> None:
+async def test_all_calls_of_a_batch_are_sent_in_one_round(recipe: Recipe) -> None:
     person = Person(scripted(BATCH, DONE))
     async with opened("memory", recipe) as house, house.client(sampling_callback=person) as client:
         session = await session_of(client)
@@ -111,13 +111,13 @@ async def test_all_calls_of_a_batch_go_in_one_round(recipe: Recipe) -> None:
         assert sizes == [1, 8, 1]
 
 
-async def test_a_run_pauses_after_eight_rounds_and_goes_on(place: str, recipe: Recipe) -> None:
+async def test_a_run_pauses_after_eight_rounds_and_can_continue(place: str, recipe: Recipe) -> None:
     steps = [f"```repl\nx = {number}\n```" for number in range(MAX_ROUNDS + 2)]
     person = Person(scripted(*steps, DONE))
     async with opened(place, recipe) as house, house.client(sampling_callback=person) as client:
         session = await session_of(client)
         run = await asked(client, "rlm_complete", session=session, query="?", path="")
-        if place.endswith("legacy"):  # no rounds there: each call is a request of its own
+        if place.endswith("legacy"):  # no rounds there: each call is a separate request
             assert run["status"] == "done"
             return
         assert (run["status"], len(person.asked)) == ("paused", MAX_ROUNDS)
@@ -126,7 +126,7 @@ async def test_a_run_pauses_after_eight_rounds_and_goes_on(place: str, recipe: R
 
 
 @pytest.mark.parametrize("place", ["memory-legacy", "http-legacy"])
-async def test_a_reply_that_comes_after_the_request_was_answered_is_not_lost(
+async def test_a_reply_that_arrives_after_the_request_ended_is_not_lost(
     place: str, recipe: Recipe
 ) -> None:
     person, may_reply = Person(scripted(DONE)), asyncio.Event()
@@ -148,7 +148,7 @@ async def test_a_reply_that_comes_after_the_request_was_answered_is_not_lost(
         assert len(person.asked) == 1
 
 
-async def test_calls_wait_for_a_client_that_lends_a_model(recipe: Recipe) -> None:
+async def test_calls_wait_until_a_client_offers_a_model_again(recipe: Recipe) -> None:
     person = Person(scripted(DONE))
     async with opened("memory-legacy", recipe, run_seconds=0.0) as house:
         async with house.client(sampling_callback=person) as client:
@@ -165,7 +165,7 @@ async def test_calls_wait_for_a_client_that_lends_a_model(recipe: Recipe) -> Non
             assert (run["status"], len(person.asked)) == ("done", 1)
 
 
-async def test_a_client_that_declines_gets_an_error(place: str, recipe: Recipe) -> None:
+async def test_a_run_fails_if_the_client_declines_to_sample(place: str, recipe: Recipe) -> None:
     person = Person(lambda _: types.ErrorData(code=-1, message="the user said no"))
     async with opened(place, recipe) as house, house.client(sampling_callback=person) as client:
         session = await session_of(client)
@@ -179,7 +179,7 @@ async def test_a_client_that_declines_gets_an_error(place: str, recipe: Recipe) 
         assert (await asked(client, "rlm_list", session=session))["files"]
 
 
-async def test_unrequested_replies_change_nothing(recipe: Recipe) -> None:
+async def test_unrequested_replies_are_ignored(recipe: Recipe) -> None:
     person = Person(scripted(DONE))
     async with opened("memory", recipe) as house, house.client(sampling_callback=person) as client:
         session = await session_of(client)
@@ -228,7 +228,7 @@ async def test_a_state_of_another_request_is_refused(recipe: Recipe) -> None:
                 )
 
 
-async def test_without_a_model_the_client_learns_how_to_do_it_itself(
+async def test_without_a_model_the_client_is_told_to_do_the_work_itself(
     place: str, recipe: Recipe
 ) -> None:
     async with opened(place, recipe) as house, house.client() as client:
@@ -240,7 +240,7 @@ async def test_without_a_model_the_client_learns_how_to_do_it_itself(
         assert told["left"]["runs"] == 50
 
 
-async def test_the_operator_can_forbid_sampling(recipe: Recipe) -> None:
+async def test_the_operator_can_disable_sampling(recipe: Recipe) -> None:
     person = Person(scripted(DONE))
     async with (
         opened("memory", recipe, samples=False) as house,
@@ -251,7 +251,9 @@ async def test_the_operator_can_forbid_sampling(recipe: Recipe) -> None:
         assert (told["status"], person.asked) == ("host", [])
 
 
-async def test_what_the_clients_model_is_shown_counts_to_its_bytes(recipe: Recipe) -> None:
+async def test_text_shown_to_the_clients_model_counts_towards_the_byte_ceiling(
+    recipe: Recipe,
+) -> None:
     recipe.ceilings = {"bytes": 1_000}
     person = Person(scripted(DONE))
     models = Models(limits=Limits(max_steps=2))

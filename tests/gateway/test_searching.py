@@ -1,4 +1,4 @@
-"""Searches: real ranking, real patterns, and an end to those that have none."""
+"""Searches: real ranking, real patterns, and a stop for patterns that never end."""
 
 import asyncio
 import math
@@ -44,7 +44,7 @@ def places(found: Searched) -> list[tuple[str, int]]:
     return [("/".join(hit.parts), hit.line) for hit in found.hits]
 
 
-async def test_words_are_ranked(root: Root, searcher: Searcher) -> None:
+async def test_lines_are_ranked_by_words(root: Root, searcher: Searcher) -> None:
     found = await searcher.search(root, Search(query="red anchor", most=3))
     assert places(found)[0] == ("notes.txt", 3)
     assert len(found.hits) == 3
@@ -53,7 +53,9 @@ async def test_words_are_ranked(root: Root, searcher: Searcher) -> None:
     assert scores == sorted(scores, key=lambda each: -(each or 0))
 
 
-async def test_patterns_are_found_in_order_and_page_by_page(root: Root, searcher: Searcher) -> None:
+async def test_matches_of_a_pattern_are_in_order_and_paginated(
+    root: Root, searcher: Searcher
+) -> None:
     every = await searcher.search(root, Search(query=r"anch\w+", ranked=False))
     assert places(every) == [
         ("latin.txt", 1),
@@ -74,7 +76,7 @@ async def test_patterns_are_found_in_order_and_page_by_page(root: Root, searcher
     assert pages == places(every)
 
 
-async def test_files_can_be_chosen(root: Root, searcher: Searcher) -> None:
+async def test_a_search_can_be_limited_to_files(root: Root, searcher: Searcher) -> None:
     only = await searcher.search(root, Search(query="anchor", files=(("src", "boat.py"),)))
     assert places(only) == [("src/boat.py", 1)]
     below = await searcher.search(root, Search(query="anchor", below=("src",)))
@@ -85,7 +87,7 @@ async def test_files_can_be_chosen(root: Root, searcher: Searcher) -> None:
     assert secret.hits == ()
 
 
-async def test_a_pattern_that_never_ends_is_killed(root: Root) -> None:
+async def test_a_pattern_that_never_ends_is_stopped(root: Root) -> None:
     (root.path / "redos.txt").write_text("first b\n" + "a" * 60 + "!\n")
     one = Searcher(seconds=2)
     found = await one.search(root, Search(query=r"first|(a+)+$", ranked=False, names="redos"))
@@ -105,7 +107,7 @@ async def test_a_pattern_that_never_ends_is_killed(root: Root) -> None:
         (Search(query="a", below=("nowhere",)), "no such file"),
     ],
 )
-async def test_what_can_not_be_searched_says_so(
+async def test_an_impossible_search_says_why(
     root: Root, searcher: Searcher, wanted: Search, words: str
 ) -> None:
     with pytest.raises(Refused, match=words):
@@ -113,7 +115,7 @@ async def test_what_can_not_be_searched_says_so(
     assert (await searcher.search(root, Search(query="anchor"))).hits
 
 
-async def test_searches_at_the_same_time(root: Root, searcher: Searcher) -> None:
+async def test_searches_run_concurrently(root: Root, searcher: Searcher) -> None:
     found = await asyncio.gather(
         *(searcher.search(root, Search(query="winch anchor", most=n)) for n in range(1, 7))
     )
@@ -141,7 +143,7 @@ WORD = st.sampled_from(["anchor", "winch", "ferry", "red", "Anchor", "x"])
     st.lists(WORD, min_size=1, max_size=3).map(" ".join),
     st.integers(1, 6),
 )
-def test_the_best_are_those_of_the_formula(files: list[list[str]], query: str, k: int) -> None:
+def test_ranking_follows_the_formula(files: list[list[str]], query: str, k: int) -> None:
     words = words_of(query)
     lines = [(str(f), n, text) for f, file in enumerate(files) for n, text in enumerate(file, 1)]
     usual = sum(len(text) for *_, text in lines) / max(1, len(lines)) or 1.0

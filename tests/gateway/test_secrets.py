@@ -51,7 +51,7 @@ def _tree(folder: Path) -> Recipe:
 
 
 @pytest.mark.parametrize("place", ["memory", "http"])
-async def test_no_way_leads_to_a_secret(tmp_path: Path, place: str) -> None:
+async def test_no_tool_reveals_a_secret(tmp_path: Path, place: str) -> None:
     async with opened(place, _tree(tmp_path)) as house, house.client() as client:
         session = await session_of(client)
         listed = await asked(client, "rlm_list", session=session, limit=200)
@@ -77,7 +77,7 @@ INNOCENT = {
 }
 
 
-async def test_a_private_key_is_known_by_what_it_is(tmp_path: Path) -> None:
+async def test_a_private_key_is_recognised_by_its_content(tmp_path: Path) -> None:
     root = tmp_path / "repo"
     root.mkdir()
     for name, text in INNOCENT.items():
@@ -114,16 +114,18 @@ CASES = st.sampled_from([str, str.upper, str.title])
 
 
 @given(st.sampled_from(["server.key", "id_rsa", ".env", "kubeconfig", ".netrc"]), ENDINGS, CASES)
-def test_copies_of_a_secret_are_secret(name: str, ending: str, case: Callable[[str], str]) -> None:
+def test_backup_copies_of_secret_files_are_denied_too(
+    name: str, ending: str, case: Callable[[str], str]
+) -> None:
     assert Denials().forbid(("a", case(name + ending)))
 
 
 @given(st.binary(max_size=200))
-def test_other_bytes_are_no_key(data: bytes) -> None:
+def test_arbitrary_bytes_are_not_taken_for_a_key(data: bytes) -> None:
     assert not holds_private_key(data)
 
 
-def test_the_operator_has_the_last_word() -> None:
+def test_the_operators_denials_have_the_last_word() -> None:
     assert not Denials(()).forbid((".env",))
     assert not Denials(()).looks_inside
     assert Denials(["*.sql"]).forbid(("dump.sql.gz",))
@@ -134,7 +136,9 @@ def test_the_operator_has_the_last_word() -> None:
 
 
 @pytest.mark.parametrize("ranked", ["ranked", "regex"])
-async def test_a_root_that_was_exchanged_is_not_searched(tmp_path: Path, ranked: str) -> None:
+async def test_a_root_replaced_by_another_folder_is_not_searched(
+    tmp_path: Path, ranked: str
+) -> None:
     root, outside = tmp_path / "repo", tmp_path / "outside"
     for folder, text in ((root, "inside"), (outside, WORD)):
         folder.mkdir()
@@ -157,7 +161,7 @@ async def test_a_root_that_was_exchanged_is_not_searched(tmp_path: Path, ranked:
 # -- interpreters ---------------------------------------------------------------------------------
 
 
-async def test_one_client_does_not_end_the_interpreter_of_another(tmp_path: Path) -> None:
+async def test_one_client_cannot_end_the_interpreter_of_another(tmp_path: Path) -> None:
     (tmp_path / "repo").mkdir()
     async with opened("http", Recipe(tmp_path)) as house:
         async with house.client("ada") as ada, house.client("eve") as eve:

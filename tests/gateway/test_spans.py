@@ -1,4 +1,4 @@
-"""Spans: bounded, exact about lines, and together the whole file."""
+"""Spans are bounded and exact about lines, and together make up the file."""
 
 import os
 from collections.abc import Generator
@@ -38,7 +38,7 @@ def file(tmp_path: Path) -> Path:
 
 @given(CONTENT, st.integers(1, 12), st.integers(1, 60))
 @settings(deadline=None)
-def test_spans_put_together_are_the_file(
+def test_consecutive_spans_make_up_the_file(
     tmp_path_factory: pytest.TempPathFactory, data: bytes, count: int, most: int
 ) -> None:
     path = tmp_path_factory.mktemp("span") / "f"
@@ -83,7 +83,7 @@ def test_a_line_is_found_by_its_number(
             assert offset is None
 
 
-def test_limits_hold_whatever_is_asked_for(file: Path) -> None:
+def test_limits_hold_whatever_is_requested(file: Path) -> None:
     with opened(file, b"ab\n" * 10_000) as (fd, index):
         span = read_span(fd, index, start_line=5, lines=10**9, max_bytes=10**9)
         assert (span.start_line, span.end_line) == (5, 204)
@@ -105,7 +105,7 @@ def test_lines_that_do_not_fit_are_left_to_the_next_span(file: Path) -> None:
         assert (third.text, third.start_line, third.next_offset) == ("end\n", 3, None)
 
 
-def test_a_missing_name_is_reported_with_the_known_ones(file: Path) -> None:
+def test_a_position_beyond_the_file_is_reported_with_its_size(file: Path) -> None:
     with opened(file, b"a\nb\n") as (fd, index):
         with pytest.raises(Refused, match="no line 3: the file has 2 lines"):
             read_span(fd, index, start_line=3)
@@ -119,7 +119,7 @@ def test_a_missing_name_is_reported_with_the_known_ones(file: Path) -> None:
         read_span(fd, index)
 
 
-def test_a_file_that_shrinks_ends_earlier(file: Path) -> None:
+def test_a_file_that_shrank_ends_earlier(file: Path) -> None:
     with opened(file, b"line\n" * 100) as (fd, index):
         file.write_bytes(b"line\n" * 2)
         span = read_span(fd, index)

@@ -1,4 +1,4 @@
-"""Places by owner, and threads that are held until they are through."""
+"""Slots by owner, and threads that stay reserved until their work ends."""
 
 import asyncio
 import threading
@@ -8,7 +8,7 @@ import pytest
 from rlm.gateway.tasks import MAX_THREADS_EACH, OwnerLimits, Threads
 
 
-async def test_an_owner_waits_for_itself_alone() -> None:
+async def test_an_owner_at_its_limit_does_not_delay_others() -> None:
     limits, leave = OwnerLimits(2), asyncio.Event()
     inside: list[str] = []
 
@@ -27,7 +27,7 @@ async def test_an_owner_waits_for_itself_alone() -> None:
     assert not limits._places
 
 
-async def test_a_cancelled_request_holds_its_thread_until_that_is_through() -> None:
+async def test_a_cancelled_request_keeps_its_thread_until_the_work_ends() -> None:
     threads, leave = Threads(), threading.Event()
     begun: list[int] = []
 
@@ -55,7 +55,7 @@ async def test_a_cancelled_request_holds_its_thread_until_that_is_through() -> N
         await threads.close()
 
 
-async def test_what_goes_wrong_in_a_thread_is_raised() -> None:
+async def test_an_error_in_a_thread_is_raised() -> None:
     threads = Threads()
     try:
         with pytest.raises(ZeroDivisionError):

@@ -197,7 +197,7 @@ async def test_names_are_shown_only_where_the_operator_allows_it(
         assert told[2]["citations"][0]["handle"] == told[0]["files"][1]["handle"]
 
 
-async def test_all_tools_are_described_in_six_kilobytes(place: str, recipe: Recipe) -> None:
+async def test_descriptions_of_all_tools_fit_six_kilobytes(place: str, recipe: Recipe) -> None:
     async with opened(place, recipe) as house, house.client() as client:
         listed = await client.list_tools()
         told = listed.model_dump(mode="json", by_alias=True, exclude_none=True)["tools"]
@@ -208,7 +208,7 @@ async def test_all_tools_are_described_in_six_kilobytes(place: str, recipe: Reci
         ]
 
 
-def test_the_page_about_the_gateway_tells_the_limits_that_hold() -> None:
+def test_the_concept_page_states_the_actual_limits() -> None:
     page = (Path(__file__).parents[2] / "docs" / "concepts" / "gateway.md").read_text()
     usual = Ceilings()
     for row in (
@@ -228,7 +228,7 @@ def test_the_page_about_the_gateway_tells_the_limits_that_hold() -> None:
         assert row in page, row
 
 
-def test_documented_names_lead_to_tools_that_are_there() -> None:
+def test_documented_names_refer_to_existing_tools() -> None:
     assert set(DOCUMENTED_NAMES.values()) <= {entry.name for entry in TOOLS}
     page = (Path(__file__).parents[2] / "docs" / "concepts" / "gateway.md").read_text()
     rows = [line for line in page.splitlines() if line.startswith("| `rlm_")]

@@ -128,7 +128,7 @@ def _logs(container: str) -> str:
     return done.stdout + done.stderr
 
 
-async def test_a_client_uses_it(container: str) -> None:
+async def test_a_client_can_use_the_image(container: str) -> None:
     url = "http://localhost:8420/mcp"
     async with http_client(url, TOKEN) as client:
         session = (await answer(client, "rlm_session_create"))["session"]
@@ -160,7 +160,7 @@ async def test_code_of_clients_runs_in_its_sandbox(container: str) -> None:
     assert done["error"]
 
 
-def test_it_has_no_rights_and_can_change_nothing(container: str) -> None:
+def test_the_container_has_no_privileges_and_a_read_only_file_system(container: str) -> None:
     facts = docker("exec", container, "cat", "/proc/self/status")
     assert re.search(r"^Uid:\s+10001\s+10001", facts, re.MULTILINE)
     assert re.search(r"^CapEff:\s+0+$", facts, re.MULTILINE)
@@ -170,7 +170,7 @@ def test_it_has_no_rights_and_can_change_nothing(container: str) -> None:
         assert subprocess.run(tried, capture_output=True, check=False).returncode != 0
 
 
-def test_its_health_check_passes_and_it_ends_on_request(container: str) -> None:
+def test_the_health_check_passes_and_the_container_ends_on_request(container: str) -> None:
     check = docker("inspect", "--format", "{{json .Config.Healthcheck.Test}}", container)
     words = check.strip("[]").split('","')[1:]
     docker("exec", container, *(word.strip('"') for word in words))
@@ -179,7 +179,7 @@ def test_its_health_check_passes_and_it_ends_on_request(container: str) -> None:
     docker("start", container)
 
 
-def test_compose_runs_it_as_it_was_tried_here() -> None:
+def test_the_compose_file_has_the_settings_tested_here() -> None:
     text = (REPOSITORY / "deploy/gateway/compose.yaml").read_text("utf-8")
     for setting in (
         *("read_only: true", "cap_drop: [ALL]", '"no-new-privileges:true"', 'user: "10001:10001"'),

@@ -50,7 +50,7 @@ async def test_a_part_of_the_conformance_suite(environment: Any, group: str) -> 
 
 
 async def test_how_long_things_take(environment: Any) -> None:
-    """Figures for the guide; what it cost is on the provider's page, by the time it took."""
+    """Print figures for the guide; the provider's page shows the cost."""
     began = time.monotonic()
     session = await environment.open(SuiteHost(), {})
     ready = time.monotonic()

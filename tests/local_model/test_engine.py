@@ -14,7 +14,7 @@ from rlm.testing.scripted import ScriptedClient
 
 pytestmark = pytest.mark.heavy
 CASES = ((2, 0.0), (11, 0.1), (40, 0.25), (21, 0.4), (17, 0.5), (33, 0.6), (5, 0.75), (28, 1.0))
-"""Seeds, and how deep in the text the needle lies."""
+"""Seeds, and the depth of the needle in the text."""
 
 SIZE_BYTES = 200_000
 MAX_TOKENS = 60_000
@@ -42,7 +42,7 @@ def tiny(client: GGUFClient) -> RLM:
     )
 
 
-async def test_needles_in_two_hundred_kilobytes_are_found(
+async def test_needles_in_200_kilobytes_are_found_with_a_local_model(
     tiny: RLM, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = 0
@@ -68,7 +68,7 @@ async def test_needles_in_two_hundred_kilobytes_are_found(
     assert found >= len(CASES) - 1
 
 
-async def test_as_a_sub_model_it_answers_what_a_cell_asks(client: GGUFClient) -> None:
+async def test_a_local_model_answers_calls_from_cells(client: GGUFClient) -> None:
     code = (
         "line = ctx.grep('magic')[0]\n"
         "FINAL(llm_query('Copy the number in this sentence: ' + str(line)))"
@@ -82,7 +82,7 @@ async def test_as_a_sub_model_it_answers_what_a_cell_asks(client: GGUFClient) ->
 
 
 @pytest.mark.parametrize("protocol", ["fences", "tools"])
-async def test_asked_for_code_it_may_write_anything_and_nothing_breaks(
+async def test_any_reply_of_a_tiny_model_to_a_code_prompt_is_handled(
     client: GGUFClient, protocol: Any
 ) -> None:
     limits = Limits(max_steps=2, max_calls=3, max_tokens=30_000, step_output_tokens=150)
@@ -94,7 +94,7 @@ async def test_asked_for_code_it_may_write_anything_and_nothing_breaks(
     assert result.usage.total.total_tokens <= 30_000
 
 
-async def test_a_question_without_telling_words_reads_everything(tiny: RLM) -> None:
+async def test_a_query_without_distinctive_words_reads_everything(tiny: RLM) -> None:
     text = "\n\n".join(f"Paragraph {n}. The dog sleeps in the sun all day long." for n in range(95))
     result = await tiny.aask("Who barks?", text)
     calls = sum(isinstance(event, CallEnded) for event in result.events)

@@ -19,7 +19,7 @@ SECONDS = 1_800.0
 
 
 def anonymous_kib() -> int:
-    """Memory of this process that is no file's: what a loaded model holds besides its weights."""
+    """Return anonymous memory of this process, which a loaded model uses besides its weights."""
     lines = Path("/proc/self/status").read_text("ascii").splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon:"))
 
@@ -38,7 +38,7 @@ def listening_ports() -> list[str]:
     return [row[9] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in own]
 
 
-async def test_it_answers_from_its_template_and_tells_what_it_used(client: GGUFClient) -> None:
+async def test_the_chat_template_is_applied_and_usage_reported(client: GGUFClient) -> None:
     before = [handler_of(number) for number in (signal.SIGINT, signal.SIGTERM)]
     ports = listening_ports()
     request = asked("Say hello.", sampling={"temperature": 0, "seed": 1})
@@ -56,7 +56,7 @@ async def test_it_answers_from_its_template_and_tells_what_it_used(client: GGUFC
     assert listening_ports() == ports
 
 
-async def test_the_same_seed_has_the_same_reply_and_the_cap_holds(client: GGUFClient) -> None:
+async def test_the_same_seed_gives_the_same_reply_and_the_cap_holds(client: GGUFClient) -> None:
     texts = []
     for seed in (5, 6, 5):
         request = asked(
@@ -72,7 +72,9 @@ async def test_the_same_seed_has_the_same_reply_and_the_cap_holds(client: GGUFCl
 
 
 @pytest.mark.parametrize("while_reading", [False, True])
-async def test_a_cancelled_request_really_stops(client: GGUFClient, while_reading: bool) -> None:
+async def test_cancelling_a_request_stops_generation(
+    client: GGUFClient, while_reading: bool
+) -> None:
     prompt = "word " * 3_000 if while_reading else "Write a very long story."
     written: list[Any] = []
 
@@ -94,7 +96,7 @@ async def test_a_cancelled_request_really_stops(client: GGUFClient, while_readin
     assert (await client.complete(short, timeout_seconds=SECONDS)).text
 
 
-async def test_what_does_not_fit_is_refused(client: GGUFClient) -> None:
+async def test_a_prompt_that_does_not_fit_the_window_is_refused(client: GGUFClient) -> None:
     with pytest.raises(ModelError, match="raise window_tokens") as caught:
         await client.complete(asked("x " * 9_000), timeout_seconds=SECONDS)
     assert (caught.value.status, caught.value.retryable) == (400, False)
@@ -103,7 +105,7 @@ async def test_what_does_not_fit_is_refused(client: GGUFClient) -> None:
             await client.complete(asked(sampling=wrong), timeout_seconds=SECONDS)
 
 
-async def test_closing_gives_the_memory_back(model_path: Path) -> None:
+async def test_closing_frees_the_memory(model_path: Path) -> None:
     client = GGUFClient(model_path, window_tokens=16_384)
     await client.complete(asked("Hi", max_output_tokens=2), timeout_seconds=SECONDS)
     loaded = anonymous_kib()
@@ -119,7 +121,7 @@ async def test_a_damaged_file_is_reported_and_does_not_end_the_process(
     cut.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(ConfigError, match="download whole"):
         GGUFClient(cut)
-    cut.write_bytes(whole[:-1_000_000])  # the last tensor is not whole
+    cut.write_bytes(whole[:-1_000_000])  # the last tensor is incomplete
     with pytest.raises(ConfigError, match=r"could not be loaded|download whole"):
         await GGUFClient(cut).complete(asked(), timeout_seconds=SECONDS)
     odd = tmp_path / "odd.gguf"

@@ -1,4 +1,4 @@
-"""tools/local_model.py on parts made here: what it joins, and what it refuses."""
+"""tools/local_model.py with parts made by the tests: what it joins, and what it refuses."""
 
 import hashlib
 import importlib.util
@@ -58,7 +58,7 @@ def test_the_parts_are_joined_in_order_and_only_once(
         ({}, "none"),
     ],
 )
-def test_what_does_not_add_up_is_not_kept(
+def test_a_download_with_a_wrong_hash_or_size_is_not_kept(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, parts: Any, words: str
 ) -> None:
     serve(monkeypatch, parts)

@@ -15,7 +15,7 @@ def tool(name: str, description: str = "", schema: dict[str, Any] | None = None)
 
 
 def bomb() -> dict[str, Any]:
-    """References that lead to each other, twice each: a tree without end."""
+    """References to each other, twice each: an endless tree."""
     pair = {"anyOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/b"}, {"type": "array"}]}
     deep: dict[str, Any] = {"type": "string"}
     for _ in range(60):

@@ -53,7 +53,7 @@ def picture() -> list[Any]:
 
 
 def large(size: int) -> str:
-    """So many characters."""
+    """Return this many characters."""
     return "x" * size
 
 
@@ -74,7 +74,7 @@ def die() -> str:
 
 
 async def slow(notes: str, ctx: Context) -> str:
-    """Take for ever; tells in a file how that ended."""
+    """Wait forever; write to a file how that ended."""
     await ctx.report_progress(3, 10, "still at it")
     _note(notes, "begun")
     try:

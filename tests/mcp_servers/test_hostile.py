@@ -1,4 +1,4 @@
-"""Servers that lie, flood, hang and die: limits hold, errors say what to do, a run goes on."""
+"""Servers that lie, flood, hang and die: limits hold, errors say what to do, runs continue."""
 
 import asyncio
 import sys
@@ -41,11 +41,11 @@ def refusal(server: object) -> str:
         ("dying", "the server has ended with status 1; it wrote: out of [31mpatience"),
     ],
 )
-def test_what_a_server_does_wrong_shows_when_an_rlm_is_made(scene: str, words: str) -> None:
+def test_a_misbehaving_server_is_reported_when_an_rlm_is_made(scene: str, words: str) -> None:
     assert refusal(hostile(scene)).startswith(f"MCP server {NAME}: {words}")
 
 
-def test_a_server_that_says_nothing_is_not_waited_for() -> None:
+def test_a_silent_server_is_not_awaited_forever() -> None:
     assert refusal(hostile("silent", start_seconds=0.5)).endswith(
         "no answer within 0.5 s (start_seconds)"
     )
@@ -59,7 +59,7 @@ def test_a_server_that_says_nothing_is_not_waited_for() -> None:
         ("http://127.0.0.1:9/mcp", "MCP server http://127.0.0.1:9/mcp: All connection attempts"),
     ],
 )
-def test_a_server_that_is_not_there_shows_when_an_rlm_is_made(server: str, words: str) -> None:
+def test_a_missing_server_is_reported_when_an_rlm_is_made(server: str, words: str) -> None:
     assert words in refusal(mcp(server))
 
 
@@ -69,7 +69,7 @@ def test_a_refused_server_leaves_no_process_behind() -> None:
     wait_for(lambda: not running_below("hostile.py"))
 
 
-async def test_a_server_that_says_nothing_can_be_closed() -> None:
+async def test_a_silent_server_can_be_closed() -> None:
     server = hostile("silent", start_seconds=3_600)
     opening = asyncio.create_task(server.open())
     while not running_below("hostile.py"):
@@ -80,7 +80,7 @@ async def test_a_server_that_says_nothing_can_be_closed() -> None:
     assert not running_below("hostile.py")
 
 
-def test_of_many_tools_some_can_be_chosen() -> None:
+def test_only_chooses_among_many_tools() -> None:
     asked = run([hostile("many", only=["t9999"])], "FINAL(t9999())")
     assert asked.answer == "hello"
 
@@ -91,7 +91,7 @@ def test_an_unknown_name_among_only_is_reported() -> None:
     assert "no tool is left" in refusal(hostile("plain", without=["hello"]))
 
 
-def test_a_description_is_one_line_and_short_and_starts_no_block() -> None:
+def test_a_description_is_one_short_line_and_opens_no_code_block() -> None:
     asked = run([hostile("long")], "FINAL(talk())")
     line = asked.line_of("talk")
     assert len(line) < 400
@@ -99,7 +99,7 @@ def test_a_description_is_one_line_and_short_and_starts_no_block() -> None:
     assert asked.prompt.count("FINAL('won')") <= line.count("FINAL('won')")
 
 
-def test_names_take_nothing_away_and_are_the_same_every_time() -> None:
+def test_tool_names_replace_nothing_and_are_always_the_same() -> None:
     asked = run([hostile("names")], "print(context == '', class_tool())", "FINAL(a_b_2())")
     assert asked.answer == "hello"
     names = [line[3:].partition("(")[0] for line in asked.lines[-12:]]
@@ -120,7 +120,7 @@ def test_names_take_nothing_away_and_are_the_same_every_time() -> None:
     assert asked.line_of("a_31mb").endswith("[the server calls it a[31mb]")
 
 
-def test_a_schema_bomb_is_shown_and_checked_in_no_time() -> None:
+def test_a_schema_bomb_is_shown_and_checked_quickly() -> None:
     asked = run(
         [hostile("bomb")],
         "blow(tree=5, slow='a' * 60 + '!')",
@@ -131,7 +131,7 @@ def test_a_schema_bomb_is_shown_and_checked_in_no_time() -> None:
     assert len(asked.line_of("blow")) < 800
 
 
-def test_answers_that_are_nonsense_or_too_much_are_failures_of_the_call() -> None:
+def test_an_invalid_or_oversized_answer_fails_only_its_call() -> None:
     assert "nonsense" not in run([hostile("nonsense")], "hello()", "FINAL(1)").failure(0)
     asked = run([hostile("huge")], "hello()", "FINAL(1)")
     assert asked.failure(0).endswith("more than 16 MiB as JSON; ask for less")
@@ -140,7 +140,7 @@ def test_answers_that_are_nonsense_or_too_much_are_failures_of_the_call() -> Non
     assert "`" not in asked.failure(0)
 
 
-def test_servers_from_before_2026_tell_of_changed_lists_too() -> None:
+def test_servers_older_than_2026_can_announce_changed_tool_lists() -> None:
     # The notification is handled while cells run, so the tool may still be there for a moment.
     until_gone = "import time\nwhile True:\n    hello()\n    time.sleep(0.01)"
     asked = run([hostile("changing")], "print(hello())", until_gone, "FINAL(1)")
@@ -148,7 +148,7 @@ def test_servers_from_before_2026_tell_of_changed_lists_too() -> None:
     assert asked.failure(1) == "hello failed: the server does not have this tool any more"
 
 
-def test_noise_on_stdout_and_stderr_disturbs_nothing() -> None:
+def test_output_on_stdout_and_stderr_is_ignored() -> None:
     assert run([hostile("noisy")], "FINAL(hello(anything=[1]))").answer == "hello"
 
 
@@ -174,7 +174,7 @@ def test_noise_on_stdout_and_stderr_disturbs_nothing() -> None:
         ("cat", {"start_seconds": float("inf")}, "start_seconds must be a positive number"),
     ],
 )
-def test_wrong_settings_are_refused_before_anything_is_started(
+def test_wrong_options_are_refused_before_a_server_is_started(
     arguments: Any, options: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(ConfigError, match=words.replace("(", r"\(")):

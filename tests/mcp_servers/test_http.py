@@ -23,7 +23,7 @@ from tests.mcp_servers.sample import make_server
 
 
 class Guarded:
-    """Lets in who has the token, and counts requests that go on."""
+    """Admits requests with the token, and counts those in progress."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -63,7 +63,7 @@ def site() -> Iterator[Site]:
 HEADERS = {"Authorization": "Bearer token"}
 
 
-def test_tools_of_a_url_work_as_others_do(site: Site, tmp_path: Path) -> None:
+def test_tools_of_a_server_at_a_url_work_like_others(site: Site, tmp_path: Path) -> None:
     server = mcp(site.url, headers=HEADERS, timeout_seconds=2)
     notes = tmp_path / "notes"
     asked = run(
@@ -96,23 +96,23 @@ for _ in range(600):
             raise
     time.sleep(0.05)
 """
-"""News travel by a stream of their own, beside the answers."""
+"""Notifications arrive on a separate stream."""
 
 
-def test_a_changed_list_is_heard_of_over_http_too() -> None:
+def test_a_changed_tool_list_is_noticed_over_http_too() -> None:
     with served(make_server().streamable_http_app()) as address:
         asked = run([mcp(f"{address}/mcp")], "learn()", UNTIL_HEARD, "FINAL(1)")
         assert "does not have this tool any more" in asked.failure(1)
 
 
-def test_a_wrong_token_and_a_wrong_path_show_when_an_rlm_is_made(site: Site) -> None:
+def test_a_wrong_token_and_a_wrong_path_are_reported_when_an_rlm_is_made(site: Site) -> None:
     for url, headers in ((site.url, {}), (f"{site.url}/other", HEADERS)):
         with pytest.raises(ConfigError, match=r"^MCP server http://127\.0\.0\.1:\d+/mcp"):
             RLM(ScriptedClient([]), tools=[mcp(url, headers=headers)])
     wait_for(lambda: site.guard.open == 0)
 
 
-def test_a_server_that_went_away_is_a_failure_and_is_found_again_when_it_is_back() -> None:
+def test_an_unreachable_server_fails_the_call_and_is_used_again_when_it_is_back() -> None:
     guard = Guarded(make_server().streamable_http_app())
     with served(guard) as address:
         server = mcp(f"{address}/mcp", headers=HEADERS)
@@ -130,7 +130,7 @@ def test_a_server_that_went_away_is_a_failure_and_is_found_again_when_it_is_back
 async def flood() -> AsyncIterator[bytes]:
     while True:
         yield b" " * 100_000
-        await asyncio.sleep(0)  # so that the server notices when nobody listens any more
+        await asyncio.sleep(0)  # so that the server notices when the client has gone
 
 
 class Forgetful:
@@ -173,7 +173,7 @@ class Forgetful:
         return JSONResponse(answer, headers=headers)
 
 
-def test_a_server_that_forgot_the_session_is_asked_again_in_a_new_one() -> None:
+def test_a_new_session_is_started_if_the_server_forgot_the_old_one() -> None:
     app = Forgetful()
     with served(app) as address:
         model = ScriptedClient([cell("FINAL(hello())")] * 2)
@@ -184,7 +184,7 @@ def test_a_server_that_forgot_the_session_is_asked_again_in_a_new_one() -> None:
     assert (app.opened, app.calls) == (2, 2)
 
 
-def test_an_answer_without_end_is_a_failure_of_the_call(
+def test_an_endless_answer_fails_only_its_call(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(transports, "MAX_MESSAGE_BYTES", 3 << 20)
@@ -198,13 +198,13 @@ def test_an_answer_without_end_is_a_failure_of_the_call(
     assert "ToolFailed: hello failed: Failed to parse JSON response: it has more than 3 MiB" in told
 
 
-def test_the_older_kind_of_http_is_spoken_on_request() -> None:
+def test_the_older_sse_transport_can_be_chosen() -> None:
     with served(make_server().sse_app()) as address:
         server = mcp(f"{address}/sse", transport="sse")
         assert run([server], "FINAL(add(40))").answer == "42"
 
 
-async def test_it_works_from_any_event_loop_and_in_several_at_once(site: Site) -> None:
+async def test_a_server_works_from_any_event_loop_and_several_at_once(site: Site) -> None:
     server = mcp(site.url, headers=HEADERS)
     await server.open()
     rlm = RLM(ScriptedClient([cell("FINAL(add(1))")] * 6), tools=[server])

@@ -1,4 +1,4 @@
-"""How long a server lives: one for all who share it, started again once, never left behind."""
+"""Lifetime of a server: one process for all users, restarted once, never left behind."""
 
 import asyncio
 import gc
@@ -41,7 +41,7 @@ def test_one_process_serves_all_and_ends_with_the_last() -> None:
     assert not is_running(process)
 
 
-def test_a_server_that_died_is_started_again() -> None:
+def test_a_server_that_died_is_restarted() -> None:
     cells = ["print(here()[0])", "die()", "print(here()[0])", "FINAL(add(1))"]
     result = run([sample()], *cells)
     assert (
@@ -55,7 +55,7 @@ def test_a_server_that_died_is_started_again() -> None:
     assert not is_running(second)
 
 
-def test_one_that_can_not_be_started_again_is_a_failure_the_model_can_repair(
+def test_a_server_that_cannot_be_restarted_is_an_error_the_model_can_handle(
     tmp_path: Path,
 ) -> None:
     script = tmp_path / "server.py"
@@ -73,7 +73,7 @@ def test_one_that_can_not_be_started_again_is_a_failure_the_model_can_repair(
     assert str(getattr(event, "error", "")).endswith("it wrote: not today")
 
 
-def test_an_rlm_left_open_takes_its_server_with_it() -> None:
+def test_an_unclosed_rlm_ends_its_server_when_collected() -> None:
     rlm = RLM(model(), tools=[hostile("pid")])
     process = asked(rlm)
     del rlm
@@ -81,7 +81,7 @@ def test_an_rlm_left_open_takes_its_server_with_it() -> None:
     wait_for(lambda: not is_running(process))
 
 
-def test_a_closed_rlm_that_is_asked_again_opens_its_server_again() -> None:
+def test_a_closed_rlm_that_is_used_again_restarts_its_server() -> None:
     rlm = RLM(model(), tools=[hostile("pid")])
     first = asked(rlm)
     rlm.close()
@@ -92,7 +92,7 @@ def test_a_closed_rlm_that_is_asked_again_opens_its_server_again() -> None:
     assert not is_running(second)
 
 
-def test_a_process_killed_from_outside_is_noticed_between_calls() -> None:
+def test_a_server_killed_from_outside_is_noticed_between_calls() -> None:
     with RLM(model(), tools=[hostile("pid")]) as rlm:
         first = asked(rlm)
         os.kill(first, signal.SIGKILL)
@@ -101,7 +101,7 @@ def test_a_process_killed_from_outside_is_noticed_between_calls() -> None:
     assert first != second
 
 
-def test_children_of_a_server_end_with_it(tmp_path: Path) -> None:
+def test_child_processes_of_a_server_end_with_it(tmp_path: Path) -> None:
     notes = tmp_path / "pid"
     script = f"sleep 600 & echo $! > {notes}; exec {sys.executable} {HERE / 'hostile.py'} plain"
     with RLM(ScriptedClient([cell("FINAL(hello())")]), tools=[mcp(["sh", "-c", script])]) as rlm:
@@ -123,7 +123,7 @@ print(rlm.ask("Which process?").answer)
 
 
 @pytest.mark.heavy
-def test_the_end_of_the_program_is_the_end_of_the_server() -> None:
+def test_the_server_ends_with_the_program() -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", PROGRAM, str(HERE / "hostile.py")],
         capture_output=True,
@@ -134,7 +134,7 @@ def test_the_end_of_the_program_is_the_end_of_the_server() -> None:
     assert done.stderr == ""
 
 
-async def test_inside_a_run_a_server_has_to_be_opened_first() -> None:
+async def test_inside_a_run_only_an_opened_server_can_be_used() -> None:
     server = hostile("plain")
 
     async def ask_another() -> str:
@@ -164,7 +164,7 @@ def open_files() -> int:
 
 
 @pytest.mark.heavy
-def test_many_openings_leave_nothing() -> None:
+def test_opening_a_server_many_times_leaks_nothing() -> None:
     run([hostile("plain")], "FINAL(hello())")
     before = open_files()
     for _ in range(20):
@@ -176,13 +176,13 @@ def test_many_openings_leave_nothing() -> None:
     assert open_files() < before + 20
 
 
-def test_if_one_of_two_servers_fails_the_other_is_closed() -> None:
+def test_if_one_server_fails_to_start_the_others_are_closed() -> None:
     with pytest.raises(ConfigError):
         as_tools([hostile("plain"), hostile("none")])
     wait_for(lambda: not running_below("hostile.py"))
 
 
-def test_two_servers_with_the_same_tools_do_not_clash() -> None:
+def test_two_servers_with_tools_of_the_same_name_do_not_clash() -> None:
     def hello() -> str:
         """Ours comes first."""
         return "ours"

@@ -77,7 +77,7 @@ def test_any_arguments_are_bound_or_refused(schema: Any, arguments: dict[str, An
 
 @pytest.mark.hypothesis
 @given(name=st.text(max_size=100), prefix=st.sampled_from(["", "dock"]))
-def test_any_name_becomes_one_that_python_takes(name: str, prefix: str) -> None:
+def test_any_tool_name_becomes_a_python_name(name: str, prefix: str) -> None:
     made = python_name(name, prefix)
     assert made.isidentifier()
     assert not made.startswith("_")
@@ -111,7 +111,7 @@ def test_any_text_becomes_one_line(text: str, most: int) -> None:
         (True, "Any"),
     ],
 )
-def test_types_read_like_python(schema: Any, shown: str) -> None:
+def test_types_are_shown_as_in_python(schema: Any, shown: str) -> None:
     members = {"x": {"type": "integer"}, "y": {"type": "string"}}
     point = {"type": "object", "properties": members, "required": ["x"]}
     assert Schemas({"$defs": {"p": point}}).shown(schema) == shown
@@ -146,13 +146,13 @@ def test_types_read_like_python(schema: Any, shown: str) -> None:
         ({"type": "string", "pattern": "^(a+)+$"}, "a" * 50 + "!", None),
     ],
 )
-def test_values_are_checked_where_that_is_cheap(
+def test_values_are_checked_for_simple_schemas(
     schema: Any, value: Any, problem: str | None
 ) -> None:
     assert Schemas({}).problem(value, schema) == problem
 
 
-def test_parameters_that_python_can_not_name_go_by_both_names() -> None:
+def test_parameters_with_names_python_lacks_have_an_alias() -> None:
     members: dict[str, Any] = {
         "user-id": {"type": "integer"},
         "class": {"type": "string"},
@@ -167,7 +167,7 @@ def test_parameters_that_python_can_not_name_go_by_both_names() -> None:
         parameters.bind({"class": "a", "user-id": 1, "user_id": 2})
 
 
-def test_more_arguments_are_taken_only_if_the_schema_says_so() -> None:
+def test_additional_arguments_are_accepted_only_if_the_schema_says_so() -> None:
     assert ServerParameters({"type": "object"}).bind({"a": 1}) == {"a": 1}
     members: dict[str, Any] = {"properties": {"a": {}}}
     assert ServerParameters({**members, "additionalProperties": True}).bind({"b": 1}) == {"b": 1}
@@ -176,7 +176,7 @@ def test_more_arguments_are_taken_only_if_the_schema_says_so() -> None:
             ServerParameters(closed).bind({"b": 1})
 
 
-def test_notes_on_parameters_are_short() -> None:
+def test_descriptions_of_parameters_are_short() -> None:
     assert with_notes("Text.", {}) == "Text."
     assert with_notes("", {"a": "one."}) == "(a: one)"
     assert with_notes("Text.", {"a": "one\ntwo", "b": "three"}) == "Text. (a: one two; b: three)"

@@ -38,7 +38,7 @@ def test_each_tool_is_a_function_with_a_signature(server: McpServer) -> None:
     )
 
 
-def test_names_that_python_lacks_are_made_and_described(server: McpServer) -> None:
+def test_tool_names_invalid_in_python_are_replaced_and_described(server: McpServer) -> None:
     asked = ask(server, "FINAL(berth_of(berth={'number': 7}, tags=['a'])['side'])")
     assert asked.answer == "port"
     line = asked.line_of("berth_of")
@@ -70,13 +70,13 @@ def test_wrong_arguments_are_reported_with_the_usage_and_not_sent(server: McpSer
     assert asked.answer == "3"
 
 
-def test_what_a_tool_complains_of_reaches_the_model(server: McpServer) -> None:
+def test_a_tools_error_message_reaches_the_model(server: McpServer) -> None:
     asked = ask(server, "refuse('low tide')", "FINAL(1)")
     assert asked.failure(0).startswith("refuse failed: ")
     assert asked.failure(0).endswith("it can't be done: low tide")
 
 
-def test_results_keep_their_kind(server: McpServer) -> None:
+def test_results_keep_their_types(server: McpServer) -> None:
     asked = ask(
         server,
         "kinds = [berth_of({'number': 1}), letters(2), letters(0), picture(), add(1)]\n"
@@ -92,13 +92,13 @@ def test_results_keep_their_kind(server: McpServer) -> None:
     assert base64.b64decode(picture[1]["data"]).startswith(b"\x89PNG")
 
 
-def test_a_result_over_the_limit_is_refused_and_the_server_lives_on(server: McpServer) -> None:
+def test_an_oversized_result_is_refused_and_the_server_keeps_running(server: McpServer) -> None:
     asked = ask(server, "large(17 << 20)", "x = large(9_000_000)", "FINAL(len(x))")
     assert asked.failure(0).endswith("more than 16 MiB as JSON; ask for less")
     assert asked.answer == "9000000"
 
 
-def test_a_call_past_its_time_is_cancelled_at_the_server(tmp_path: Path) -> None:
+def test_a_call_that_times_out_is_cancelled_at_the_server(tmp_path: Path) -> None:
     notes = tmp_path / "notes"
     asked = run([sample(timeout_seconds=1)], f"slow({str(notes)!r})", "FINAL(add(1))")
     assert asked.failure(0) == (
@@ -108,16 +108,14 @@ def test_a_call_past_its_time_is_cancelled_at_the_server(tmp_path: Path) -> None
     assert notes.read_text("utf-8") == "cancelled"
 
 
-def test_a_cell_that_is_stopped_cancels_its_calls_at_the_server(
-    server: McpServer, tmp_path: Path
-) -> None:
+def test_stopping_a_cell_cancels_its_calls_at_the_server(server: McpServer, tmp_path: Path) -> None:
     notes = tmp_path / "notes"
     asked = run([server], f"slow({str(notes)!r})", limits=Limits(max_seconds=2.0))
     assert asked.result.stop_reason == "limit"
     wait_for(lambda: notes.read_text("utf-8") == "cancelled")
 
 
-def test_a_changed_list_counts_from_the_next_call_on() -> None:
+def test_a_changed_tool_list_takes_effect_with_the_next_call() -> None:
     server = sample()
     keeper = server.lease()
     asked = run([server], "letters(1)", "learn()", "letters(1)", "FINAL(add(1))")
@@ -130,7 +128,7 @@ def test_a_changed_list_counts_from_the_next_call_on() -> None:
     server.close()
 
 
-def test_only_and_without_and_prefix_choose_what_is_offered() -> None:
+def test_only_and_prefix_choose_the_offered_tools() -> None:
     given = sample(only=["add", "berth-of"], prefix="dock")
     asked = run([given], "FINAL(dock_add(1))")
     assert asked.answer == "3"
@@ -142,9 +140,7 @@ def test_only_and_without_and_prefix_choose_what_is_offered() -> None:
     assert not [line for line in asked.lines if "print" in line.partition("(")[0]]
 
 
-def test_a_server_knows_none_of_our_secrets(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_server_does_not_get_our_secrets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-ours")
     monkeypatch.setenv("SOMETHING", "private")
     given = sample(env={"TOKEN": "theirs"}, cwd=tmp_path)

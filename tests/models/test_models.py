@@ -87,13 +87,15 @@ def known(model: str) -> ModelInfo:
 
 
 @pytest.mark.parametrize(("model", "window", "price"), GOLDEN)
-def test_a_well_known_model(model: str, window: int | None, price: Price | None) -> None:
+def test_a_well_known_models_window_and_price_are_known(
+    model: str, window: int | None, price: Price | None
+) -> None:
     found = known(model)
     assert (found.window_tokens, found.price) == (window, price)
 
 
 @pytest.mark.parametrize("name", [name for name, each in PROVIDERS.items() if each.default_model])
-def test_everything_is_known_of_the_default_models(name: str) -> None:
+def test_window_and_price_of_every_default_model_are_known(name: str) -> None:
     found = models.about(name, PROVIDERS[name].default_model or "")
     assert found.window_tokens
     assert found.price
@@ -121,7 +123,7 @@ def test_everything_is_known_of_the_default_models(name: str) -> None:
         "/",
     ],
 )
-def test_of_others_nothing_is_claimed(model: str) -> None:
+def test_nothing_is_claimed_about_unknown_models(model: str) -> None:
     found = known(model)
     assert (found.window_tokens, found.price) == (None, None)
 
@@ -141,7 +143,7 @@ def test_of_others_nothing_is_claimed(model: str) -> None:
         ("openai-compatible/a", False),
     ],
 )
-def test_what_costs_nothing(model: str, free: bool) -> None:
+def test_local_models_cost_nothing(model: str, free: bool) -> None:
     found = known(model)
     assert found.window_tokens is None  # only the server knows
     assert found.price == (Price(0.0, 0.0) if free else None)
@@ -154,7 +156,7 @@ def test_a_model_that_bills_more_than_tokens_has_no_price() -> None:
     assert known("openai/text-embedding-3-small").price is None
 
 
-def test_of_a_price_that_depends_on_the_hour_the_dearest_counts() -> None:
+def test_of_prices_that_vary_by_hour_the_highest_counts() -> None:
     assert known("litellm/deepseek/deepseek-reasoner").price == Price(0.55, 2.19, 0.14)
 
 
@@ -173,14 +175,14 @@ tokens = st.integers(0, 3_000_000)
 
 
 @given(providers, names)
-def test_any_name_gets_an_answer(provider: str, model: str) -> None:
+def test_any_name_can_be_looked_up(provider: str, model: str) -> None:
     found = models.about(provider, model)
     assert found.window_tokens is None or found.window_tokens > 0
     assert found.profile in {"frontier", "standard", "small", "tiny"}
 
 
 @given(rows.filter(lambda row: row.price is not None), tokens, tokens, st.data())
-def test_a_bound_holds_for_every_usage_within_it(
+def test_the_price_bound_holds_for_every_usage_within_it(
     row: Row, max_input: int, max_output: int, data: st.DataObject
 ) -> None:
     price = row.as_price()
@@ -196,7 +198,7 @@ def test_a_bound_holds_for_every_usage_within_it(
 # -- the data file --------------------------------------------------------------------------------
 
 
-def test_the_file_says_where_it_is_from() -> None:
+def test_the_data_file_names_its_source() -> None:
     source = json.loads(DATA.read_text("utf-8"))["source"]
     assert (source["name"], source["licence"]) == ("genai-prices", "MIT")
     assert re.fullmatch(r"\d+\.\d+\.\d+", source["version"])
@@ -206,7 +208,7 @@ def test_the_file_says_where_it_is_from() -> None:
     assert models.source().version == source["version"]
 
 
-def test_the_file_is_small_and_sound() -> None:
+def test_the_data_file_is_small_and_valid() -> None:
     assert DATA.stat().st_size < 400_000
     count = 0
     for name in table().providers:
@@ -223,7 +225,7 @@ def test_the_file_is_small_and_sound() -> None:
     assert count > 1_000
 
 
-def test_every_window_by_hand_says_where_it_is_from() -> None:
+def test_every_manually_added_window_names_its_source() -> None:
     supplement = table().supplement
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", supplement.date)
     for name, windows in supplement.windows.items():
@@ -231,7 +233,7 @@ def test_every_window_by_hand_says_where_it_is_from() -> None:
         assert all(each.source for each in windows)
 
 
-def test_an_import_reads_nothing() -> None:
+def test_importing_rlm_does_not_read_the_table() -> None:
     code = (
         "import sys, rlm, rlm.cli\n"
         "assert 'rlm.models' not in sys.modules\n"
@@ -258,7 +260,7 @@ def test_an_import_reads_nothing() -> None:
         (["^a", "~^(?!.*z)"], "az", False),
     ],
 )
-def test_rules(rule: str | list[str], name: str, fits: bool) -> None:
+def test_matching_rules_for_model_names(rule: str | list[str], name: str, fits: bool) -> None:
     assert satisfies(rule, name) is fits
     assert satisfies(rule, name, exactly=True) is (fits and rule == f"={name}")
 
@@ -294,7 +296,7 @@ def test_dates_are_read_in_both_spellings() -> None:
         ("tiny", "tinyllama Qwen2.5-0.5B-Instruct-Q4_K_M.gguf Llama-3.2-1B-Instruct smollm2"),
     ],
 )
-def test_profiles(profile: str, models: str) -> None:
+def test_profiles_follow_from_model_names(profile: str, models: str) -> None:
     assert {name: profile_of(name) for name in models.split()} == dict.fromkeys(
         models.split(), profile
     )
@@ -309,7 +311,7 @@ def test_the_guide_shows_the_table_of_profiles() -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.examples)
-def test_the_examples_of_a_family_belong_to_it(family: Family) -> None:
+def test_the_examples_of_a_model_family_belong_to_it(family: Family) -> None:
     found = {profile_of(name.strip()) for name in family.examples.split(",")}
     assert found == {family.profile}
 
@@ -317,7 +319,7 @@ def test_the_examples_of_a_family_belong_to_it(family: Family) -> None:
 # -- searching, and telling what is not known -----------------------------------------------------
 
 
-def test_searching() -> None:
+def test_models_can_be_searched() -> None:
     found = dict(models.search("GPT-4.1"))
     assert found["openai/gpt-4.1"] == known("openai/gpt-4.1")
     assert found["openrouter/openai/gpt-4.1-mini"].window_tokens == 1_047_576
@@ -330,14 +332,14 @@ def test_searching() -> None:
     assert any(name.startswith("litellm/moonshot/") for name in dict(models.search("kimi")))
 
 
-def test_what_is_found_is_what_is_known_of_that_name() -> None:
+def test_search_results_agree_with_lookups() -> None:
     for name, info in models.search(""):
         is_usable = name.startswith(("openai/", "anthropic/", "groq/", "gemini/gemini"))
-        if is_usable and "/ft:" not in name:  # those go on with somebody's name
+        if is_usable and "/ft:" not in name:  # those continue with a user's name
             assert known(name) == info, name
 
 
-def test_the_notice_says_what_is_done() -> None:
+def test_the_notice_says_what_is_assumed() -> None:
     unknown = ModelInfo()
     assert models.notice("a/b", unknown, 32_000) == (
         "a/b is not in the table of models: its window is taken to be 32,000 tokens "
@@ -358,7 +360,7 @@ def _nobody_told() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_nobody_told")
-def test_a_model_is_announced_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unknown_model_is_announced_once(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "rlm"):
         for name in ("a/b", "a/b", "c/d"):
             models.warn_if_unknown(name, ModelInfo(), prompts.UNKNOWN_WINDOW_TOKENS)
@@ -367,7 +369,7 @@ def test_a_model_is_announced_once(caplog: pytest.LogCaptureFixture) -> None:
     assert [text.split()[0] for text in caplog.messages] == ["a/b", "c/d"]
 
 
-def test_the_file_goes_with_the_package() -> None:
+def test_the_data_file_is_part_of_the_package() -> None:
     settings = tomllib.loads(Path(ROOT / "pyproject.toml").read_text("utf-8"))
     wheel = settings["tool"]["hatch"]["build"]["targets"]["wheel"]
     assert "src/rlm" in wheel["packages"]  # hatch takes every file below, not only *.py
@@ -385,7 +387,7 @@ def test_the_file_goes_with_the_package() -> None:
         ("ollama", "qwen3:8c", None),
     ],
 )
-def test_a_mistyped_model_is_guessed(provider: str, name: str, meant: str | None) -> None:
+def test_a_mistyped_model_gets_a_suggestion(provider: str, name: str, meant: str | None) -> None:
     assert models.similar(provider, name) == meant
     line = models.notice(f"{provider}/{name}", ModelInfo(), 32_000) or ""
     assert line.endswith(f" Did you mean {meant}?" if meant else "is unknown.")

@@ -93,17 +93,17 @@ def test_prices(price: Any, row: list[Any] | None) -> None:
     assert tool.price_of(model(price), TODAY) == row
 
 
-def test_free_is_only_what_is_called_so() -> None:
+def test_only_models_labelled_free_are_free() -> None:
     assert tool.price_of(model(prices(), "a/b:free"), TODAY) == [0, 0]
     assert tool.price_of(model(prices(), "a/b"), TODAY) is None
 
 
-def test_a_model_that_searches_by_itself_has_no_price() -> None:
+def test_a_model_with_built_in_search_has_no_price() -> None:
     assert tool.row(model(prices(**plain("1")), "gpt-4o-search-preview"), TODAY)[3] is None
     assert tool.row(model(prices(**plain("1")), "gpt-4o"), TODAY)[3] == [1, 1]
 
 
-def test_rules() -> None:
+def test_matching_rules_are_converted() -> None:
     both = Made(and_=[Made(starts_with="A"), Made(regex="^(?!b)")])
     any_of = Made(or_=[Made(equals="X"), Made(contains="y"), Made(ends_with="z"), both])
     assert list(tool.rules_of(any_of)) == ["=x", "*y", "$z", ["^a", "~^(?!b)"]]
@@ -133,7 +133,7 @@ class Equal(Made):
         return bool(name == self.equals)
 
 
-def test_of_two_windows_the_narrower_counts() -> None:
+def test_the_smaller_of_two_windows_counts() -> None:
     def made(name: str, window: int | None) -> Made:
         return Made(id=name, match=Equal(equals=name), context_window=window, prices=prices())
 
@@ -157,7 +157,7 @@ def test_of_two_windows_the_narrower_counts() -> None:
     ]
 
 
-def test_what_is_written_can_be_read() -> None:
+def test_a_written_table_can_be_read_back() -> None:
     import json
 
     supplement = {"date": "d", "about": "a", "windows": {"x": [[["=m"], 5, "s"]], "y": []}}

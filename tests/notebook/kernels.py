@@ -1,4 +1,4 @@
-"""A Jupyter kernel in a process of its own, and what it says while a cell runs.
+"""A Jupyter kernel in its own process, and the messages it sends while a cell runs.
 
 Types of jupyter_client are `Any` here: the checkers of this project run where it is not installed.
 """

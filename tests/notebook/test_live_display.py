@@ -27,7 +27,7 @@ def no_codes(cell: Cell) -> None:
         assert not each.kind.startswith("stray"), each
 
 
-def test_a_run_is_one_output_that_becomes_its_card(cells: Kernel) -> None:
+def test_a_run_is_shown_in_one_output_that_becomes_its_card(cells: Kernel) -> None:
     cells.run(SETUP)
     cell = cells.run("result = engine().ask('How many lines?', 'a\\n' * 42)")
     no_codes(cell)
@@ -65,7 +65,7 @@ def test_without_verbose_only_the_value_is_shown(cells: Kernel) -> None:
     assert value.data["text/markdown"] == "There are **42** lines."
 
 
-def test_awaiting_on_the_loop_of_the_kernel_shows_the_same(cells: Kernel) -> None:
+def test_awaiting_on_the_kernels_loop_shows_the_same(cells: Kernel) -> None:
     cells.run(SETUP)
     cell = cells.run("result = await engine().aask('How many lines?', 'a\\n' * 42)")
     no_codes(cell)
@@ -74,7 +74,7 @@ def test_awaiting_on_the_loop_of_the_kernel_shows_the_same(cells: Kernel) -> Non
     assert len(cell.of("display_data")) == 1
 
 
-def test_updates_come_at_a_bounded_rate(cells: Kernel) -> None:
+def test_display_updates_have_a_limited_rate(cells: Kernel) -> None:
     cells.run(SETUP)
     many = "'```repl\\nllm_query_batched([str(n) for n in range(500)])\\n```'"
     cell = cells.run(
@@ -88,7 +88,7 @@ def test_updates_come_at_a_bounded_rate(cells: Kernel) -> None:
     assert 2 <= len(displays) <= 4 + 2 * (seconds + 1)
 
 
-def test_a_running_card_shows_the_step_it_is_at(cells: Kernel) -> None:
+def test_a_running_card_shows_the_current_step(cells: Kernel) -> None:
     cells.run(SETUP)
     cell = cells.run("result = engine(delay_seconds=0.8).ask('How many lines?', 'a')")
     running = [each for each in cell.outputs if "rlm-running" in each.html.split("</style>")[1]]
@@ -99,7 +99,7 @@ def test_a_running_card_shows_the_step_it_is_at(cells: Kernel) -> None:
     assert "rlm-running" not in cell.shown()[0].html.split("</style>")[1]
 
 
-def test_a_failed_cell_says_its_last_line(cells: Kernel) -> None:
+def test_a_failed_cell_shows_its_last_line(cells: Kernel) -> None:
     cells.run(SETUP)
     cell = cells.run(
         "result = engine('```repl\\n1 / 0\\n```', LAST).ask('How many lines?', 'a\\n' * 42)"
@@ -119,7 +119,7 @@ def at_first_output(cells: Kernel) -> Callable[[object], None]:
     return interrupt
 
 
-def test_an_interrupt_of_the_kernel_stops_the_run(cells: Kernel) -> None:
+def test_interrupting_the_kernel_stops_the_run(cells: Kernel) -> None:
     cells.run(SETUP)
     cells.run("one = engine(delay_seconds=50)")
     cell = cells.run("one.ask('How many lines?', 'a')", at_first_output(cells))
@@ -131,7 +131,7 @@ def test_an_interrupt_of_the_kernel_stops_the_run(cells: Kernel) -> None:
     assert "rlm-problem" in last.html.split("</style>")[1]
 
 
-def test_an_interrupt_stops_a_run_that_is_awaited(cells: Kernel) -> None:
+def test_interrupting_the_kernel_stops_an_awaited_run(cells: Kernel) -> None:
     cells.run(SETUP)
     cells.run("one = engine(delay_seconds=50)")
     cell = cells.run("await one.aask('How many lines?', 'a')", at_first_output(cells))
@@ -153,7 +153,7 @@ def test_many_runs_of_one_cell_share_an_output(cells: Kernel) -> None:
     assert "17 of 17 more runs done" in outputs[-1].html
 
 
-def test_the_spelling_of_the_reference_shows_the_same(cells: Kernel) -> None:
+def test_the_references_spelling_is_shown_in_the_same_way(cells: Kernel) -> None:
     cells.run(SETUP)
     cell = cells.run(
         "one = RLM(backend='openai', backend_kwargs={'model_name': 'x', 'api_key': 'y'},"
@@ -169,7 +169,7 @@ def test_the_spelling_of_the_reference_shows_the_same(cells: Kernel) -> None:
     assert len(value.text) < 200
 
 
-def test_hostile_text_stays_text(cells: Kernel) -> None:
+def test_hostile_text_is_escaped(cells: Kernel) -> None:
     cells.run(SETUP)
     bad = "<script>alert(1)</script><img src=http://x/y onerror=z>\x1b[2J![p](http://x/y.png)"
     cell = cells.run(
@@ -200,7 +200,7 @@ def test_an_operator_shows_its_progress_and_its_first_results(cells: Kernel) -> 
     assert "classify: 300 items" in "".join(each.html for each in cell.outputs)
 
 
-def test_events_can_be_read_in_a_loop_of_a_cell(cells: Kernel) -> None:
+def test_events_can_be_iterated_in_a_cell(cells: Kernel) -> None:
     cells.run(SETUP)
     cell = cells.run(
         "one = engine(verbose=False)\n"
@@ -255,7 +255,7 @@ await one.aclose()
 """
 
 
-def test_a_batch_is_one_bar_that_changes(cells: Kernel) -> None:
+def test_a_batch_is_one_updating_bar(cells: Kernel) -> None:
     cells.run(SETUP)
     cell = cells.run(BATCH)
     no_codes(cell)

@@ -131,7 +131,7 @@ def take(card: Any, theme: str) -> None:
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
-def test_hostile_text_does_nothing(browser: Any, tmp_path: Path) -> None:
+def test_hostile_text_runs_nothing(browser: Any, tmp_path: Path) -> None:
     address, made = notebook_page(tmp_path, HOSTILE)
     page, asked = opened(browser, address)
     assert page.evaluate("window.__pwned") is None
@@ -146,9 +146,7 @@ def test_hostile_text_does_nothing(browser: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_the_text_of_a_card_can_be_read_on_its_background(
-    browser: Any, tmp_path: Path, theme: str
-) -> None:
+def test_the_text_of_a_card_has_enough_contrast(browser: Any, tmp_path: Path, theme: str) -> None:
     address, _ = notebook_page(tmp_path, STORY, ASK, theme=theme)
     page, _ = opened(browser, address)
     page.locator(".rlm-card summary").click()

@@ -33,7 +33,7 @@ CAUSES = (
 
 
 class Result(NamedTuple):
-    """One test or example: where it is, and how it ended: passed, skipped or a cause."""
+    """One test or example: its location, and its outcome: passed, skipped or a cause."""
 
     file: str
     name: str

@@ -18,7 +18,7 @@ WITHOUT = "make build/venv-bench-rlms installs the reference engine"
         for number, name in enumerate(PROGRAMS)
     ],
 )
-def test_a_program_runs_with_ours(name: str) -> None:
+def test_a_program_for_the_reference_runs_on_our_engine(name: str) -> None:
     done = run_program(name, sys.executable)
     assert done.error == ""
     assert done.value
@@ -34,7 +34,7 @@ def test_both_engines_print_the_same(name: str) -> None:
 
 
 @pytest.mark.heavy
-def test_foreign_tests_and_examples_are_counted_by_cause(tmp_path: Path) -> None:
+def test_tests_and_examples_of_a_checkout_are_counted_by_cause(tmp_path: Path) -> None:
     (tmp_path / "rlm").mkdir()
     (tmp_path / "rlm" / "__init__.py").write_text("raise RuntimeError('not ours')")
     tests, examples = tmp_path / "tests", tmp_path / "examples"

@@ -73,7 +73,7 @@ async def made(cluster: Any) -> AsyncIterator[Callable[..., RayEnvironment]]:
 
 
 async def left(processes: list[int], seconds: float = 60.0) -> list[int]:
-    """Those of the processes that live, once they have had time to end."""
+    """Return processes still alive after they had time to end."""
     for _ in range(int(seconds / 0.1)):
         if not any(is_running(process) for process in processes):
             break

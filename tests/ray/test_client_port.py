@@ -52,7 +52,7 @@ def _free_port() -> int:
         return int(one.getsockname()[1])
 
 
-def test_a_batch_from_outside(client_port: int, tmp_path: Path) -> None:
+def test_a_batch_can_run_from_outside_the_cluster(client_port: int, tmp_path: Path) -> None:
     tasks = write_rows(tmp_path, ROWS)
     with FakeServer(rules=[("", reply)]) as server:
         variables = {"LLM_BASE_URL": server.openai_url, "LLM_API_KEY": "k"}

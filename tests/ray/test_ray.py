@@ -44,7 +44,7 @@ async def test_no_attack_succeeds(made: Maker) -> None:
     assert report.counts["stopped"] > 150
 
 
-async def test_data_stays_with_the_driver_and_no_node_opens_it(made: Maker, tmp_path: Path) -> None:
+async def test_data_stays_on_the_driver(made: Maker, tmp_path: Path) -> None:
     """A node may have neither the path nor the package: it asks the driver."""
     path = tmp_path / "shop.db"
     with sqlite3.connect(path) as connection:
@@ -63,7 +63,7 @@ async def test_data_stays_with_the_driver_and_no_node_opens_it(made: Maker, tmp_
     assert [e.text for e in result.events if isinstance(e, CellOutput)] == ["False\n"]
 
 
-async def test_a_context_is_written_once_for_all_sessions_of_a_node(made: Maker) -> None:
+async def test_a_context_is_written_once_per_node(made: Maker) -> None:
     environment, size = made(), 24 << 20
     context = store_context("a long line of text\n" * (size // 20))
     sessions = [await environment.open(FakeHost(), OPTIONS) for _ in range(3)]
@@ -95,7 +95,7 @@ def memory_of_context(process: int) -> tuple[int, int]:
     return shared, private
 
 
-async def test_a_context_that_is_gone_is_forgotten_on_the_nodes(made: Maker) -> None:
+async def test_a_garbage_collected_context_is_removed_from_the_nodes(made: Maker) -> None:
     environment = made()
     for number in range(3):
         session = await environment.open(FakeHost(), OPTIONS)
@@ -117,7 +117,7 @@ def files_of(process: int) -> int:
     return found
 
 
-async def test_actors_are_used_again_and_sessions_are_not(made: Maker) -> None:
+async def test_actors_are_reused_but_sessions_are_not(made: Maker) -> None:
     environment = made()
     pids = []
     for _ in range(3):
@@ -147,7 +147,7 @@ async def test_a_full_cluster_shares_its_actors(
         assert host.sessions == 0
 
 
-async def test_a_killed_actor_takes_its_sessions_along_and_the_run_goes_on(made: Maker) -> None:
+async def test_a_killed_actor_loses_its_sessions_and_the_run_continues(made: Maker) -> None:
     environment = made()
     killed: list[int] = []
 
@@ -186,12 +186,14 @@ async def test_a_session_of_a_killed_actor_says_so(made: Maker) -> None:
     assert environment.hosts == ()
 
 
-async def test_what_a_node_refuses_is_reported_as_it_would_be_here(made: Maker) -> None:
+async def test_an_error_on_a_node_is_reported_as_a_local_one(made: Maker) -> None:
     with pytest.raises(ConfigError, match="which does not exist"):
         await made(read_only_paths=["/nowhere"]).open(FakeHost(), OPTIONS)
 
 
-async def test_files_of_cells_come_to_the_driver(made: Maker, tmp_path: Any) -> None:
+async def test_files_written_by_cells_are_exported_to_the_driver(
+    made: Maker, tmp_path: Any
+) -> None:
     session = await made(export_to=tmp_path).open(FakeHost(), {**OPTIONS, "label": "one"})
     code = "import os\nopen(os.environ['HOME'] + '/note.txt', 'w').write('hello')"
     assert (await session.execute(code, timeout_seconds=60)).error is None

@@ -1,4 +1,4 @@
-"""Batches on two real nodes: one is lost on the way, an actor is killed, the driver is killed."""
+"""Batches on two real nodes: a node is lost, an actor is killed, the driver is killed."""
 
 import asyncio
 import json
@@ -74,7 +74,7 @@ def assert_whole(answers: Path, count: int) -> None:
     ]
 
 
-async def test_a_batch_goes_on_when_one_of_two_nodes_is_lost(
+async def test_a_batch_continues_when_one_of_two_nodes_is_lost(
     cluster: Any, made: Maker, tmp_path: Path
 ) -> None:
     second = add_node(cluster)
@@ -129,7 +129,7 @@ def batch_command(cluster: Any, tasks: Path, server: FakeServer) -> "subprocess.
     )
 
 
-async def test_a_killed_driver_leaves_nothing_and_the_same_command_goes_on(
+async def test_a_killed_driver_leaves_nothing_and_the_same_command_continues(
     cluster: Any, tmp_path: Path
 ) -> None:
     rows, tasks = 8, write_rows(tmp_path, 8)
@@ -150,7 +150,7 @@ async def test_a_killed_driver_leaves_nothing_and_the_same_command_goes_on(
         assert again.returncode == 0, err
         asked = paid(server)
     assert_whole(Path(out.strip()), rows)
-    assert asked.total() - len(asked) <= 3  # at most so many were on their way
+    assert asked.total() - len(asked) <= 3  # at most this many were in flight
 
 
 def actors_below(raylets: list[int]) -> set[int]:

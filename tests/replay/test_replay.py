@@ -54,7 +54,7 @@ def record(folder: Path, script: list[Any], **options: Any) -> tuple[RunResult, 
 SCRIPT = [cell(BATCH), cell("FINAL(len(more))")]
 
 
-def test_the_same_happens_again(tmp_path: Path) -> None:
+def test_a_replay_of_the_same_run_has_no_differences(tmp_path: Path) -> None:
     result, log = record(tmp_path, SCRIPT)
     assert result.answer == "16"
     report = replay(log, CONTEXT)
@@ -65,20 +65,20 @@ def test_the_same_happens_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.heavy
-async def test_the_same_happens_again_fifty_times_in_a_row(tmp_path: Path) -> None:
+async def test_fifty_replays_in_a_row_have_no_differences(tmp_path: Path) -> None:
     _, log = await asyncio.to_thread(record, tmp_path, SCRIPT)
     for _ in range(50):
         report = await areplay(log, CONTEXT)
         assert report.differences == ()
 
 
-def test_a_journal_can_be_replayed_as_well(tmp_path: Path) -> None:
+def test_a_journal_can_be_replayed_too(tmp_path: Path) -> None:
     result, _ = record(tmp_path, SCRIPT, journal=tmp_path / "state")
     journal = tmp_path / "state" / "runs" / f"{result.run_id}.sqlite"
     assert replay(journal, CONTEXT).differences == ()
 
 
-def test_another_context_is_reported_first(tmp_path: Path) -> None:
+def test_another_context_is_the_first_reported_difference(tmp_path: Path) -> None:
     _, log = record(tmp_path, SCRIPT)
     report = replay(log, CONTEXT.replace("eight", "eleven"))
     assert not report.same
@@ -127,7 +127,7 @@ def test_a_changed_prompt_is_shown_at_the_first_request(
     assert "+Hurry." in first.diff
 
 
-def test_cells_that_print_the_time_are_a_difference(tmp_path: Path) -> None:
+def test_a_cell_that_prints_the_time_is_a_difference(tmp_path: Path) -> None:
     _, log = record(tmp_path, [cell("import time; print(time.time_ns())"), cell("FINAL(1)")])
     report = replay(log, CONTEXT)
     told, printed = report.differences  # The rest went as it had gone.
@@ -135,7 +135,7 @@ def test_cells_that_print_the_time_are_a_difference(tmp_path: Path) -> None:
     assert printed.where.startswith("cell_output of run")
 
 
-def test_tools_and_failures_come_from_the_recording(tmp_path: Path) -> None:
+def test_tool_results_and_failures_come_from_the_recording(tmp_path: Path) -> None:
     called: list[int] = []
 
     def double(n: int) -> int:
@@ -152,7 +152,7 @@ def test_tools_and_failures_come_from_the_recording(tmp_path: Path) -> None:
     assert called == [1, 2]
 
 
-def test_a_limit_ends_it_the_same_way(tmp_path: Path) -> None:
+def test_a_replayed_limit_ends_the_run_in_the_same_way(tmp_path: Path) -> None:
     script = [cell("x = 1"), cell("x = 2"), "It is two."]
     client = ScriptedClient(script)
     logger = RLMLogger(log_dir=tmp_path)
@@ -172,7 +172,7 @@ def test_runs_without_a_repl_can_be_replayed(tmp_path: Path, strategy: Any) -> N
     assert report.answered >= 1
 
 
-def test_what_only_its_own_program_can_rebuild_is_refused(tmp_path: Path) -> None:
+def test_runs_with_values_only_their_program_has_are_refused(tmp_path: Path) -> None:
     _, log = record(tmp_path, [cell("FINAL(LIMIT)")], tools={"LIMIT": 3})
     with pytest.raises(ConfigError, match="only the program that made this run"):
         replay(log, CONTEXT)
@@ -180,7 +180,7 @@ def test_what_only_its_own_program_can_rebuild_is_refused(tmp_path: Path) -> Non
         assert replay(log, CONTEXT, rlm=rlm).differences == ()
 
 
-def test_no_recording_is_a_clear_error(tmp_path: Path) -> None:
+def test_a_missing_or_empty_recording_is_a_clear_error(tmp_path: Path) -> None:
     empty = tmp_path / "empty.jsonl"
     empty.write_text("")
     with pytest.raises(ConfigError):
@@ -226,7 +226,7 @@ def records(folder: Path, run_id: str) -> list[Path]:
         (Limits(max_tokens=25, max_depth=2), Limits(max_steps=5, max_depth=2), 0),
     ],
 )
-def test_a_run_that_was_resumed_with_other_limits(
+def test_a_run_resumed_with_other_limits_replays_without_differences(
     tmp_path: Path, before: Limits, after: Limits, done: int
 ) -> None:
     """What the model was shown under the first limits is part of the record, and no difference."""
@@ -251,7 +251,7 @@ def test_a_resumed_run_that_differs_is_still_noticed(tmp_path: Path) -> None:
         assert not replay(journal, other).same
 
 
-def test_a_turn_of_a_chat_is_refused_with_the_reason(tmp_path: Path) -> None:
+def test_replaying_a_turn_of_a_chat_is_refused_with_a_reason(tmp_path: Path) -> None:
     client = ScriptedClient([cell("x = 5\nFINAL(x)"), cell("FINAL(x + 1)")])
     logger = RLMLogger(log_dir=tmp_path)
     with RLM(client, logger=logger, journal=tmp_path / "state") as rlm, rlm.chat(CONTEXT) as chat:
@@ -263,7 +263,7 @@ def test_a_turn_of_a_chat_is_refused_with_the_reason(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["inprocess", "modal", "someone-elses", ["local"], None])
-def test_a_recording_may_not_choose_an_environment_without_isolation(
+def test_a_recording_cannot_choose_an_environment_without_isolation(
     name: Any, tmp_path: Path
 ) -> None:
     """It may be a stranger's, with code of theirs in its cells."""
@@ -281,7 +281,7 @@ def test_a_recording_may_not_choose_an_environment_without_isolation(
     assert not mark.exists()
 
 
-def test_a_program_may_choose_any_environment_for_a_replay(tmp_path: Path) -> None:
+def test_the_caller_may_choose_any_environment_for_a_replay(tmp_path: Path) -> None:
     _, log = record(tmp_path, [cell("FINAL('done')")], environment="inprocess")
     with pytest.raises(ConfigError, match="'inprocess', which a recording may not choose"):
         replay(log, CONTEXT)

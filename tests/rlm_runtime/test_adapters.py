@@ -29,7 +29,7 @@ def scripted(system: str) -> str:
 def build(
     messages: list[dict[str, str]], max_tokens: int, temperature: float, model: str | None
 ) -> dict[str, Any]:
-    """As a server might want it that knows neither `messages` nor `choices`."""
+    """Build a request for a server that knows neither `messages` nor `choices`."""
     turns = [[message["role"].upper(), message["content"]] for message in messages]
     config = {"len": max_tokens, "heat": temperature}
     return {"engine": model, "dialogue": turns, "config": config}
@@ -46,7 +46,7 @@ def oddly(body: dict[str, Any]) -> tuple[int, object]:
     return 200, {"out": [{"t": said}], "billing": {"in": 70, "out": 7}}
 
 
-def test_an_endpoint_with_a_schema_of_its_own() -> None:
+def test_an_endpoint_with_its_own_schema() -> None:
     with json_server(oddly) as server:
         adapter = GenericChatAdapter(
             endpoint=f"{server.url}/v2/talk",
@@ -84,7 +84,7 @@ def test_an_endpoint_with_a_schema_of_its_own() -> None:
         ([1, 2], "malformed"),
     ],
 )
-def test_an_unexpected_response_is_named(payload: object, words: str) -> None:
+def test_an_unexpected_response_is_described(payload: object, words: str) -> None:
     with json_server(lambda _: (200, payload)) as server:
         adapter = GenericChatAdapter(
             endpoint=server.url, payload_builder=build, response_parser=parse, max_retries=0
@@ -152,7 +152,7 @@ def test_base_url_and_path_make_the_endpoint() -> None:
     assert [request.path for request in server.requests] == ["/api/say"]
 
 
-def test_what_may_pass_is_tried_as_often_as_was_said() -> None:
+def test_temporary_failures_are_retried_max_retries_times() -> None:
     with json_server(lambda _: (503, {"error": {"message": "busy"}})) as server:
         runtime = RLM(adapter=GenericChatAdapter(endpoint=server.url, max_retries=2))
         with pytest.raises(ModelError, match="busy"):
@@ -161,7 +161,7 @@ def test_what_may_pass_is_tried_as_often_as_was_said() -> None:
     assert len(server.requests) == 3
 
 
-def test_a_slow_server_is_given_up_after_the_time_out() -> None:
+def test_a_slow_server_times_out() -> None:
     release = threading.Event()
 
     def wait(_: dict[str, Any]) -> tuple[int, object]:
@@ -185,12 +185,12 @@ def test_a_slow_server_is_given_up_after_the_time_out() -> None:
         ({"endpoint": "http://127.0.0.1:1", "max_retries": -1}, "at least one attempt"),
     ],
 )
-def test_wrong_settings_show_at_once(options: dict[str, Any], words: str) -> None:
+def test_wrong_settings_are_refused_at_once(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         GenericChatAdapter(**options)
 
 
-def test_two_set_up_differently_are_two_for_a_cache() -> None:
+def test_differently_configured_adapters_have_different_cache_identities() -> None:
     def other(*given: Any) -> dict[str, Any]:
         return {**build(*given), "persona": "pirate"}
 

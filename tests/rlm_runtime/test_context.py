@@ -1,4 +1,4 @@
-"""`Context` reads exactly: whatever it returns lies where it says, on any Unicode."""
+"""`Context` reads exactly: everything it returns is where it says, with any Unicode."""
 
 import re
 
@@ -19,7 +19,7 @@ def test_a_slice_is_clamped_and_never_wraps_around(text: str, start: int, end: i
 
 
 @given(TEXTS, st.text(min_size=1, max_size=3), st.booleans(), st.integers(0, 5))
-def test_matches_lie_where_they_say(
+def test_matches_have_correct_positions(
     text: str, pattern: str, case_sensitive: bool, most: int
 ) -> None:
     found = Context.from_text(text).find(pattern, max_matches=most, case_sensitive=case_sensitive)
@@ -31,7 +31,7 @@ def test_matches_lie_where_they_say(
         assert len(found) == min(most, text.count(pattern))
 
 
-def test_a_regex_finds_what_it_matches() -> None:
+def test_find_accepts_a_regular_expression() -> None:
     context = Context.from_text("İstanbul 34, Ankara 06, Izmir 35")
     assert context.find(r"\d+", regex=True) == [(9, 11, "34"), (20, 22, "06"), (30, 32, "35")]
     assert context.find(r"\d+", regex=True, max_matches=1) == [(9, 11, "34")]
@@ -50,13 +50,13 @@ def test_chunks_cover_the_text_in_order(text: str, size: int, data: st.DataObjec
 
 
 @pytest.mark.parametrize(("size", "overlap"), [(0, 0), (-1, 0), (4, 4), (4, -1)])
-def test_bad_sizes_are_value_errors(size: int, overlap: int) -> None:
+def test_invalid_chunk_sizes_are_value_errors(size: int, overlap: int) -> None:
     with pytest.raises(ValueError, match="chunk needs"):
         Context.from_text("some text").chunk(size, overlap)
 
 
 @given(st.lists(TEXTS, min_size=1, max_size=12), st.integers(1, 5))
-def test_documents_are_kept_whole_and_in_order(documents: list[str], size: int) -> None:
+def test_documents_stay_whole_and_in_order(documents: list[str], size: int) -> None:
     context = Context.from_documents(documents, separator="|")
     assert context.text == "|".join(documents)
     assert context.num_documents() == len(documents)
@@ -67,7 +67,7 @@ def test_documents_are_kept_whole_and_in_order(documents: list[str], size: int) 
     assert all(0 < len(group) <= size for _, _, group in groups)
 
 
-def test_the_description_of_a_context() -> None:
+def test_metadata_describes_a_context() -> None:
     context = Context.from_documents(["one", "three"])
     assert context.metadata() == {
         "context_type": "document_list",

@@ -84,7 +84,7 @@ def test_an_adapter_with_only_complete_is_a_model(form: type[Script]) -> None:
     assert [(each.input_tokens, each.output_tokens) for each in used] == [(10, 2)] * 3
 
 
-def test_it_gets_messages_and_its_cap() -> None:
+def test_an_adapter_gets_messages_and_the_output_cap() -> None:
     adapter = Adapter("FINAL: 1")
     RLM(adapter=adapter, max_tokens=300).run("What?", TEXT)
     messages, cap, temperature = adapter.seen[0]
@@ -92,7 +92,7 @@ def test_it_gets_messages_and_its_cap() -> None:
     assert (cap, temperature) == (300, 0.0)
 
 
-def test_another_adapter_for_sub_calls() -> None:
+def test_sub_calls_may_use_another_adapter() -> None:
     root, sub = Adapter("x = llm_query('Say it')", "FINAL_VAR: x"), OnlyMessages("from the other")
     assert RLM(adapter=root, subcall_adapter=sub).run("Do it.", TEXT)[0] == "from the other"
 
@@ -115,17 +115,17 @@ def test_what_an_adapter_may_return(reply: Any) -> None:
     "reply",
     [None, 7, SimpleNamespace(text=None), SimpleNamespace(text="x", usage={"prompt_tokens": -1})],
 )
-def test_anything_else_is_an_error_that_says_so(reply: Any) -> None:
+def test_any_other_return_value_is_an_error_that_names_complete(reply: Any) -> None:
     with pytest.raises((ModelError, LimitExceededError), match="complete"):
         RLM(adapter=Adapter(*[reply] * 9)).run("What?", TEXT)
 
 
-def test_a_setting_that_an_adapter_does_not_take_is_reported() -> None:
+def test_a_setting_that_an_adapter_does_not_accept_is_reported() -> None:
     with pytest.raises((ConfigError, LimitExceededError), match="top_k"):
         RLM(adapter=Adapter("FINAL: 1"), sampling={"top_k": 3}).run("What?", TEXT)
 
 
-def test_the_engine_takes_them_too() -> None:
+def test_the_engine_accepts_adapters_too() -> None:
     adapter: Any = Adapter("FINAL(9)")
     with rlm.RLM(adapter) as engine:
         assert engine.ask("What?", TEXT).answer == "9"
@@ -181,7 +181,7 @@ def test_max_tokens_caps_each_reply(call: str, caps: list[int]) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["0", "-1", "1.5", "True", "'9'"])
-def test_a_wrong_max_tokens_is_the_cells_error_and_nothing_is_sent(wrong: str) -> None:
+def test_a_wrong_max_tokens_is_an_error_in_the_cell_and_nothing_is_sent(wrong: str) -> None:
     code = (
         f"try:\n    llm_query('q', max_tokens={wrong})\nexcept ValueError as e:\n    FINAL(str(e))"
     )
@@ -242,7 +242,7 @@ def test_metadata_of_one_text() -> None:
     assert answer == str([1, one.metadata(), len(TEXT)])
 
 
-def test_names_are_there_in_every_cell_and_in_child_runs() -> None:
+def test_helpers_exist_in_every_cell_and_in_child_runs() -> None:
     adapter = FakeAdapter(
         script=["ask = None\nx = rlm_query('Count.', context='The total is: 12.')", "FINAL_VAR: x"]
     )
@@ -251,14 +251,14 @@ def test_names_are_there_in_every_cell_and_in_child_runs() -> None:
     assert runtime.run("Go.", TEXT)[0] == "12"
 
 
-def test_code_of_your_own_runs_after_it() -> None:
+def test_setup_code_of_the_caller_runs_after_ours() -> None:
     script = ["FINAL(extract_after(marker))"]
     adapter = FakeAdapter(script=[f"```repl\n{each}\n```" for each in script])
     own = {"setup_code": "marker = 'is:'"}
     assert RLM(adapter=adapter, environment_kwargs=own).run("Go.", TEXT)[0] == "oolong"
 
 
-def test_the_engines_own_prompt_does_not_name_them() -> None:
+def test_the_engines_own_prompt_does_not_mention_the_helpers() -> None:
     adapter = FakeAdapter(script=["FINAL(1)"])
     with rlm.RLM(adapter) as engine:
         engine.ask("What?", TEXT)
@@ -270,7 +270,7 @@ def test_the_engines_own_prompt_does_not_name_them() -> None:
 
 
 @pytest.mark.parametrize("name", ERRORS)
-def test_errors_are_where_programs_import_them(name: str) -> None:
+def test_errors_can_be_imported_from_policy(name: str) -> None:
     error = getattr(rlm_runtime, name)
     assert getattr(policy, name) is error
     assert issubclass(error, policy.PolicyError)
@@ -278,7 +278,7 @@ def test_errors_are_where_programs_import_them(name: str) -> None:
     assert issubclass(error, LimitExceededError)
 
 
-def test_a_program_that_handles_its_policy() -> None:
+def test_a_program_can_handle_an_exceeded_policy() -> None:
     adapter = FakeAdapter(script=["print(1)"] * 9)
     adapter.add_rule("no more code", "as far as I came")
     with pytest.raises(rlm_runtime.PolicyError) as raised:

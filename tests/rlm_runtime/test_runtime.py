@@ -44,18 +44,18 @@ def test_code_and_finals_with_and_without_fences(code: str, end: str) -> None:
     assert RLM(adapter=fake(code, end)).run("Summarize.", TEXT)[0] == "fake summary"
 
 
-def test_a_final_in_words() -> None:
+def test_a_labelled_final_ends_the_run() -> None:
     adapter = fake("print(lenP())", "FINAL: it has\n45 characters")
     assert RLM(adapter=adapter).run("How long?", TEXT)[0] == "it has\n45 characters"
 
 
-def test_cells_find_the_text_and_its_helpers() -> None:
+def test_cells_can_use_the_text_and_its_helpers() -> None:
     code = "FINAL([P[:4], peek(4), tail(6), lenP(), ctx.find('long')[0], ctx.slice(-5, 4)])"
     answer, _ = RLM(adapter=fake(f"```repl\n{code}\n```")).run("What is there?", TEXT)
     assert answer == str(["RLMs", "RLMs", "state.", 45, (11, 15, "long"), "RLMs"])
 
 
-def test_cells_find_several_documents_and_their_text() -> None:
+def test_cells_can_use_several_documents_and_their_text() -> None:
     code = (
         "FINAL([P, lenP(), len(context), ctx.num_documents(), ctx.get_document(1), ctx.metadata()])"
     )
@@ -77,7 +77,7 @@ def test_sub_calls_can_go_to_another_adapter() -> None:
     assert str(sub.requests[0].messages[0].content).startswith("You are a sub-LLM")
 
 
-async def test_it_works_inside_a_running_loop_and_many_at_once() -> None:
+async def test_run_and_arun_work_inside_a_loop_and_concurrently() -> None:
     runtime = RLM(adapter=FakeAdapter(script=["FINAL: same"] * 6))
     answers = await asyncio.gather(*(runtime.arun("Say it.", TEXT) for _ in range(5)))
     assert [answer for answer, _ in answers] == ["same"] * 5
@@ -93,7 +93,7 @@ def test_the_defaults_of_a_policy() -> None:
     assert (policy.max_recursion_depth, policy.max_total_tokens) == (1, 200_000)
 
 
-def test_steps_are_held() -> None:
+def test_the_step_limit_is_enforced() -> None:
     adapter = FakeAdapter(script=[f"print({n})" for n in range(9)])
     with pytest.raises(MaxStepsExceeded) as raised:
         RLM(adapter=adapter, policy=Policy(max_steps=3)).run("Go on.", TEXT)
@@ -109,7 +109,9 @@ MANY = "replies = []\nfor n in range(50):\n    replies.append(llm_query(f'Number
 @pytest.mark.parametrize(
     ("policy", "sent"), [(Policy(max_subcalls=4), 4), (Policy(max_recursion_depth=0), 0)]
 )
-def test_sub_calls_are_held_and_a_policy_can_be_used_again(policy: Policy, sent: int) -> None:
+def test_the_sub_call_limit_is_enforced_and_a_policy_can_be_reused(
+    policy: Policy, sent: int
+) -> None:
     for _ in range(2):
         adapter = fake(MANY, "FINAL_VAR: len(replies)", "FINAL: enough")
         _, trace = RLM(adapter=adapter, policy=policy).run("Ask on.", TEXT)
@@ -137,7 +139,7 @@ FINAL(caught)
     assert answer == str(["MaxSubcallsExceeded"] * 3 + ["FailedReply"] * 2 + ["calls"] * 2)
 
 
-def test_one_object_can_run_again_with_all_of_its_policy() -> None:
+def test_each_run_of_one_object_has_the_whole_policy() -> None:
     adapter = fake(*[MANY, "FINAL: enough"] * 2)
     runtime = RLM(adapter=adapter, policy=Policy(max_subcalls=4))
     for _ in range(2):
@@ -146,7 +148,7 @@ def test_one_object_can_run_again_with_all_of_its_policy() -> None:
         assert len(answered) == 4
 
 
-def test_tokens_are_held_before_they_are_sent() -> None:
+def test_the_token_limit_is_checked_before_sending() -> None:
     policy = Policy(max_total_tokens=20_000)
     adapter = fake(*["print('x' * 9_000)"] * 40, sub="short")
     with pytest.raises(MaxTokensExceeded, match="max_tokens") as raised:
@@ -157,7 +159,7 @@ def test_tokens_are_held_before_they_are_sent() -> None:
     assert 0 < used <= 20_000
 
 
-def test_without_room_for_any_answer_nothing_is_sent() -> None:
+def test_a_token_limit_too_small_for_any_answer_sends_nothing() -> None:
     adapter = fake("FINAL: 1")
     with pytest.raises(LimitExceededError, match=r"allow [\d,]+ tokens \(max_tokens"):
         RLM(adapter=adapter, policy=Policy(max_total_tokens=100)).run("Anything?", TEXT)
@@ -165,7 +167,7 @@ def test_without_room_for_any_answer_nothing_is_sent() -> None:
 
 
 @pytest.mark.parametrize(("depth", "kinds"), [(1, {"subcall"}), (2, {"recursive_subcall"})])
-def test_recursion_is_as_deep_as_the_policy_says(depth: int, kinds: set[str]) -> None:
+def test_recursion_is_limited_by_the_policy(depth: int, kinds: set[str]) -> None:
     adapter = fake("answer = rlm_query('Count.', context='abc')", "FINAL_VAR: answer", sub="plain")
     adapter.add_rule("a str of 3 characters", "```repl\nFINAL(len(context))\n```")
     answer, trace = RLM(adapter=adapter, policy=Policy(max_recursion_depth=depth)).run("Go.", TEXT)
@@ -187,7 +189,7 @@ def test_an_answer_before_any_code_can_be_refused() -> None:
     assert adapter.requests[0].messages[0].content == LLAMA_SYSTEM_PROMPT
 
 
-def test_the_strict_prompt_names_what_is_there() -> None:
+def test_the_strict_prompt_names_only_existing_functions() -> None:
     known = {name.name for name in REPL_NAMES}
     calls = set(re.findall(r"(?<![.\w])([A-Za-z]\w*)\(", LLAMA_SYSTEM_PROMPT)) - {"print"}
     assert calls == {"peek", "tail", "lenP", "llm_query"}
@@ -199,7 +201,7 @@ def test_an_unknown_keyword_is_reported_at_once() -> None:
         RLM(adapter=fake(), max_stepz=3)
 
 
-def test_one_reply_can_be_capped() -> None:
+def test_max_tokens_caps_each_reply() -> None:
     adapter = fake("FINAL: 1")
     RLM(adapter=adapter, max_tokens=512).run("What?", TEXT)
     assert adapter.requests[0].max_output_tokens == 512
@@ -215,22 +217,22 @@ def ask(adapter: FakeAdapter, cache: Any) -> tuple[str, list[bool]]:
     return answer, [step.cache_hit for step in trace.steps if step.kind == "subcall"]
 
 
-def test_sub_calls_are_replayed_and_the_script_goes_on(tmp_path: Path) -> None:
+def test_cached_sub_calls_are_not_repeated_and_the_script_continues(tmp_path: Path) -> None:
     script = (ASK, "FINAL_VAR: answer")
     assert ask(fake(*script), tmp_path) == ("fake summary", [False])
     adapter = fake(*script)
     assert ask(adapter, str(tmp_path)) == ("fake summary", [True])
-    assert len(adapter.requests) == 2  # the steps were asked for, the sub-call was not
+    assert len(adapter.requests) == 2  # the steps were requested, the sub-call was not
 
 
-def test_one_model_never_gets_the_reply_of_another(tmp_path: Path) -> None:
+def test_the_cache_keeps_replies_of_different_models_apart(tmp_path: Path) -> None:
     script = (ASK, "FINAL_VAR: answer")
     assert ask(fake(*script, sub="of A"), tmp_path) == ("of A", [False])
     assert ask(fake(*script, sub="of B"), tmp_path) == ("of B", [False])
     assert ask(fake(*script, sub="of A"), tmp_path) == ("of A", [True])
 
 
-def test_a_cache_of_your_own_is_taken_as_it_is(tmp_path: Path) -> None:
+def test_a_reply_cache_of_the_caller_is_used_unchanged(tmp_path: Path) -> None:
     cache = ReplyCache(tmp_path, always=True)
     script = (ASK, "FINAL_VAR: answer")
     ask(fake(*script), cache)
@@ -243,7 +245,7 @@ def test_a_cache_of_your_own_is_taken_as_it_is(tmp_path: Path) -> None:
 
 
 @ONE_PROCESS
-def test_it_stays_thin_and_has_no_loop_of_its_own() -> None:
+def test_the_package_is_small_and_has_no_loop_of_its_own() -> None:
     modules = load_modules(SOURCE, "rlm_runtime")
     lines = sum(len(each.path.read_text("utf-8").splitlines()) for each in modules.values())
     assert lines <= MAX_LINES

@@ -24,7 +24,7 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def test_every_step_is_there_with_what_it_did(trace: Trace) -> None:
+def test_the_trace_has_every_step_with_its_kind_and_depth(trace: Trace) -> None:
     kinds = [step.kind for step in trace.steps]
     assert kinds == ["root_call", "subcall", "subcall", "repl_exec", "root_call"]
     assert [step.step_id for step in trace.steps] == [1, 2, 3, 4, 5]
@@ -38,7 +38,7 @@ def test_every_step_is_there_with_what_it_did(trace: Trace) -> None:
     assert trace.limit is None
 
 
-def test_sub_calls_record_hashes_of_what_went_in_and_out(trace: Trace) -> None:
+def test_sub_calls_record_hashes_of_their_input_and_output(trace: Trace) -> None:
     calls = {step.prompt_summary: step for step in trace.steps if step.kind == "subcall"}
     for prompt, reply in (("ask-1", "first"), ("ask-2", "second")):
         assert calls[prompt].output == reply
@@ -48,7 +48,7 @@ def test_sub_calls_record_hashes_of_what_went_in_and_out(trace: Trace) -> None:
         assert not calls[prompt].cache_hit
 
 
-def test_a_request_that_was_made_again_with_more_room_is_a_step_too() -> None:
+def test_a_request_repeated_with_more_room_is_a_step_too() -> None:
     cut_off = Reply(text="", finish_reason="length")
     answer, trace = RLM(adapter=FakeAdapter([cut_off, "FINAL: yes"])).run("Go on?", "a text")
     assert answer == "yes"
@@ -58,13 +58,13 @@ def test_a_request_that_was_made_again_with_more_room_is_a_step_too() -> None:
     ]
 
 
-def test_json_and_back(trace: Trace) -> None:
+def test_a_trace_survives_json(trace: Trace) -> None:
     again = Trace.from_json(trace.to_json())
     assert again == trace
     assert again.to_json() == trace.to_json()
 
 
-def test_a_mere_list_of_steps_is_read_too() -> None:
+def test_a_plain_list_of_steps_is_read_too() -> None:
     read = Trace.from_json('[{"step_id": 1, "kind": "subcall", "depth": 1, "cache_key": "x"}]')
     assert read == Trace([TraceStep(step_id=1, kind="subcall", depth=1)])
 
@@ -72,6 +72,6 @@ def test_a_mere_list_of_steps_is_read_too() -> None:
 @pytest.mark.parametrize(
     "text", ["", "nothing", '{"steps": 3}', '[{"kind": "subcall"}]', "[" * 5_000]
 )
-def test_anything_else_is_a_value_error(text: str) -> None:
+def test_any_other_json_is_a_value_error(text: str) -> None:
     with pytest.raises((ValueError, RecursionError)):
         Trace.from_json(text)

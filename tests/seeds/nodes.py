@@ -1,4 +1,4 @@
-"""Which tests there are, read from the files: for lists that name tests and must not go stale."""
+"""Names of tests, read from their files, for lists that name tests and must stay up to date."""
 
 import ast
 from functools import cache

@@ -37,4 +37,4 @@ PLAN = {
     "004/4": ("test_commands.py::test_the_visualizer_answers_on_its_port",),
     "004/5": ("test_overview.py::test_the_citation_is_carried",),
 }
-"""By block: the tests beside this file that execute it, or hold it against what there is."""
+"""By block: the tests in this folder that execute it, or compare it with what exists."""

@@ -36,5 +36,5 @@ def blocks() -> dict[str, Block]:
 
 
 def code_of(name: str) -> str:
-    """What stands in a block, exactly."""
+    """Return the exact content of a block."""
     return blocks()[name].code

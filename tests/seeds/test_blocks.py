@@ -13,7 +13,7 @@ HERE = "tests/seeds"
 
 
 @pytest.mark.parametrize("document", DIGESTS)
-def test_no_fence_is_missed(document: str) -> None:
+def test_every_fence_of_the_documents_is_found(document: str) -> None:
     """Counted in another way than they are read: fence marks at the start of a line, in pairs."""
     marks = re.findall(r"^ *```", text_of(document), re.MULTILINE)
     found = [name for name in blocks() if name.startswith(document)]

@@ -119,7 +119,7 @@ def test_the_visualizer_answers_on_its_port(clone: Clone) -> None:
 
 
 def fetched(url: str, running: "subprocess.Popen[str]", tries: int = 600) -> str:
-    """The page, as soon as there is one; what the program said if it ends before."""
+    """Return the page once it is served, or the program's output if it ends before."""
     for _ in range(tries):
         try:
             with urllib.request.urlopen(url, timeout=5) as response:

@@ -128,7 +128,7 @@ def test_the_three_scenarios(said: dict[str, object]) -> None:
 
 
 def test_the_exercise_on_the_command_line(said: dict[str, object]) -> None:
-    """Its sum of primes and its log; a library that is not there is an error the model sees."""
+    """Its sum of primes and its log; a missing library is an error that the model sees."""
     assert "24133" in text_of("001")
     assert str(said["primes"]).strip() == "24133"
     assert "ModuleNotFoundError" in str(said["sympy"])

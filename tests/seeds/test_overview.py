@@ -1,4 +1,4 @@
-"""004: the overview of an engine like this one. Its code runs as it is written there."""
+"""004: the overview of an engine like this one. Its code runs as written."""
 
 import contextlib
 import io

@@ -336,7 +336,7 @@ def test_plugin_init_stores_the_configuration_and_nothing_else(generated: Genera
 @heavy
 @needs_plugin
 def test_a_backend_that_can_not_start_is_the_stub_too(whole: Installed) -> None:
-    """The engine is there, but there is no key."""
+    """The engine is installed, but there is no key."""
     clone, active = whole
     ask = 'said["text"] = await runtime.use_model("TEXT_LARGE", {"prompt": "Hello"})'
     code = program(code_of("000/4"), START, ask, "await runtime.stop()")

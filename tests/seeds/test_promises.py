@@ -21,7 +21,7 @@ def span(text: str) -> range:
 
 
 def unclaimed(document: Document) -> list[int]:
-    """Lines that say something and that no entry claims; headings and fences say nothing."""
+    """Return lines with content that no entry covers; headings and fences have none."""
     spans = [*document.background, *(each.lines for each in document.promises)]
     claimed = {number for text in spans for number in span(text)}
     lines = enumerate(text_of(document.number).splitlines(), 1)
@@ -29,12 +29,12 @@ def unclaimed(document: Document) -> list[int]:
     return [number for number in said if number not in claimed]
 
 
-def test_every_document_has_its_list() -> None:
+def test_every_document_has_a_list_of_promises() -> None:
     assert [document.number for document in ALL] == list(DIGESTS)
 
 
 @pytest.mark.parametrize("document", ALL, ids=lambda each: each.number)
-def test_no_line_is_forgotten(document: Document) -> None:
+def test_every_line_belongs_to_an_entry(document: Document) -> None:
     assert unclaimed(document) == []
     last = len(text_of(document.number).splitlines())
     for each in document.promises:
@@ -43,19 +43,19 @@ def test_no_line_is_forgotten(document: Document) -> None:
 
 
 @pytest.mark.parametrize("document", [*ALL, *SYSTEMS], ids=lambda each: each.number)
-def test_every_promise_is_shown_by_a_test_that_exists(document: Document) -> None:
+def test_every_promise_names_an_existing_test(document: Document) -> None:
     missing = [each.name for each in document.promises if not exists(each.test)]
     assert missing == []
     names = Counter(each.promise for each in document.promises)
     assert [name for name, count in names.items() if count > 1] == []
 
 
-def test_the_page_is_what_the_lists_say() -> None:
+def test_the_compatibility_page_matches_the_lists() -> None:
     page = promises.PAGE.read_text("utf-8")
     assert promises.written(page) == page, "run `make docs`"
 
 
-def test_a_forgotten_line_is_noticed() -> None:
+def test_a_line_without_an_entry_is_noticed() -> None:
     document = ALL[2]
     fewer = document._replace(promises=document.promises[1:])
     assert unclaimed(fewer) == list(span(document.promises[0].lines))

@@ -50,7 +50,7 @@ GROQ, OPENAI = {"GROQ_API_KEY": "gsk_x"}, {"OPENAI_API_KEY": "sk-x"}
         ({}, OFFLINE_MODEL),
     ],
 )
-def test_groq_comes_first_in_the_demo(given: dict[str, str], model: str) -> None:
+def test_the_demo_prefers_groq(given: dict[str, str], model: str) -> None:
     assert demo_model(given) == model
     if given == GROQ | OPENAI:
         assert default_model(given) != model  # Elsewhere the order of providers holds.
@@ -59,7 +59,7 @@ def test_groq_comes_first_in_the_demo(given: dict[str, str], model: str) -> None
 BESIDE = "Thought: I compute.\n```python\nx = 6 * 7\nprint('done')\n```\nFinal Answer: 4177"
 
 
-def test_a_model_by_its_name_ends_with_a_final_answer_beside_code() -> None:
+def test_a_final_answer_beside_code_ends_a_run_with_model_name() -> None:
     client = ScriptedClient([BESIDE, "FINAL(later)"])
     with RLM(model_name=client) as rlm:
         result = rlm.ask("What?", "")
@@ -67,25 +67,25 @@ def test_a_model_by_its_name_ends_with_a_final_answer_beside_code() -> None:
     assert [type(e).__name__ for e in result.events].count("CellEnded") == 1
 
 
-def test_code_that_failed_is_shown_before_a_final_answer_counts() -> None:
+def test_failed_code_is_shown_to_the_model_before_a_final_answer_counts() -> None:
     client = ScriptedClient([BESIDE.replace("print('done')", "1 / 0"), "Final Answer: repaired"])
     with RLM(model_name=client) as rlm:
         assert rlm.ask("What?", "").answer == "repaired"
 
 
-def test_elsewhere_an_answer_that_no_code_printed_is_asked_about_once() -> None:
+def test_without_model_name_an_answer_that_was_not_printed_is_questioned_once() -> None:
     with RLM(ScriptedClient([BESIDE, "Final Answer: sure"])) as rlm:
         assert rlm.ask("What?", "").answer == "sure"
 
 
-def test_a_model_name_beside_another_model_is_refused() -> None:
+def test_model_name_beside_another_model_is_refused() -> None:
     with pytest.raises(TypeError, match="two models"):
         RLM("openai/gpt-4o", model_name="gpt-4o")
     with RLM(model_name="gpt-4o", variables=OPENAI) as rlm:
         assert rlm.config.model.endswith("gpt-4o")
 
 
-def test_there_is_a_line_for_each_of_four_providers() -> None:
+def test_the_document_has_a_model_line_for_each_of_four_providers() -> None:
     assert [model.partition("/")[0] for model in MODELS] == list(WITH)
 
 
@@ -128,7 +128,7 @@ def test_the_demo_reads_a_key_from_dot_env(tmp_path: Path) -> None:
     assert set(server.keys) == {"Bearer gsk_your_key_here"}
 
 
-def test_the_whole_task_stays_out_of_every_request(tmp_path: Path) -> None:
+def test_no_request_of_the_demo_holds_the_whole_task(tmp_path: Path) -> None:
     """A short root prompt, and a child with a fresh history: no request is anywhere near 10 MB."""
     with endpoint(searcher) as server:
         done = run_python([DEMO], tmp_path, RLM_MODEL="gpt-4o", **variables_of("gpt-4o", server))

@@ -1,4 +1,4 @@
-"""002: rlm-runtime. Its example runs as it is written there."""
+"""002: rlm-runtime. Its example runs as written."""
 
 from pathlib import Path
 

@@ -27,7 +27,7 @@ def calls(result: RunResult) -> int:
     return sum(isinstance(event, CallEnded) for event in result.events)
 
 
-def test_all_five_are_tried_here() -> None:
+def test_all_five_strategies_are_tested() -> None:
     section = text_of("001").partition("### Strategies RLMs Discover")[2].partition("###")[0]
     named = re.findall(r"^- \*\*(.+?)\*\*", section, re.MULTILINE)
     written = [name.lower().replace(" + ", " and ").replace(" ", "_") for name in named]

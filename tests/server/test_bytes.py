@@ -58,7 +58,7 @@ async def _until(condition: Any) -> None:
 # -- bodies ---------------------------------------------------------------------------------------
 
 
-async def test_bodies_that_wait_for_a_place_are_not_decoded(tmp_path: Path) -> None:
+async def test_bodies_waiting_for_a_slot_are_not_decoded(tmp_path: Path) -> None:
     model = Held(rules=[("", submits("done"))])
     async with server(tmp_path, model, max_concurrent_runs=1) as client:
         before = _lists()
@@ -72,7 +72,7 @@ async def test_bodies_that_wait_for_a_place_are_not_decoded(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("send", [_send, _send_in_chunks])
-async def test_a_body_that_would_take_too_much_is_refused_undecoded(
+async def test_a_body_that_needs_too_much_memory_is_refused_before_decoding(
     tmp_path: Path, send: Any
 ) -> None:
     size = weight_of(_body()).total
@@ -88,7 +88,7 @@ async def test_a_body_that_would_take_too_much_is_refused_undecoded(
         assert (await send(client, _body())).status == 200
 
 
-async def test_bodies_that_do_not_fit_together_are_read_one_after_the_other(
+async def test_bodies_that_do_not_fit_in_memory_together_are_read_in_turn(
     tmp_path: Path,
 ) -> None:
     model = Held(rules=[("", submits("done"))])
@@ -119,7 +119,7 @@ async def test_a_body_that_waits_too_long_gets_a_retry_after(tmp_path: Path) -> 
         assert client.service.bodies.memory.used == 0
 
 
-async def test_a_body_that_is_announced_and_does_not_come_holds_no_memory(tmp_path: Path) -> None:
+async def test_an_announced_body_that_never_arrives_reserves_no_memory(tmp_path: Path) -> None:
     model = Held(rules=[("", submits("done"))])
     model.gate.set()
     most = weight_of(_body()).total + len(_body())
@@ -140,7 +140,7 @@ async def test_a_body_that_is_announced_and_does_not_come_holds_no_memory(tmp_pa
 
 
 @pytest.mark.parametrize("send", [_send, _send_in_chunks])
-async def test_bodies_that_wait_share_the_disk(tmp_path: Path, send: Any) -> None:
+async def test_waiting_bodies_share_a_disk_quota(tmp_path: Path, send: Any) -> None:
     model = Held(rules=[("", submits("done"))])
     most = 2 * len(_body()) + 1_000
     async with server(tmp_path, model, max_concurrent_runs=1, max_bodies_bytes=most) as client:
@@ -155,7 +155,7 @@ async def test_bodies_that_wait_share_the_disk(tmp_path: Path, send: Any) -> Non
         assert client.service.bodies.disk.used == 0
 
 
-async def test_one_token_leaves_memory_to_the_others(tmp_path: Path) -> None:
+async def test_one_token_cannot_take_all_the_memory(tmp_path: Path) -> None:
     model = Held(rules=[("", submits("done"))])
     tokens = [_token("ada", ADA), _token("bob", BOB)]
     size = weight_of(_body()).total
@@ -176,7 +176,7 @@ async def test_one_token_leaves_memory_to_the_others(tmp_path: Path) -> None:
     assert [answer.status for answer in answers] == [200] * 4
 
 
-async def test_a_background_run_counts_what_it_keeps(tmp_path: Path) -> None:
+async def test_a_background_run_is_charged_for_the_memory_it_keeps(tmp_path: Path) -> None:
     model = Held(rules=[("", submits("done"))])
     context = b",".join([b"[]"] * LISTS)
     body = b'{"model":"%s","query":"hi","context":[%s]}' % (WITH_REPL.encode(), context)
@@ -189,7 +189,9 @@ async def test_a_background_run_counts_what_it_keeps(tmp_path: Path) -> None:
         await _until(lambda: not client.service.bodies.memory.used)
 
 
-async def test_mistakes_in_a_large_body_are_reported_and_its_bytes_released(tmp_path: Path) -> None:
+async def test_errors_in_a_large_body_are_reported_and_its_memory_is_released(
+    tmp_path: Path,
+) -> None:
     async with server(tmp_path) as client:
         for body in (_body()[:-1], _body(model=7), b"[" * 200_000, b'"' + b"x" * 200_000):
             answer = await _send(client, body)
@@ -217,7 +219,7 @@ async def test_mistakes_in_a_large_body_are_reported_and_its_bytes_released(tmp_
     ],
     ids=lambda body: body[:24].decode(),
 )
-def test_what_a_body_takes_is_never_more_than_counted(body: bytes) -> None:
+def test_decoding_a_body_never_takes_more_memory_than_estimated(body: bytes) -> None:
     tracemalloc.start()
     value = msgspec.json.decode(body)
     peak = tracemalloc.get_traced_memory()[1] + len(body)
@@ -260,7 +262,7 @@ class _Written:
 
 
 @pytest.mark.parametrize("upload", [_upload, _upload_in_chunks])
-async def test_uploads_at_the_same_time_share_one_quota(tmp_path: Path, upload: Any) -> None:
+async def test_concurrent_uploads_share_one_quota(tmp_path: Path, upload: Any) -> None:
     async with server(tmp_path, max_files_bytes=QUOTA) as client:
         answers = await asyncio.gather(*(upload(client, b"x" * 1_000_000) for _ in range(12)))
         statuses = [answer.status for answer in answers]
@@ -274,7 +276,7 @@ async def test_uploads_at_the_same_time_share_one_quota(tmp_path: Path, upload: 
         assert _kept(tmp_path) == QUOTA
 
 
-async def test_what_fails_to_arrive_gives_its_room_back(tmp_path: Path) -> None:
+async def test_an_upload_that_fails_releases_its_quota(tmp_path: Path) -> None:
     async with server(tmp_path, max_files_bytes=QUOTA, max_file_bytes=QUOTA) as client:
         host = client.base.removeprefix("http://")
         head = (
@@ -295,7 +297,7 @@ async def test_what_fails_to_arrive_gives_its_room_back(tmp_path: Path) -> None:
         assert not list((tmp_path / "state/server/files").rglob(".*"))
 
 
-async def test_deleting_gives_room_back_once_and_a_restart_counts_anew(tmp_path: Path) -> None:
+async def test_a_deleted_file_releases_quota_once_and_a_restart_recounts(tmp_path: Path) -> None:
     async with server(tmp_path, max_files_bytes=QUOTA) as client:
         ids = [(await _upload(client, b"x" * 1_000_000)).json["id"] for _ in range(3)]
         gone = await asyncio.gather(

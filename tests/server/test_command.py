@@ -1,4 +1,4 @@
-"""`rlm serve` as people start it and end it: gently, with a kill, and by mistake."""
+"""`rlm serve` as users start and end it: with a signal, with a kill, and with wrong options."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ async def _until_asked(model: FakeServer, count: int) -> None:
             await asyncio.sleep(0.02)
 
 
-async def test_it_answers_and_ends_and_leaves_nothing(tmp_path: Path) -> None:
+async def test_a_server_answers_and_ends_without_leaving_anything(tmp_path: Path) -> None:
     script = ["hello there", submits("the answer")]
     with FakeServer(script) as model, served(tmp_path, model, "--token", "a-long-token") as one:
         headers = {"Authorization": "Bearer a-long-token"}
@@ -54,7 +54,7 @@ async def test_it_answers_and_ends_and_leaves_nothing(tmp_path: Path) -> None:
     assert one.lines[-1] == "The server has stopped."
 
 
-async def test_a_stream_is_brought_to_its_end_before_the_server_ends(tmp_path: Path) -> None:
+async def test_a_stream_is_completed_before_the_server_ends(tmp_path: Path) -> None:
     slow = Answer(reply="one two three", delay_seconds=1.0)
     with FakeServer([slow]) as model, served(tmp_path, model) as one:
         async with aiohttp.ClientSession() as session:
@@ -69,7 +69,7 @@ async def test_a_stream_is_brought_to_its_end_before_the_server_ends(tmp_path: P
 
 
 @pytest.mark.heavy
-async def test_after_the_grace_a_stream_says_why_it_ends(tmp_path: Path) -> None:
+async def test_after_the_grace_period_a_stream_says_why_it_ends(tmp_path: Path) -> None:
     never = Answer(reply="never", delay_seconds=60.0)
     with FakeServer([never]) as model, served(tmp_path, model, "--grace", "0.5") as one:
         async with aiohttp.ClientSession() as session:
@@ -83,7 +83,7 @@ async def test_after_the_grace_a_stream_says_why_it_ends(tmp_path: Path) -> None
 
 
 @pytest.mark.heavy
-async def test_signals_during_the_end_do_not_cut_it_short(tmp_path: Path) -> None:
+async def test_further_signals_do_not_shorten_the_grace_period(tmp_path: Path) -> None:
     with FakeServer(["hello"]) as model, served(tmp_path, model) as one:
         address = f"{one.base}/health"
         async with aiohttp.ClientSession() as session, session.get(address) as response:
@@ -102,7 +102,7 @@ async def _run(session: aiohttp.ClientSession, base: str, run_id: str) -> Any:
 @pytest.mark.parametrize(
     "how", [pytest.param(signal.SIGTERM, marks=pytest.mark.heavy), signal.SIGKILL]
 )
-async def test_a_background_run_goes_on_in_the_next_server(
+async def test_a_background_run_continues_in_the_next_server(
     tmp_path: Path, how: signal.Signals
 ) -> None:
     first: list[str | Answer] = [GOES_ON, Answer(reply="never", delay_seconds=60.0)]
@@ -142,7 +142,7 @@ def _fails(folder: Path, *arguments: str) -> str:
     return done.stderr
 
 
-def test_mistakes_are_reported_in_one_line(tmp_path: Path) -> None:
+def test_wrong_options_are_reported_in_one_line(tmp_path: Path) -> None:
     assert "--token" in _fails(tmp_path, "--host", "0.0.0.0")
     assert "No such file" in _fails(tmp_path, "--tokens-file", "nowhere.toml")
     assert "8 characters" in _fails(tmp_path, "--token", "short")

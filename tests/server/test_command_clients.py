@@ -83,12 +83,12 @@ def test_llm_streams(llm: Llm) -> None:
     assert llm("-m", "mine", "hi") == "hello from the model"
 
 
-def test_llm_hands_over_what_is_piped_in(llm: Llm) -> None:
+def test_llm_sends_piped_text_as_the_context(llm: Llm) -> None:
     answer = llm("-m", "mine", "how long is it?", stdin=LARGE)
     assert int(answer) >= len(LARGE)
 
 
-def test_llm_goes_on_with_a_conversation(llm: Llm, model: FakeServer) -> None:
+def test_llm_continues_a_conversation(llm: Llm, model: FakeServer) -> None:
     assert llm("-m", "mine", "my name is Ada") == "Hello Ada."
     llm("-c", "what is my name?")
     asked = model.requests[-1].asked

@@ -50,7 +50,7 @@ async def test_a_large_message_becomes_the_context_of_a_run(tmp_path: Path) -> N
     assert "Line 400" not in prompt
 
 
-async def test_citations_are_among_the_facts_of_a_run(tmp_path: Path) -> None:
+async def test_citations_are_reported_with_the_facts_of_a_run(tmp_path: Path) -> None:
     model = ScriptedClient(["```repl\ncite('Line 400')\ncite('nowhere')\nFINAL('x')\n```"])
     async with server(tmp_path, model) as client:
         answer = await client.chat(f"{LARGE}\n\nWhich line?")
@@ -60,7 +60,7 @@ async def test_citations_are_among_the_facts_of_a_run(tmp_path: Path) -> None:
     assert LARGE[citation["start"] : citation["end"]] == "Line 400"
 
 
-async def test_the_model_alone_is_always_asked_directly(tmp_path: Path) -> None:
+async def test_a_model_without_a_repl_is_always_asked_directly(tmp_path: Path) -> None:
     model = ScriptedClient(["short"])
     async with server(tmp_path, model) as client:
         answer = await client.chat(LARGE, model=MODEL)
@@ -71,7 +71,7 @@ async def test_the_model_alone_is_always_asked_directly(tmp_path: Path) -> None:
     assert "rlm/test/small" in refused.json["error"]["message"]
 
 
-async def test_the_rlm_field_gives_full_control(tmp_path: Path) -> None:
+async def test_the_rlm_field_sets_context_and_limits(tmp_path: Path) -> None:
     model = ScriptedClient(["```repl\nFINAL(context['a'] + ' ' + str(len(context)))\n```"])
     async with server(tmp_path, model) as client:
         answer = await client.chat(
@@ -82,7 +82,9 @@ async def test_the_rlm_field_gives_full_control(tmp_path: Path) -> None:
     assert "What is a?" in str(model.requests[0].messages[-1].content)
 
 
-async def test_instructions_and_a_small_conversation_stand_below_the_query(tmp_path: Path) -> None:
+async def test_instructions_and_a_short_conversation_follow_the_query_in_the_prompt(
+    tmp_path: Path,
+) -> None:
     model = ScriptedClient([submits("done")])
     messages = [
         {"role": "system", "content": "Answer in French."},
@@ -126,7 +128,7 @@ SCHEMA = {
 WANTED = {"type": "json_schema", "json_schema": {"name": "city", "schema": SCHEMA, "strict": True}}
 
 
-async def test_a_schema_is_kept_by_a_run(tmp_path: Path) -> None:
+async def test_a_run_answers_in_the_shape_of_the_schema(tmp_path: Path) -> None:
     model = ScriptedClient([submits("no JSON"), submits({"city": "Paris"})])
     async with server(tmp_path, model) as client:
         answer = await client.chat("where?", rlm={"context": "x"}, response_format=WANTED)
@@ -134,7 +136,7 @@ async def test_a_schema_is_kept_by_a_run(tmp_path: Path) -> None:
     assert answer.json["rlm"]["steps"] == 2
 
 
-async def test_no_answer_of_the_wanted_shape_is_an_error(tmp_path: Path) -> None:
+async def test_an_answer_that_never_fits_the_schema_is_an_error(tmp_path: Path) -> None:
     model = ScriptedClient(rules=[("", submits("no JSON"))])
     async with server(tmp_path, model) as client:
         answer = await client.chat("where?", rlm={"context": "x"}, response_format=WANTED)
@@ -142,7 +144,7 @@ async def test_no_answer_of_the_wanted_shape_is_an_error(tmp_path: Path) -> None
     assert answer.json["error"]["code"] == "no_valid_answer"
 
 
-async def test_a_schema_goes_to_the_model_on_the_direct_route(tmp_path: Path) -> None:
+async def test_on_the_direct_route_the_schema_is_sent_to_the_model(tmp_path: Path) -> None:
     model = ScriptedClient(['{"city": "Paris"}'])
     async with server(tmp_path, model) as client:
         answer = await client.chat("where?", response_format=WANTED)
@@ -150,7 +152,7 @@ async def test_a_schema_goes_to_the_model_on_the_direct_route(tmp_path: Path) ->
     assert model.requests[0].sampling["response_format"]["json_schema"]["schema"] == SCHEMA
 
 
-async def test_json_object_is_an_object(tmp_path: Path) -> None:
+async def test_json_object_requires_an_object(tmp_path: Path) -> None:
     model = ScriptedClient([submits([1]), submits({"a": 1})])
     async with server(tmp_path, model) as client:
         answer = await client.chat(
@@ -170,7 +172,7 @@ async def test_answers_end_at_a_stop_sequence(tmp_path: Path, route: str) -> Non
     assert choice["finish_reason"] == "stop"
 
 
-async def test_an_answer_that_is_too_long_is_cut(tmp_path: Path) -> None:
+async def test_an_answer_longer_than_max_tokens_is_cut(tmp_path: Path) -> None:
     model = ScriptedClient([submits("x" * 100)])
     async with server(tmp_path, model) as client:
         answer = await client.chat("what?", rlm={"route": "rlm"}, max_tokens=5)
@@ -178,7 +180,7 @@ async def test_an_answer_that_is_too_long_is_cut(tmp_path: Path) -> None:
     assert (choice["message"]["content"], choice["finish_reason"]) == ("x" * 20, "length")
 
 
-async def test_a_run_that_ends_at_a_limit_says_so(tmp_path: Path) -> None:
+async def test_a_run_that_reaches_a_limit_says_so(tmp_path: Path) -> None:
     model = ScriptedClient(rules=[("", "```repl\nprint(1)\n```")])
     async with server(tmp_path, model) as client:
         answer = await client.chat("what?", rlm={"context": "x", "limits": {"max_steps": 1}})
@@ -198,7 +200,7 @@ TOOLS = [
 ]
 
 
-async def test_tools_pass_through_on_the_direct_route(tmp_path: Path) -> None:
+async def test_tools_are_passed_through_on_the_direct_route(tmp_path: Path) -> None:
     called = Reply(
         text="",
         tool_calls=(ToolCall("c1", "weather", {"city": "Paris"}),),
@@ -222,7 +224,7 @@ async def test_tools_pass_through_on_the_direct_route(tmp_path: Path) -> None:
     assert model.requests[1].messages[1].tool_calls[0].arguments == {"city": "Paris"}
 
 
-async def test_tools_on_the_other_route_are_refused_with_what_to_do(tmp_path: Path) -> None:
+async def test_tools_on_the_rlm_route_are_refused_with_a_remedy(tmp_path: Path) -> None:
     async with server(tmp_path) as client:
         answer = await client.chat(LARGE, tools=TOOLS)
     assert answer.status == 400
@@ -230,7 +232,7 @@ async def test_tools_on_the_other_route_are_refused_with_what_to_do(tmp_path: Pa
     assert "route='direct'" in answer.json["error"]["message"]
 
 
-async def test_pictures_go_to_the_model(tmp_path: Path) -> None:
+async def test_pictures_are_sent_to_the_model(tmp_path: Path) -> None:
     model = ScriptedClient(["a cat"])
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
     async with server(tmp_path, model) as client:
@@ -245,7 +247,7 @@ async def test_pictures_go_to_the_model(tmp_path: Path) -> None:
     assert refused.status == 400
 
 
-async def test_a_named_run_answers_again_for_nothing(tmp_path: Path) -> None:
+async def test_repeating_a_named_run_sends_no_request(tmp_path: Path) -> None:
     model = ScriptedClient([submits("once")])
     async with server(tmp_path, model) as client:
         rlm: dict[str, Any] = {"context": "text", "run_id": "my-run"}
@@ -261,7 +263,7 @@ LONE = "a\ud800b"
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_text_that_is_no_unicode_is_answered_all_the_same(
+async def test_lone_surrogates_in_text_do_not_prevent_an_answer(
     tmp_path: Path, stream: bool
 ) -> None:
     called = Reply(text=LONE, tool_calls=(ToolCall("c", "f", {"x": LONE}),))

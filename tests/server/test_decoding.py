@@ -49,7 +49,7 @@ def _documents(stored: Any) -> Any:
 
 
 @given(CONTEXTS)
-def test_a_context_is_stored_as_if_it_had_been_decoded_here(context: Any) -> None:
+def test_a_context_decoded_in_another_process_is_stored_identically(context: Any) -> None:
     here, elsewhere = store_context(context), store_encoded(_encoded(context), {})
     assert elsewhere.data == here.data
     assert elsewhere.kind == here.kind
@@ -58,7 +58,9 @@ def test_a_context_is_stored_as_if_it_had_been_decoded_here(context: Any) -> Non
 
 
 @given(CONTEXTS, some.dictionaries(some.text(min_size=1), JSON, min_size=1))
-def test_a_context_is_stored_beside_others(context: Any, beside: dict[str, Any]) -> None:
+def test_such_a_context_is_stored_beside_other_contexts(
+    context: Any, beside: dict[str, Any]
+) -> None:
     beside.pop("context", None)
     here = store_context({"context": context, **beside} if beside else context)
     elsewhere = store_encoded(_encoded(context), beside)
@@ -67,12 +69,12 @@ def test_a_context_is_stored_beside_others(context: Any, beside: dict[str, Any])
 
 
 @given(some.binary())
-def test_bytes_that_are_no_request_get_a_reason(body: bytes) -> None:
+def test_bytes_that_are_not_a_request_get_a_reason(body: bytes) -> None:
     facts = json.loads(read(body, "RunRequest"))
     assert facts.keys() <= {"mistake", "invalid"}
 
 
-def test_a_request_survives_without_its_context() -> None:
+def test_a_request_is_returned_without_its_context() -> None:
     asked = _asked([1, {"a": 2.0}], seed=2.0, stop=["x"], temperature=1)
     facts = json.loads(read(json.dumps(asked).encode(), "ChatRequest").partition("\n")[0])
     request = json.loads(facts["request"])
@@ -116,7 +118,7 @@ def decoded_here(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     ],
     ids=["lists", "dicts", "a dict", "short texts", "long texts", "one text"],
 )
-async def test_the_number_of_values_decides_where_a_body_is_decoded(
+async def test_bodies_with_many_values_are_decoded_in_another_process(
     tmp_path: Path, context: Any, is_decoded_here: bool, decoded_here: list[int]
 ) -> None:
     async with server(tmp_path, ScriptedClient(rules=[("", COUNTS)])) as client:
@@ -140,7 +142,7 @@ async def test_the_number_of_values_decides_where_a_body_is_decoded(
     assert (max(decoded_here) > 100_000) == is_decoded_here
 
 
-async def test_files_and_a_context_of_many_values_go_together(tmp_path: Path) -> None:
+async def test_files_and_a_context_of_many_values_can_be_combined(tmp_path: Path) -> None:
     reply = "```repl\nFINAL(str((sorted(context), len(context['context']))))\n```"
     async with server(tmp_path, ScriptedClient(rules=[("", reply)])) as client:
         identity = (await _upload(client, b"some text")).json["id"]
@@ -163,7 +165,7 @@ async def test_files_and_a_context_of_many_values_go_together(tmp_path: Path) ->
     ],
     ids=["a wrong field", "too many messages", "values besides the context"],
 )
-async def test_an_error_is_the_same_as_for_a_small_body(
+async def test_errors_are_the_same_as_for_a_small_body(
     tmp_path: Path, body: Any, status: int, words: str
 ) -> None:
     async with server(tmp_path) as client:
@@ -173,7 +175,7 @@ async def test_an_error_is_the_same_as_for_a_small_body(
         assert client.service.bodies.memory.used == client.service.admission.running == 0
 
 
-async def test_a_body_that_takes_too_long_is_too_large(
+async def test_a_body_that_takes_too_long_to_decode_is_too_large(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bodies, "_DECODING_SECONDS", 0.0001)

@@ -30,7 +30,7 @@ async def test_a_file_can_be_the_context(tmp_path: Path) -> None:
         assert not list((tmp_path / "state" / "server" / "laid-out").iterdir())
 
 
-async def test_several_files_come_under_their_names(tmp_path: Path) -> None:
+async def test_several_files_are_a_context_by_name(tmp_path: Path) -> None:
     code = "```repl\nimport json; FINAL(json.dumps(context, sort_keys=True))\n```"
     model = ScriptedClient([code, code])
     async with server(tmp_path, model) as client:
@@ -77,7 +77,7 @@ async def test_files_are_listed_read_and_deleted(tmp_path: Path) -> None:
         assert (await client.get("/v1/files/..%2f..%2fledger.sqlite")).status == 404
 
 
-async def test_files_of_others_do_not_exist(tmp_path: Path) -> None:
+async def test_files_of_other_tokens_do_not_exist(tmp_path: Path) -> None:
     tokens = [_token("ada", ADA), _token("bob", BOB)]
     async with server(tmp_path, ScriptedClient([submits("x")]), tokens=tokens) as client:
         identity = (await _upload(client, b"hers", **_as(ADA))).json["id"]
@@ -89,7 +89,7 @@ async def test_files_of_others_do_not_exist(tmp_path: Path) -> None:
         assert (await client.chat("read it", rlm=rlm, headers=_as(BOB))).status == 404
 
 
-async def test_files_have_limits(tmp_path: Path) -> None:
+async def test_the_size_of_files_is_limited(tmp_path: Path) -> None:
     async with server(tmp_path, max_file_bytes=1_000, max_files_bytes=1_500) as client:
         assert (await _upload(client, b"x" * 1_000)).status == 200
         assert (await _upload(client, b"x" * 1_001)).status == 413
@@ -102,7 +102,7 @@ async def test_files_have_limits(tmp_path: Path) -> None:
         assert (await client.get(f"/v1/files/{identity}")).status == 404
 
 
-async def test_forms_that_are_none(tmp_path: Path) -> None:
+async def test_invalid_forms_are_refused(tmp_path: Path) -> None:
     async with server(tmp_path) as client:
         assert (await client.post("/v1/files", {"file": "x"})).status == 415
         headers = {"Content-Type": "multipart/form-data; boundary=x"}

@@ -53,7 +53,7 @@ async def _held(client: Client) -> int:
 
 
 @pytest.mark.parametrize("second", ["waiting", "background", "other token"])
-async def test_a_refused_request_does_not_release_the_hold_of_another(
+async def test_a_refused_request_does_not_release_the_budget_held_by_another(
     tmp_path: Path, second: str
 ) -> None:
     model = Held(rules=[("", submits("done"))], usage=_small)
@@ -76,7 +76,7 @@ async def test_a_refused_request_does_not_release_the_hold_of_another(
 
 
 @pytest.mark.parametrize("second", ["waiting", "background"])
-async def test_a_background_run_keeps_its_hold(tmp_path: Path, second: str) -> None:
+async def test_a_background_run_keeps_its_held_budget(tmp_path: Path, second: str) -> None:
     model = Held(rules=[("", submits("done"))], usage=_small)
     async with server(tmp_path, model, tokens=_tokens()) as client:
         started = await asyncio.gather(*(_start(client, "same", **ALL) for _ in range(5)))
@@ -93,7 +93,9 @@ async def test_a_background_run_keeps_its_hold(tmp_path: Path, second: str) -> N
         assert await _held(client) == 100
 
 
-async def test_a_request_that_leaves_returns_its_own_hold_and_name(tmp_path: Path) -> None:
+async def test_a_request_whose_client_leaves_returns_its_own_budget_and_name(
+    tmp_path: Path,
+) -> None:
     model = Held(rules=[("", submits("done"))], usage=_small)
     async with server(tmp_path, model, tokens=_tokens(), max_concurrent_runs=1) as client:
         first = asyncio.create_task(_ask(client, "one", max_tokens=40_000))
@@ -128,7 +130,7 @@ async def test_a_refused_name_leaves_no_trace(tmp_path: Path) -> None:
         assert [(await first).status, (await bobs).status] == [200, 200]
 
 
-async def test_a_run_is_cancelled_by_the_request_that_has_it(tmp_path: Path) -> None:
+async def test_a_run_is_cancelled_by_its_own_request(tmp_path: Path) -> None:
     model = Held(rules=[("", submits("done"))], usage=_small)
     async with server(tmp_path, model, tokens=_tokens()) as client:
         first = asyncio.create_task(_ask(client, "mine", **ALL))
@@ -142,7 +144,7 @@ async def test_a_run_is_cancelled_by_the_request_that_has_it(tmp_path: Path) -> 
         assert (await first).json["rlm"]["stop_reason"] == "answer"
 
 
-async def test_resuming_at_the_same_time_holds_once(tmp_path: Path) -> None:
+async def test_concurrent_resumes_hold_the_budget_once(tmp_path: Path) -> None:
     model = Held(rules=[("", submits("done"))], usage=_small)
     async with server(tmp_path, model, tokens=_tokens(), grace_seconds=0.1) as client:
         assert (await _start(client, "long", max_tokens=70_000)).status == 202
@@ -163,7 +165,7 @@ async def test_resuming_at_the_same_time_holds_once(tmp_path: Path) -> None:
         assert await _held(client) < 70_000
 
 
-async def test_cancelling_what_a_server_left_ends_its_hold(tmp_path: Path) -> None:
+async def test_cancelling_a_run_of_a_stopped_server_releases_its_budget(tmp_path: Path) -> None:
     model = Held(rules=[("", submits("done"))], usage=_small)
     async with server(tmp_path, model, tokens=_tokens(), grace_seconds=0.1) as client:
         assert (await _start(client, "long", max_tokens=70_000)).status == 202
@@ -179,7 +181,7 @@ async def test_cancelling_what_a_server_left_ends_its_hold(tmp_path: Path) -> No
         assert refused.json["error"]["code"] == "insufficient_quota", "nothing is held any more"
 
 
-async def test_a_server_that_stops_leaves_no_hold_of_requests_that_waited(tmp_path: Path) -> None:
+async def test_a_stopped_server_holds_no_budget_for_requests_that_waited(tmp_path: Path) -> None:
     model = Held(rules=[("", submits("done"))], usage=_small)
     async with server(tmp_path, model, tokens=_tokens(), grace_seconds=0.1) as client:
         asked = [asyncio.create_task(_ask(client, None, max_tokens=30_000)) for _ in range(2)]

@@ -1,4 +1,4 @@
-"""One tenant sends what takes forever; the server answers everybody else meanwhile."""
+"""One tenant sends requests that take forever; the server still answers all others."""
 
 import asyncio
 import os
@@ -38,7 +38,7 @@ async def _models(session: aiohttp.ClientSession, one: Served) -> int:
 
 
 @pytest.mark.heavy
-async def test_others_are_answered_while_a_schema_is_checked(tmp_path: Path) -> None:
+async def test_other_requests_are_answered_while_a_schema_is_checked(tmp_path: Path) -> None:
     with FakeServer(["unused"]) as model, served(tmp_path, model) as one:
         async with aiohttp.ClientSession() as session:
             body = _body(reference_bomb())
@@ -55,8 +55,8 @@ async def test_others_are_answered_while_a_schema_is_checked(tmp_path: Path) -> 
 
 
 @pytest.mark.heavy
-async def test_others_are_answered_while_an_answer_is_checked(tmp_path: Path) -> None:
-    """A slow pattern, and a model that hands in what it never matches."""
+async def test_other_requests_are_answered_while_an_answer_is_checked(tmp_path: Path) -> None:
+    """A slow pattern, and a model that submits a text it never matches."""
     schema = {"type": "string", "pattern": SLOW_PATTERN}
     with FakeServer([submits(NEVER_MATCHES)] * 9) as model, served(tmp_path, model) as one:
         async with aiohttp.ClientSession() as session:
@@ -91,7 +91,7 @@ async def _uploaded(session: aiohttp.ClientSession, one: Served, name: str, data
         return str((await response.json())["id"])
 
 
-async def test_others_are_answered_while_documents_are_converted(tmp_path: Path) -> None:
+async def test_other_requests_are_answered_while_documents_are_converted(tmp_path: Path) -> None:
     """Documents whose conversion never ends, more than the server has threads."""
     packages = tmp_path / "installed"
     packages.mkdir()
@@ -125,5 +125,5 @@ async def test_others_are_answered_while_documents_are_converted(tmp_path: Path)
             for task in hostile:
                 task.cancel()
             await asyncio.gather(*hostile, return_exceptions=True)
-        # Its end does not wait for what no client wants any more.
+        # Its end does not wait for abandoned requests.
         assert await asyncio.to_thread(one.end) == 0

@@ -1,4 +1,4 @@
-"""After many clients that left: no run, no process, no socket, no file more than before."""
+"""After many clients disconnected, no additional run, process, socket or file remains."""
 
 import asyncio
 from pathlib import Path
@@ -54,7 +54,7 @@ async def _settled(one: Served, most: tuple[int, int]) -> tuple[int, int]:
     return now
 
 
-async def test_clients_that_leave_leave_nothing_behind(tmp_path: Path) -> None:
+async def test_clients_that_disconnect_leave_nothing_behind(tmp_path: Path) -> None:
     with FakeServer(RULES) as model, served(tmp_path, model, "--quiet") as one:
         async with aiohttp.ClientSession() as session:
             answers = [_stream(session, one, "answer now") for _ in range(CLIENTS)]

@@ -76,7 +76,7 @@ async def test_an_unknown_field_gets_a_suggestion(
     assert told in answer.json["error"]["message"]
 
 
-async def test_a_base_url_without_v1_is_answered_with_what_is_missing(tmp_path: Path) -> None:
+async def test_a_base_url_without_v1_is_explained(tmp_path: Path) -> None:
     async with server(tmp_path) as client:
         wrong = await client.post("/chat/completions", {"model": WITH_REPL, "messages": [ASKED]})
         listed = await client.get("/models")
@@ -86,7 +86,7 @@ async def test_a_base_url_without_v1_is_answered_with_what_is_missing(tmp_path: 
     assert _check(nothing, 404)["message"].startswith("there is nothing at this address")
 
 
-async def test_a_ceiling_is_reported(tmp_path: Path) -> None:
+async def test_a_limit_above_the_operators_is_reported(tmp_path: Path) -> None:
     async with server(tmp_path, limits=Limits(max_steps=5)) as client:
         answer = await client.chat("x", rlm={"limits": {"max_steps": 50}})
     error = _check(answer, 400, "rlm.limits.max_steps")
@@ -94,13 +94,13 @@ async def test_a_ceiling_is_reported(tmp_path: Path) -> None:
     assert error["code"] == "limit_too_high"
 
 
-async def test_unknown_fields_are_ignored(tmp_path: Path) -> None:
+async def test_unknown_parameters_of_openai_are_ignored(tmp_path: Path) -> None:
     async with server(tmp_path) as client:
         answer = await client.chat("hi", logprobs=True, service_tier="auto", user="me")
     assert answer.status == 200
 
 
-async def test_an_unknown_model_does_not_exist(tmp_path: Path) -> None:
+async def test_an_unknown_model_is_not_found(tmp_path: Path) -> None:
     async with server(tmp_path) as client:
         error = _check(await client.chat("hi", model="rlm/gpt-9"), 404, "model")
         assert error["code"] == "model_not_found"

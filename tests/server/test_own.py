@@ -1,4 +1,4 @@
-"""What the server tells of itself: health, figures, and its interface as it really is."""
+"""What the server reports about itself: health, metrics, and its OpenAPI document."""
 
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from tests.server.serving import LARGE, WITH_REPL, server, submits
 jsonschema = pytest.importorskip("jsonschema")
 
 
-async def test_health_says_when_the_server_closes(tmp_path: Path) -> None:
+async def test_health_reports_that_the_server_is_closing(tmp_path: Path) -> None:
     async with server(tmp_path) as client:
         answer = await client.get("/health")
         assert (answer.status, answer.json["status"]) == (200, "ok")
@@ -27,7 +27,7 @@ async def test_health_says_when_the_server_closes(tmp_path: Path) -> None:
         assert refused.headers["Retry-After"]
 
 
-async def test_figures_are_those_of_what_happened(tmp_path: Path) -> None:
+async def test_metrics_count_what_happened(tmp_path: Path) -> None:
     model = ScriptedClient(
         ["hi", submits("done"), RuntimeError("no")],
         price=Price(1_000.0, 1_000.0),
@@ -57,7 +57,7 @@ async def test_figures_are_those_of_what_happened(tmp_path: Path) -> None:
     assert found["rlm_run_seconds_count[rlm]"] == 1
 
 
-async def test_the_document_names_every_address_and_no_other(tmp_path: Path) -> None:
+async def test_the_openapi_document_names_exactly_the_routes(tmp_path: Path) -> None:
     async with server(tmp_path) as client:
         document = (await client.get("/openapi.json")).json
         app: Any = make_app(client.service)
@@ -71,7 +71,7 @@ async def test_the_document_names_every_address_and_no_other(tmp_path: Path) -> 
     assert described == routes == {(each.method, each.path) for each in OPERATIONS}
 
 
-async def test_replies_are_as_the_document_says(tmp_path: Path) -> None:
+async def test_replies_match_the_openapi_document(tmp_path: Path) -> None:
     async with server(tmp_path, ScriptedClient(rules=[("", submits("x"))])) as client:
         document = (await client.get("/openapi.json")).json
         run = await client.run(query="what?")

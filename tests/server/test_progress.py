@@ -81,14 +81,16 @@ async def test_unread_progress_is_bounded_and_answers_are_not() -> None:
         ("one", "", ""),
     ],
 )
-def test_what_was_streamed_and_the_rest_are_the_answer(told: str, answer: str, rest: str) -> None:
+def test_streamed_text_and_the_remainder_make_up_the_answer(
+    told: str, answer: str, rest: str
+) -> None:
     assert _rest(told, answer) == rest
 
 
 @pytest.mark.skipif(
     not hasattr(events, "OutputStreamed"), reason="no environment streams text in this version"
 )
-async def test_text_that_a_cell_sends_ahead_comes_first(tmp_path: Path) -> None:
+async def test_text_streamed_by_a_cell_precedes_the_answer(tmp_path: Path) -> None:
     code = "```repl\nstream_output('one ')\nstream_output('two ')\nFINAL('one two three')\n```"
     environments = {"local": make_environment("local", {}), "agent": make_environment("agent", {})}
     async with server(tmp_path, ScriptedClient([code]), environments=environments) as client:

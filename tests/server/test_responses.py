@@ -22,7 +22,7 @@ async def _events(client: Client, asked: Any, **more: Any) -> list[Any]:
     return events
 
 
-async def test_a_response_holds_a_message(tmp_path: Path) -> None:
+async def test_a_response_contains_a_message(tmp_path: Path) -> None:
     model = ScriptedClient(["hello there"])
     async with server(tmp_path, model) as client:
         body = await _ask(client, "hi", instructions="be brief", metadata={"a": "b"})
@@ -38,7 +38,7 @@ async def test_a_response_holds_a_message(tmp_path: Path) -> None:
     assert messages == [("system", "be brief"), ("user", "hi")]
 
 
-async def test_items_are_a_conversation(tmp_path: Path) -> None:
+async def test_input_items_become_a_conversation(tmp_path: Path) -> None:
     called = Reply(text="", tool_calls=(ToolCall("c1", "f", {}),), finish_reason="tool_calls")
     model = ScriptedClient([called, "it is done"])
     tools = [{"type": "function", "name": "f", "parameters": {"type": "object"}}]
@@ -54,7 +54,7 @@ async def test_items_are_a_conversation(tmp_path: Path) -> None:
     assert roles == ["user", "assistant", "tool"]
 
 
-async def test_large_input_becomes_a_context(tmp_path: Path) -> None:
+async def test_large_input_becomes_the_context(tmp_path: Path) -> None:
     model = ScriptedClient(["```repl\nFINAL(len(context))\n```"])
     async with server(tmp_path, model) as client:
         body = await _ask(client, LARGE)
@@ -62,7 +62,7 @@ async def test_large_input_becomes_a_context(tmp_path: Path) -> None:
     assert body["rlm"]["route"] == "rlm"
 
 
-async def test_the_text_format_is_kept(tmp_path: Path) -> None:
+async def test_the_text_format_is_respected(tmp_path: Path) -> None:
     schema = {"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}}
     text = {"format": {"type": "json_schema", "name": "n", "schema": schema}}
     async with server(tmp_path, ScriptedClient([submits({"n": 5})])) as client:
@@ -70,7 +70,7 @@ async def test_the_text_format_is_kept(tmp_path: Path) -> None:
     assert json.loads(body["output"][0]["content"][0]["text"]) == {"n": 5}
 
 
-async def test_a_limit_makes_it_incomplete(tmp_path: Path) -> None:
+async def test_a_response_that_reaches_a_limit_is_incomplete(tmp_path: Path) -> None:
     model = ScriptedClient(rules=[("", "```repl\nprint(1)\n```")])
     async with server(tmp_path, model) as client:
         body = await _ask(client, "what?", rlm={"context": "x", "limits": {"max_steps": 1}})
@@ -78,7 +78,7 @@ async def test_a_limit_makes_it_incomplete(tmp_path: Path) -> None:
     assert body["incomplete_details"] == {"reason": "max_output_tokens"}
 
 
-async def test_events_come_in_openais_order(tmp_path: Path) -> None:
+async def test_events_follow_openais_order(tmp_path: Path) -> None:
     model = ScriptedClient(["```repl\nprint(llm_query('a'))\n```", "x", submits("the answer")])
     async with server(tmp_path, model) as client:
         events = await _events(client, "what?", rlm={"context": "text"})
@@ -102,7 +102,7 @@ async def test_events_come_in_openais_order(tmp_path: Path) -> None:
     assert "running print(llm_query" in whole["output"][0]["summary"][0]["text"]
 
 
-async def test_tool_calls_are_events_too(tmp_path: Path) -> None:
+async def test_tool_calls_are_streamed_as_events(tmp_path: Path) -> None:
     called = Reply(text="", tool_calls=(ToolCall("c1", "f", {"a": 1}),), finish_reason="tool_calls")
     tools = [{"type": "function", "name": "f"}]
     async with server(tmp_path, ScriptedClient([called])) as client:
@@ -112,7 +112,7 @@ async def test_tool_calls_are_events_too(tmp_path: Path) -> None:
     assert [item["type"] for item in events[-1]["response"]["output"]] == ["function_call"]
 
 
-async def test_a_failure_is_an_event(tmp_path: Path) -> None:
+async def test_a_failure_is_streamed_as_an_event(tmp_path: Path) -> None:
     async with server(tmp_path, ScriptedClient([RuntimeError("secret")])) as client:
         events = await _events(client, "what?")
     assert [event["type"] for event in events[-2:]] == ["error", "response.failed"]
@@ -120,7 +120,7 @@ async def test_a_failure_is_an_event(tmp_path: Path) -> None:
     assert "secret" not in json.dumps(events)
 
 
-async def test_what_is_not_kept_here_is_refused(tmp_path: Path) -> None:
+async def test_options_that_need_stored_responses_are_refused(tmp_path: Path) -> None:
     async with server(tmp_path) as client:
         for more in ({"previous_response_id": "resp_1"}, {"background": True}):
             answer = await client.post("/v1/responses", {"model": WITH_REPL, "input": "x", **more})

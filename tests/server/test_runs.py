@@ -24,7 +24,7 @@ async def _until(client: Client, run_id: str, *states: str, **options: Any) -> A
             await asyncio.sleep(0.02)
 
 
-async def test_a_run_goes_on_without_a_connection(tmp_path: Path) -> None:
+async def test_a_background_run_continues_without_a_connection(tmp_path: Path) -> None:
     model = ScriptedClient([GOES_ON, "```repl\nFINAL(context[:5])\n```"])
     async with server(tmp_path, model) as client:
         created = await client.run(query="how does it begin?", context="hello world")
@@ -39,7 +39,7 @@ async def test_a_run_goes_on_without_a_connection(tmp_path: Path) -> None:
     assert [each["id"] for each in listed.json["data"]] == [run_id]
 
 
-async def test_sampling_of_the_request_applies_to_the_steps_and_not_to_calls(
+async def test_sampling_options_apply_to_steps_and_not_to_calls(
     tmp_path: Path,
 ) -> None:
     asks = "```repl\nprint(llm_query('a part'))\n```"
@@ -71,7 +71,7 @@ async def test_wrong_sampling_is_refused(tmp_path: Path) -> None:
             assert (refused.status, name in refused.text) == (400, True), refused.text
 
 
-async def test_typed_answers_are_values(tmp_path: Path) -> None:
+async def test_typed_answers_are_returned_as_values(tmp_path: Path) -> None:
     schema = {"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}}
     wanted = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}
     async with server(tmp_path, ScriptedClient([submits({"n": 3})])) as client:
@@ -128,7 +128,7 @@ async def test_a_run_can_be_cancelled(tmp_path: Path) -> None:
         assert client.service.admission.running == 0
 
 
-async def test_a_run_that_waits_can_be_cancelled(tmp_path: Path) -> None:
+async def test_a_queued_run_can_be_cancelled(tmp_path: Path) -> None:
     model = Held(rules=[("", submits("done"))])
     async with server(tmp_path, model, max_concurrent_runs=1) as client:
         first = await client.run(query="first")
@@ -141,7 +141,7 @@ async def test_a_run_that_waits_can_be_cancelled(tmp_path: Path) -> None:
         assert len(model.requests) == 1
 
 
-async def test_a_run_that_ended_at_a_limit_goes_on_with_a_higher_one(tmp_path: Path) -> None:
+async def test_a_run_that_reached_a_limit_can_continue_with_a_higher_one(tmp_path: Path) -> None:
     model = ScriptedClient([GOES_ON, "no answer yet", GOES_ON, submits("found")])
     async with server(tmp_path, model) as client:
         created = await client.run(query="what?", context="text", limits={"max_steps": 1})
@@ -159,7 +159,7 @@ async def test_a_run_that_ended_at_a_limit_goes_on_with_a_higher_one(tmp_path: P
     assert again.json["answer"] == "found", "an answer is not looked for twice"
 
 
-async def test_runs_survive_their_server(tmp_path: Path) -> None:
+async def test_background_runs_survive_a_restart(tmp_path: Path) -> None:
     """Stopped in the middle, started again: nothing is lost, and nothing is paid for twice."""
 
     def then_nothing(_: object) -> str:
@@ -186,7 +186,9 @@ async def test_runs_survive_their_server(tmp_path: Path) -> None:
     assert len(second.requests) == 2, "the first step was paid for, and is not asked for again"
 
 
-async def test_runs_that_are_not_resumed_by_themselves_can_be_asked_to(tmp_path: Path) -> None:
+async def test_runs_that_are_not_resumed_automatically_can_be_resumed_on_request(
+    tmp_path: Path,
+) -> None:
     slow = ScriptedClient(rules=[("", "never")], delay_seconds=60)
     async with server(tmp_path, slow) as client:
         run_id = (await client.run(query="what?", context="text")).json["id"]
@@ -199,7 +201,7 @@ async def test_runs_that_are_not_resumed_by_themselves_can_be_asked_to(tmp_path:
         assert (await _until(client, run_id, "completed"))["answer"] == "later"
 
 
-async def test_runs_are_seen_by_their_own_token_only(tmp_path: Path) -> None:
+async def test_runs_are_visible_only_to_their_own_token(tmp_path: Path) -> None:
     tokens: list[Token] = [_token("ada", ADA), _token("bob", BOB)]
     async with server(tmp_path, ScriptedClient([submits("hers")]), tokens=tokens) as client:
         created = await client.run(query="mine?", run_id="hers", headers=_as(ADA))
@@ -222,7 +224,7 @@ async def test_runs_are_seen_by_their_own_token_only(tmp_path: Path) -> None:
     assert created.status == 202
 
 
-async def test_a_named_run_answers_only_its_own_token(tmp_path: Path) -> None:
+async def test_a_named_run_can_be_repeated_only_with_its_own_token(tmp_path: Path) -> None:
     tokens: list[Token] = [_token("ada", ADA), _token("bob", BOB)]
     rlm = {"context": "x", "run_id": "named"}
     async with server(tmp_path, ScriptedClient([submits("hers")]), tokens=tokens) as client:
@@ -232,7 +234,7 @@ async def test_a_named_run_answers_only_its_own_token(tmp_path: Path) -> None:
     assert "hers" not in answer.text
 
 
-async def test_lists_come_in_pages(tmp_path: Path) -> None:
+async def test_lists_are_paginated(tmp_path: Path) -> None:
     model = ScriptedClient(rules=[("", submits("done"))])
     async with server(tmp_path, model) as client:
         ids = [(await client.run(query=f"number {n}")).json["id"] for n in range(5)]
@@ -247,7 +249,7 @@ async def test_lists_come_in_pages(tmp_path: Path) -> None:
     assert wrong.status == 400
 
 
-async def test_the_line_is_bounded_for_background_runs_too(tmp_path: Path) -> None:
+async def test_the_queue_limit_applies_to_background_runs_too(tmp_path: Path) -> None:
     model = Held(rules=[("", submits("done"))])
     async with server(tmp_path, model, max_concurrent_runs=1, max_queued=2) as client:
         answers = [await client.run(query="what?") for _ in range(5)]

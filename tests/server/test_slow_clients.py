@@ -25,7 +25,7 @@ def _head(client: Client, length: int) -> bytes:
     ).encode()
 
 
-async def test_a_body_that_does_not_come_is_not_waited_for(tmp_path: Path) -> None:
+async def test_a_body_that_does_not_arrive_times_out(tmp_path: Path) -> None:
     async with server(tmp_path, body_seconds=0.2) as client:
         reader, writer = await _connect(client)
         writer.write(_head(client, 100) + b"{")
@@ -34,7 +34,7 @@ async def test_a_body_that_does_not_come_is_not_waited_for(tmp_path: Path) -> No
         writer.close()
 
 
-async def test_a_head_that_does_not_come_is_not_waited_for(
+async def test_request_headers_that_do_not_arrive_time_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(serving, "HEAD_SECONDS", 0.2)
@@ -49,7 +49,9 @@ async def test_a_head_that_does_not_come_is_not_waited_for(
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_an_unread_answer_is_dropped(tmp_path: Path, stream: bool) -> None:
+async def test_a_client_that_does_not_read_its_answer_is_disconnected(
+    tmp_path: Path, stream: bool
+) -> None:
     model, limits = ScriptedClient(["x" * 30_000_000]), Limits(step_output_tokens=10**8)
     async with server(tmp_path, model, send_seconds=0.3, limits=limits) as client:
         reader, writer = await _connect(client)

@@ -31,7 +31,7 @@ def _all_of(found: Split) -> list[str]:
 
 
 @given(MESSAGES)
-def test_nothing_is_lost(messages: list[TextMessage]) -> None:
+def test_splitting_loses_no_message(messages: list[TextMessage]) -> None:
     texts = _all_of(split(messages, LIMIT))
     for message in messages:
         if message.text.strip():
@@ -39,7 +39,7 @@ def test_nothing_is_lost(messages: list[TextMessage]) -> None:
 
 
 @given(MESSAGES)
-def test_what_is_in_the_prompt_is_bounded(messages: list[TextMessage]) -> None:
+def test_the_prompt_is_bounded(messages: list[TextMessage]) -> None:
     found = split(messages, LIMIT)
     assert len(found.query) <= max(LIMIT, 2 * EDGE_CHARS + 2, len(FIXED_QUERY))
     told = sum(len(m.text) + len(m.role) + 5 for m in messages)
@@ -48,7 +48,7 @@ def test_what_is_in_the_prompt_is_bounded(messages: list[TextMessage]) -> None:
 
 @given(MESSAGES)
 def test_the_same_messages_are_split_the_same_way(messages: list[TextMessage]) -> None:
-    """A run that goes on is asked what it was asked before."""
+    """A resumed run must get the same query again."""
     assert split(messages, LIMIT) == split(list(messages), LIMIT)
     assert json.dumps(split(messages, LIMIT).context)
 
@@ -65,7 +65,7 @@ def test_the_last_user_message_is_the_query() -> None:
     assert found.context is None
 
 
-def test_the_edges_of_a_large_message_are_the_query() -> None:
+def test_the_question_is_found_at_either_end_of_a_large_message() -> None:
     body = "\n\n".join(f"paragraph {n} " + "x" * 50 for n in range(100))
     for text, query in (
         (f"What is it?\n\n{body}\n\n{'y' * 5_000}", "What is it?"),
@@ -92,7 +92,7 @@ def test_several_contexts_have_names() -> None:
     assert found.query == "Why?"
 
 
-def test_small_is_what_fits() -> None:
+def test_messages_that_fit_the_limit_are_not_large() -> None:
     assert not is_large([TextMessage("user", "x" * 10)], 10)
     assert is_large([TextMessage("user", "x" * 6), TextMessage("user", "x" * 5)], 10)
 
@@ -104,7 +104,9 @@ def test_small_is_what_fits() -> None:
     st.lists(st.text(alphabet="abc", max_size=4), max_size=12),
     st.lists(st.text(alphabet="abc", min_size=1, max_size=4), max_size=4),
 )
-def test_pieces_end_where_the_whole_ends(pieces: list[str], stops: list[str]) -> None:
+def test_streamed_pieces_stop_where_the_whole_text_would(
+    pieces: list[str], stops: list[str]
+) -> None:
     whole = "".join(pieces)
     found = [at for at in (whole.find(stop) for stop in stops) if at >= 0]
     wanted = whole[: min(found)] if found else whole
@@ -114,7 +116,7 @@ def test_pieces_end_where_the_whole_ends(pieces: list[str], stops: list[str]) ->
 
 
 @given(st.text(max_size=60), st.integers(1, 20))
-def test_a_cut_answer_is_a_beginning(text: str, tokens: int) -> None:
+def test_a_truncated_answer_is_a_prefix(text: str, tokens: int) -> None:
     kept, cut = cut_to_tokens(text, tokens)
     assert text.startswith(kept)
     assert len(kept.encode("utf-8", "surrogatepass")) <= 4 * tokens

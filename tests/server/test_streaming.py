@@ -1,4 +1,4 @@
-"""Streams: OpenAI's chunks exactly, progress beside the answer, errors, and clients that leave."""
+"""Streams: OpenAI's chunks exactly, progress, errors, and clients that disconnect."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ def _text(chunks: list[Any], name: str = "content") -> str:
     return "".join(c["choices"][0]["delta"].get(name, "") for c in chunks if c.get("choices"))
 
 
-async def test_tokens_of_a_direct_request_come_as_they_arrive(tmp_path: Path) -> None:
+async def test_tokens_of_a_direct_request_are_streamed_as_they_arrive(tmp_path: Path) -> None:
     async with server(tmp_path, ScriptedClient(["one two three"])) as client:
         chunks = await client.chunks(_body())
     assert {chunk["object"] for chunk in chunks} == {"chat.completion.chunk"}
@@ -53,7 +53,7 @@ class Gated(ScriptedClient):
             yield part
 
 
-async def test_a_piece_arrives_before_the_next_one_exists(tmp_path: Path) -> None:
+async def test_each_piece_is_sent_before_the_next_one_exists(tmp_path: Path) -> None:
     model = Gated()
     async with (
         server(tmp_path, model) as client,
@@ -70,7 +70,7 @@ async def test_a_piece_arrives_before_the_next_one_exists(tmp_path: Path) -> Non
     assert [piece for piece in pieces if piece] == ["first ", "second"]
 
 
-async def test_usage_is_a_chunk_of_its_own_if_it_is_asked_for(tmp_path: Path) -> None:
+async def test_usage_is_a_separate_chunk_on_request(tmp_path: Path) -> None:
     async with server(tmp_path) as client:
         chunks = await client.chunks(_body(stream_options={"include_usage": True}))
     assert chunks[-1]["choices"] == []
@@ -78,7 +78,7 @@ async def test_usage_is_a_chunk_of_its_own_if_it_is_asked_for(tmp_path: Path) ->
     assert all(chunk["usage"] is None for chunk in chunks[:-1])
 
 
-async def test_a_run_tells_its_progress_as_reasoning(tmp_path: Path) -> None:
+async def test_a_run_streams_its_progress_as_reasoning(tmp_path: Path) -> None:
     cells = "```repl\nparts = llm_query_batched(['a', 'b'])\nprint(parts)\n```"
     model = ScriptedClient([cells, "x", "y", submits("the answer")])
     async with server(tmp_path, model) as client:
@@ -97,7 +97,7 @@ async def test_stop_sequences_are_found_across_pieces(tmp_path: Path) -> None:
     assert _text(chunks) == "one "
 
 
-async def test_tool_calls_are_streamed_with_their_numbers(tmp_path: Path) -> None:
+async def test_tool_calls_are_streamed_with_their_indexes(tmp_path: Path) -> None:
     reply = Reply(text="", tool_calls=(ToolCall("c1", "f", {"a": 1}),), finish_reason="tool_calls")
     tools = [{"type": "function", "function": {"name": "f"}}]
     async with server(tmp_path, ScriptedClient([reply])) as client:
@@ -116,7 +116,7 @@ async def test_tool_calls_are_streamed_with_their_numbers(tmp_path: Path) -> Non
     assert chunks[-1]["choices"][0]["finish_reason"] == "tool_calls"
 
 
-async def test_an_error_in_the_middle_is_an_error_event(tmp_path: Path) -> None:
+async def test_an_error_in_a_stream_is_an_error_event(tmp_path: Path) -> None:
     model = ScriptedClient([ModelError("secret-host is down", status=401)])
     async with server(tmp_path, model) as client:
         [first, last] = await client.chunks(_body())
@@ -169,7 +169,7 @@ async def test_a_client_that_leaves_ends_its_request(tmp_path: Path) -> None:
             assert model.in_flight == 0, "the model is not asked any more"
 
 
-async def test_a_client_that_leaves_the_line_makes_room(tmp_path: Path) -> None:
+async def test_a_client_that_disconnects_while_queued_makes_room(tmp_path: Path) -> None:
     model = ScriptedClient(rules=[("", "never")], delay_seconds=60)
     async with server(tmp_path, model, max_concurrent_runs=1, max_queued=1) as client:
         first = asyncio.create_task(client.chat("first"))

@@ -31,7 +31,7 @@ def _as(secret: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {secret}"}
 
 
-async def test_without_its_token_nothing_is_answered(tmp_path: Path) -> None:
+async def test_without_a_valid_token_nothing_is_answered(tmp_path: Path) -> None:
     async with server(tmp_path, tokens=[_token("ada", ADA)]) as client:
         for headers in ({}, _as("wrong"), {"Authorization": ADA}, _as("x" * 5_000)):
             for path in ("/v1/models", "/metrics", "/v1/runs", "/openapi.json"):
@@ -43,7 +43,7 @@ async def test_without_its_token_nothing_is_answered(tmp_path: Path) -> None:
         assert (await client.chat("hi", headers=_as(ADA))).status == 200
 
 
-async def test_a_token_sees_its_own_models_only(tmp_path: Path) -> None:
+async def test_a_token_sees_only_its_own_models(tmp_path: Path) -> None:
     tokens = [_token("ada", ADA, models=(WITH_REPL,)), _token("bob", BOB, models=("other",))]
     async with server(tmp_path, tokens=tokens) as client:
         listed = await client.get("/v1/models", headers=_as(ADA))
@@ -54,7 +54,7 @@ async def test_a_token_sees_its_own_models_only(tmp_path: Path) -> None:
         assert (await client.get(f"/v1/models/{WITH_REPL}", headers=_as(BOB))).status == 404
 
 
-async def test_a_token_has_a_maximum_of_concurrent_requests(tmp_path: Path) -> None:
+async def test_the_concurrent_requests_of_a_token_are_limited(tmp_path: Path) -> None:
     model = Held(rules=[("", "done")])
     tokens = [_token("ada", ADA, max_concurrent_runs=2), _token("bob", BOB)]
     async with server(tmp_path, model, tokens=tokens) as client:
@@ -70,7 +70,7 @@ async def test_a_token_has_a_maximum_of_concurrent_requests(tmp_path: Path) -> N
     assert answers[5].status == 200
 
 
-async def test_a_request_that_does_not_fit_into_the_queue_is_refused(tmp_path: Path) -> None:
+async def test_a_request_beyond_the_queue_limit_is_refused(tmp_path: Path) -> None:
     model = Held(rules=[("", "done")])
     async with server(tmp_path, model, max_concurrent_runs=2, max_queued=3) as client:
         asked = [asyncio.create_task(client.chat("hi")) for _ in range(20)]
@@ -96,7 +96,7 @@ async def test_a_request_that_waits_too_long_gets_an_error(tmp_path: Path) -> No
 # -- budgets --------------------------------------------------------------------------------------
 
 
-async def test_a_budget_of_tokens_holds_at_the_same_time(tmp_path: Path) -> None:
+async def test_a_token_budget_holds_for_concurrent_requests(tmp_path: Path) -> None:
     model = ScriptedClient(
         rules=[("", "done")], delay_seconds=0.05, usage=lambda *_: Usage(60, 40, requests=1)
     )
@@ -132,7 +132,7 @@ async def test_a_client_that_leaves_early_pays_for_the_requests_made(tmp_path: P
         assert client.service.ledger.used(tokens[0]).tokens >= 500
 
 
-async def test_a_budget_of_money_is_used_up(tmp_path: Path) -> None:
+async def test_a_money_budget_is_enforced(tmp_path: Path) -> None:
     model = ScriptedClient(rules=[("", submits("done"))], price=Price(1_000.0, 1_000.0))
     tokens = [_token("ada", ADA, max_cost_usd=20.0)]
     async with server(tmp_path, model, tokens=tokens) as client:
@@ -149,7 +149,7 @@ async def test_a_budget_of_money_is_used_up(tmp_path: Path) -> None:
     assert 10 * 10**12 < used.picodollars <= 20 * 10**12
 
 
-def test_money_without_a_price_is_a_mistake_of_the_operator(tmp_path: Path) -> None:
+def test_a_money_budget_without_a_price_is_a_config_error(tmp_path: Path) -> None:
     async def start() -> None:
         async with server(tmp_path, tokens=[_token("ada", ADA, max_cost_usd=1.0)]):
             pass
@@ -158,7 +158,7 @@ def test_money_without_a_price_is_a_mistake_of_the_operator(tmp_path: Path) -> N
         asyncio.run(start())
 
 
-def test_what_was_held_back_when_the_server_was_killed_counts(tmp_path: Path) -> None:
+def test_budget_held_by_a_killed_server_counts_as_used(tmp_path: Path) -> None:
     token = _token("ada", ADA, max_tokens=100, per="total")
     ledger = Ledger(tmp_path / "ledger.sqlite")
     ledger.hold(token, "one", Amount(tokens=30))
@@ -182,7 +182,7 @@ def test_what_was_held_back_when_the_server_was_killed_counts(tmp_path: Path) ->
     ledger.close()
 
 
-def test_what_was_held_back_is_used_up_after_a_kill(tmp_path: Path) -> None:
+def test_an_unlimited_request_of_a_killed_server_uses_up_the_budget(tmp_path: Path) -> None:
     token = _token("ada", ADA, max_tokens=100, per="total")
     ledger = Ledger(tmp_path / "ledger.sqlite")
     ledger.hold(token, "one", None)
@@ -193,7 +193,7 @@ def test_what_was_held_back_is_used_up_after_a_kill(tmp_path: Path) -> None:
     ledger.close()
 
 
-async def test_a_place_is_not_lost_with_one_who_leaves_as_he_gets_it(tmp_path: Path) -> None:
+async def test_cancelling_a_waiter_as_it_gets_a_slot_passes_the_slot_on(tmp_path: Path) -> None:
     admission = Admission(Settings(folder=tmp_path, max_concurrent_runs=1))
     first = await admission.enter(ANYBODY)
     second = asyncio.create_task(admission.enter(ANYBODY))
@@ -243,7 +243,7 @@ def test_tokens_are_read_from_toml_and_json(tmp_path: Path) -> None:
         "nothing",
     ],
 )
-def test_mistakes_in_a_file_of_tokens_are_found_and_tell_no_token(
+def test_errors_in_a_token_file_are_reported_without_the_token(
     tmp_path: Path, entries: Any
 ) -> None:
     path = tmp_path / "tokens.json"
@@ -253,7 +253,7 @@ def test_mistakes_in_a_file_of_tokens_are_found_and_tell_no_token(
     assert ADA not in str(raised.value)
 
 
-def test_the_network_is_listened_to_only_with_tokens() -> None:
+def test_a_server_listens_on_the_network_only_with_tokens() -> None:
     check_address("127.0.0.1", has_tokens=False)
     check_address("::1", has_tokens=False)
     check_address("0.0.0.0", has_tokens=True)
@@ -264,7 +264,7 @@ def test_the_network_is_listened_to_only_with_tokens() -> None:
 # -- pages in a browser ---------------------------------------------------------------------------
 
 
-async def test_pages_of_others_are_kept_out(tmp_path: Path) -> None:
+async def test_requests_of_other_websites_are_refused(tmp_path: Path) -> None:
     async with server(tmp_path, cors_origins=("https://mine.example",)) as client:
         for headers in (
             {"Host": "evil.example"},

@@ -29,7 +29,7 @@ def _pieces(turns: Turns, token: Token, count: int = 3) -> AsyncGenerator[bytes,
     return limited(sent, 1 << 20, 30.0, turns.of(token))
 
 
-async def test_few_pieces_of_a_token_are_handled_at_a_time_and_others_do_not_wait() -> None:
+async def test_a_token_handles_few_pieces_at_a_time_and_does_not_delay_others() -> None:
     turns, may_end = Turns(), asyncio.Event()
     handling: Counter[str] = Counter()
     most: Counter[str] = Counter()
@@ -54,7 +54,7 @@ async def test_few_pieces_of_a_token_are_handled_at_a_time_and_others_do_not_wai
     assert most == {"hostile": Turns.AT_ONCE, "other": 1}
 
 
-async def test_a_body_that_is_not_read_to_its_end_gives_its_turn_back() -> None:
+async def test_a_body_that_is_not_read_to_its_end_returns_its_turn() -> None:
     turns = Turns()
     for _ in range(2 * Turns.AT_ONCE):
         async with aclosing(_pieces(turns, HOSTILE)) as pieces:
@@ -64,7 +64,7 @@ async def test_a_body_that_is_not_read_to_its_end_gives_its_turn_back() -> None:
         assert [len(piece) async for piece in _pieces(turns, HOSTILE)] == [1_000] * 3
 
 
-async def test_a_client_that_is_slow_to_send_holds_no_turn() -> None:
+async def test_a_slow_sender_holds_no_turn() -> None:
     turns = Turns()
 
     class Slow(_Sent):

@@ -102,7 +102,7 @@ class Tenant:
 
 @asynccontextmanager
 async def shared(folder: Path) -> AsyncGenerator[tuple[Tenant, Tenant, Tenant], None]:
-    """A server with two tokens, and somebody without one."""
+    """A server with two tokens, and a client without one."""
     archive = Archive(Places(folder / "state"))
     client = ScriptedClient(
         rules=[("anna", submits("pineapple of anna")), ("bert", submits("blueberry of bert"))]
@@ -166,7 +166,7 @@ async def test_each_token_sees_and_finds_its_own_runs(tmp_path: Path) -> None:
             assert facts["can_open"] is False
 
 
-async def test_a_run_of_another_token_does_not_exist(tmp_path: Path) -> None:
+async def test_a_run_of_another_token_is_not_found(tmp_path: Path) -> None:
     async with shared(tmp_path) as (anna, bert, _):
         for tenant in (anna, bert):
             await tenant.run("fruit")
@@ -203,7 +203,7 @@ async def test_a_run_of_another_token_does_not_exist(tmp_path: Path) -> None:
         assert (status, judged["score"]) == (200, 1.0)
 
 
-async def test_no_route_answers_about_a_run_of_another_token(tmp_path: Path) -> None:
+async def test_no_route_reveals_a_run_of_another_token(tmp_path: Path) -> None:
     """Every route there is, also those that are added later."""
     async with shared(tmp_path) as (anna, bert, _):
         for tenant in (anna, bert):
@@ -232,8 +232,8 @@ async def test_no_route_answers_about_a_run_of_another_token(tmp_path: Path) -> 
         assert judged["score"] is None
 
 
-async def test_the_journal_of_another_run_is_not_reached_by_a_link(tmp_path: Path) -> None:
-    """Were somebody able to put a link in place of a journal, its target is not shown."""
+async def test_a_symbolic_link_does_not_lead_to_another_runs_journal(tmp_path: Path) -> None:
+    """Even if a journal were replaced by a link, its target is not shown."""
     async with shared(tmp_path) as (anna, bert, _):
         for tenant in (anna, bert):
             await tenant.run("fruit")
@@ -247,7 +247,7 @@ async def test_the_journal_of_another_run_is_not_reached_by_a_link(tmp_path: Pat
         assert (await anna.ask(f"/view/api/runs/{bert.run_id}"))[0] == 404
 
 
-async def test_judgments_of_others_are_not_shown_or_searched(tmp_path: Path) -> None:
+async def test_judgments_of_other_tokens_are_neither_shown_nor_searched(tmp_path: Path) -> None:
     async with shared(tmp_path) as (anna, bert, _):
         for tenant in (anna, bert):
             await tenant.run("fruit")
@@ -284,7 +284,7 @@ async def test_the_operators_settings_are_hidden_everywhere(tmp_path: Path) -> N
             )
 
 
-async def test_one_without_a_token_gets_the_page_and_nothing_else(tmp_path: Path) -> None:
+async def test_without_a_token_only_the_empty_page_is_served(tmp_path: Path) -> None:
     async with shared(tmp_path) as (anna, _, mallory):
         await anna.run("fruit")
         status, page, headers = await mallory.ask("/view/")
@@ -300,12 +300,12 @@ async def test_one_without_a_token_gets_the_page_and_nothing_else(tmp_path: Path
         assert (await mallory.ask("/view/api/runs"))[0] == 401
 
 
-async def test_a_token_in_a_header_works_for_programs(tmp_path: Path) -> None:
+async def test_programs_may_send_the_token_in_a_header(tmp_path: Path) -> None:
     async with shared(tmp_path) as (anna, bert, mallory):
         await anna.run("fruit")
         headers = {"Authorization": f"Bearer {anna.key}"}
         assert (await mallory.ask("/view/api/runs", headers=headers))[0] == 200
-        # A header counts, not the cookie of somebody else beside it.
+        # The header counts, not another tenant's cookie sent with it.
         await bert.sign_in()
         _, found, _ = await bert.ask("/view/api/viewer", headers=headers)
         assert found["signed_in"] == "anna"
@@ -316,7 +316,7 @@ async def test_a_token_in_a_header_works_for_programs(tmp_path: Path) -> None:
 # -- cookies --------------------------------------------------------------------------------------
 
 
-async def test_a_cookie_can_not_be_made_or_kept(
+async def test_a_cookie_cannot_be_forged_or_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with shared(tmp_path) as (anna, _, mallory):
@@ -359,7 +359,9 @@ async def test_a_cookie_can_not_be_made_or_kept(
         {"Sec-Fetch-Site": "cross-site"},
     ],
 )
-async def test_other_pages_change_nothing(tmp_path: Path, headers: dict[str, str]) -> None:
+async def test_other_websites_cannot_change_anything(
+    tmp_path: Path, headers: dict[str, str]
+) -> None:
     async with shared(tmp_path) as (anna, bert, _):
         await anna.run("fruit")
         for tenant in (anna, bert):
@@ -375,7 +377,7 @@ async def test_other_pages_change_nothing(tmp_path: Path, headers: dict[str, str
         assert (await anna.ask(path))[1]["score"] is None
 
 
-async def test_signing_in_and_out_needs_the_own_page(tmp_path: Path) -> None:
+async def test_signing_in_and_out_works_only_from_the_page_itself(tmp_path: Path) -> None:
     async with shared(tmp_path) as (anna, _, _):
         assert await anna.sign_in(Origin="http://evil.example") == 403
         assert (await anna.ask("/view/api/sign-in"))[0] == 405
@@ -386,7 +388,7 @@ async def test_signing_in_and_out_needs_the_own_page(tmp_path: Path) -> None:
         assert (await anna.ask("/view/api/runs"))[0] == 401
 
 
-async def test_signing_out_ends_copies_of_the_cookie_too(
+async def test_signing_out_invalidates_copies_of_the_cookie(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(viewing, "MAX_ENDED", 1)
@@ -421,7 +423,7 @@ async def test_signing_out_ends_copies_of_the_cookie_too(
         "/view/api/opened/x/runs",
     ],
 )
-async def test_no_path_leads_elsewhere(tmp_path: Path, path: str) -> None:
+async def test_no_path_leads_outside(tmp_path: Path, path: str) -> None:
     async with shared(tmp_path) as (anna, bert, mallory):
         await bert.run("fruit")
         await anna.sign_in()
@@ -432,7 +434,7 @@ async def test_no_path_leads_elsewhere(tmp_path: Path, path: str) -> None:
             assert bert.run_id not in str(answer)
 
 
-async def test_the_address_without_a_slash_leads_to_the_page(tmp_path: Path) -> None:
+async def test_the_address_without_a_slash_redirects_to_the_page(tmp_path: Path) -> None:
     async with shared(tmp_path) as (anna, _, _):
         for signs_in in (False, True):
             if signs_in:
@@ -441,7 +443,7 @@ async def test_the_address_without_a_slash_leads_to_the_page(tmp_path: Path) -> 
                 assert (got.status, got.headers["Location"]) == (307, "view/")
 
 
-async def test_many_tokens_do_not_keep_viewers_forever(
+async def test_viewers_of_many_tokens_are_not_kept_forever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(viewing, "MAX_VIEWERS", 1)
@@ -452,7 +454,7 @@ async def test_many_tokens_do_not_keep_viewers_forever(
             assert await tenant.listed() == ([anna.run_id] if tenant is anna else [])
 
 
-async def test_a_viewer_that_could_not_start_is_tried_again(
+async def test_a_viewer_that_could_not_start_is_started_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usual, tries = viewing.TenantRuns.paths, list[str]()

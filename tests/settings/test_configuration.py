@@ -92,7 +92,7 @@ def test_a_wrong_setting_names_its_file(
     assert str(tmp_path / "config" / "config.toml") in str(caught.value)
 
 
-def test_settings_that_others_can_write_are_not_used(
+def test_settings_writable_by_others_are_not_used(
     variables: dict[str, str], tmp_path: Path
 ) -> None:
     path = set_value(variables, "model", "command/mine")
@@ -133,12 +133,12 @@ def test_settings_of_another_user_are_not_used(variables: dict[str, str], tmp_pa
         ("alias.x-1", "command/claude -p", "command/claude -p"),
     ],
 )
-def test_texts_become_values(name: str, text: str, value: Any) -> None:
+def test_texts_are_parsed_into_values(name: str, text: str, value: Any) -> None:
     assert parse_text(name, text) == value
 
 
 @given(st.text() | st.sampled_from([*SETTINGS, "alias.x"]), st.text() | st.integers() | st.none())
-def test_any_setting_is_checked_or_refused(name: str, value: Any) -> None:
+def test_any_setting_is_valid_or_refused(name: str, value: Any) -> None:
     with contextlib.suppress(ConfigError):
         assert checked(name, value) == value
 
@@ -173,7 +173,7 @@ OPENAI_API_KEY = "sk"
 """
 
 
-def test_a_hostile_project_decides_nothing_dangerous(repository: Path) -> None:
+def test_a_hostile_project_file_cannot_choose_anything_dangerous(repository: Path) -> None:
     (repository / "rlm.toml").write_text(HOSTILE)
     own = {"alias.fast": "groq/x", "limits.max_cost_usd": 1.0}
     found = read_project(repository, Configuration(None, own))
@@ -194,14 +194,14 @@ def test_a_hostile_project_decides_nothing_dangerous(repository: Path) -> None:
     assert notices[-1] == "11 more of its settings are ignored."
 
 
-def test_an_alias_of_the_user_does_not_lend_a_program_to_a_project(repository: Path) -> None:
+def test_a_users_alias_does_not_give_a_project_access_to_a_program(repository: Path) -> None:
     (repository / "rlm.toml").write_text('model = "agent"\n')
     own = {"alias.agent": "command/claude -p"}
     found = read_project(repository, Configuration(None, own))
     assert (found.values, list(found.ignored)) == ({}, ["model"])
 
 
-def test_a_project_file_is_found_up_to_the_repositorys_root(repository: Path) -> None:
+def test_a_project_file_is_searched_up_to_the_repositorys_root(repository: Path) -> None:
     deep, nothing = repository / "deep" / "er", Configuration()
     (repository.parent / "rlm.toml").write_text('model = "above/it"\n')
     assert read_project(deep, nothing).path is None
@@ -231,7 +231,7 @@ LARGE = {
 @pytest.mark.parametrize(
     "text", [b"= 1", b"\xff\xfe", *LARGE.values()], ids=["not TOML", "not UTF-8", *LARGE]
 )
-def test_a_broken_project_file_is_a_notice(text: bytes, repository: Path) -> None:
+def test_a_broken_project_file_gives_a_notice(text: bytes, repository: Path) -> None:
     (repository / "rlm.toml").write_bytes(text)
     defaults = Defaults(project=read_project(repository, Configuration()))
     (notice,) = defaults.notices()
@@ -253,7 +253,7 @@ def test_a_broken_project_file_is_a_notice(text: bytes, repository: Path) -> Non
         ("", False),
     ],
 )
-def test_a_limit_that_can_not_be_read_stops_what_would_pay(
+def test_an_unreadable_limit_stops_everything_that_would_pay(
     text: str, refused: bool, repository: Path
 ) -> None:
     (repository / "rlm.toml").write_text(text)
@@ -276,7 +276,7 @@ def test_a_limit_that_can_not_be_read_stops_what_would_pay(
         b"limits.max_cost_usd = nan",
     ],
 )
-def test_a_strange_limit_is_refused_in_a_short_line(text: bytes, repository: Path) -> None:
+def test_an_invalid_limit_is_refused_in_a_short_line(text: bytes, repository: Path) -> None:
     (repository / "rlm.toml").write_bytes(text)
     defaults = Defaults(project=read_project(repository, Configuration()))
     assert defaults.values() == {}
@@ -286,7 +286,7 @@ def test_a_strange_limit_is_refused_in_a_short_line(text: bytes, repository: Pat
     assert all(len(line) < 700 for line in defaults.notices())
 
 
-def test_names_in_a_project_file_reach_no_terminal_as_they_are(repository: Path) -> None:
+def test_names_in_a_project_file_are_escaped_and_cut(repository: Path) -> None:
     (repository / "rlm.toml").write_text(
         '"\\u001b[31mred\\u202e" = 1\n"limits\\u001b[2J" = 1\n' + f'"{"n" * 5_000}" = 1\n'
     )
@@ -334,7 +334,7 @@ def test_any_file_is_read_or_refused(data: bytes) -> None:
 
 
 @given(st.text(), st.sampled_from(["command/", "gguf:", "gguf/", "llm/", "litellm/", "x/", ""]))
-def test_only_models_of_services_pass(name: str, prefix: str) -> None:
+def test_a_project_may_name_only_models_of_services(name: str, prefix: str) -> None:
     model = f"{prefix}{name}"
     if is_service(model):
         provider = split_model(model)[0]
@@ -376,7 +376,7 @@ def test_the_first_source_wins(there: tuple[str, ...]) -> None:
     assert chosen.by_project is (there[0] == "project")
 
 
-def test_a_model_for_calls_never_joins_from_below() -> None:
+def test_a_sub_model_is_not_combined_with_a_model_of_higher_precedence() -> None:
     user = Configuration(Path("u"), {"model": "openai/big", "sub_model": "groq/small"})
     project = Configuration(Path("p"), {"model": "ollama/private"})
     assert Defaults(user).choose({}) == ("openai/big", "groq/small", "u names it", False)
@@ -396,7 +396,7 @@ def test_a_model_for_calls_never_joins_from_below() -> None:
     assert chosen.sub_model == "groq/var"
 
 
-def test_where_a_key_comes_from_is_told() -> None:
+def test_the_source_of_a_key_is_reported() -> None:
     key = {"GROQ_API_KEY": "k"}
     assert Defaults().choose(key) == (
         *("groq/llama-3.3-70b-versatile", None),
@@ -408,7 +408,7 @@ def test_where_a_key_comes_from_is_told() -> None:
     assert stored.why == "GROQ_API_KEY is in the key store"
 
 
-def test_an_alias_of_a_project_is_told() -> None:
+def test_an_alias_defined_by_a_project_is_reported() -> None:
     project = Configuration(Path("p"), {"alias.fast": "groq/theirs", "alias.own": "groq/theirs"})
     defaults = Defaults(Configuration(Path("u"), {"alias.own": "groq/mine"}), project)
     told = ("groq/theirs", None, "p says what fast stands for", True)
@@ -418,7 +418,7 @@ def test_an_alias_of_a_project_is_told() -> None:
     assert both == ("groq/mine", "groq/theirs", "p says what fast stands for", True)
 
 
-def test_aliases_of_a_dotenv_are_not_followed() -> None:
+def test_a_dotenv_cannot_use_aliases() -> None:
     user = Configuration(Path("u"), {"alias.agent": "command/claude -p"})
     variables = {"RLM_MODEL": "agent"}
     followed = Defaults(user).choose(variables)
@@ -439,7 +439,7 @@ def own_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, s
     return {"RLM_CONFIG_DIR": str(tmp_path / "config")}
 
 
-def test_rlm_takes_the_configured_models(own_settings: dict[str, str]) -> None:
+def test_rlm_uses_the_configured_models(own_settings: dict[str, str]) -> None:
     set_value(own_settings, "model", "ollama/big")
     set_value(own_settings, "sub_model", "small")
     set_value(own_settings, "alias.small", "ollama/tiny")
@@ -457,7 +457,7 @@ def test_rlm_takes_the_configured_models(own_settings: dict[str, str]) -> None:
         RLM("small", variables={})
 
 
-def test_rlm_takes_a_projects_model_and_warns_of_the_rest(
+def test_rlm_uses_a_projects_model_and_warns_about_the_rest(
     own_settings: dict[str, str], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "rlm.toml").write_text('model = "ollama/theirs"\nenvironment = "inprocess"\n')
@@ -468,7 +468,7 @@ def test_rlm_takes_a_projects_model_and_warns_of_the_rest(
     assert f"ollama/theirs answers, because {tmp_path / 'rlm.toml'} names it." in caplog.text
 
 
-def test_rlm_reads_no_settings_where_it_needs_none(
+def test_rlm_reads_no_settings_if_everything_is_given(
     own_settings: dict[str, str], tmp_path: Path
 ) -> None:
     (tmp_path / "config").mkdir()
@@ -478,7 +478,9 @@ def test_rlm_reads_no_settings_where_it_needs_none(
         RLM()
 
 
-def test_a_program_gets_no_stored_key(own_settings: dict[str, str], tmp_path: Path) -> None:
+def test_a_program_used_as_a_model_gets_no_stored_key(
+    own_settings: dict[str, str], tmp_path: Path
+) -> None:
     from rlm.settings.keys import KeyStore
 
     KeyStore(tmp_path / "config").set("OPENAI_API_KEY", "sk-stored")

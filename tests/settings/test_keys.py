@@ -24,7 +24,7 @@ def mode_of(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_a_key_is_kept_readable_only_by_its_owner(store: KeyStore) -> None:
+def test_stored_keys_are_readable_only_by_their_owner(store: KeyStore) -> None:
     old = os.umask(0)
     try:
         store.set("OPENAI_API_KEY", " sk-1 \n")
@@ -43,7 +43,7 @@ def test_a_key_is_kept_readable_only_by_its_owner(store: KeyStore) -> None:
     assert [each.name for each in store.path.parent.iterdir()] == ["keys.json"]
 
 
-def test_a_file_that_others_can_read_is_repaired_with_a_notice(store: KeyStore) -> None:
+def test_a_key_file_readable_by_others_is_repaired_with_a_notice(store: KeyStore) -> None:
     store.set("OPENAI_API_KEY", "sk-1")
     assert store.path is not None
     store.path.chmod(0o644)
@@ -76,7 +76,7 @@ def test_a_symbolic_link_is_neither_read_nor_written_through(
 
 
 @pytest.mark.parametrize("make", ["fifo", "folder"])
-def test_what_is_no_file_is_refused_without_waiting(make: str, store: KeyStore) -> None:
+def test_a_pipe_or_folder_is_refused_without_waiting(make: str, store: KeyStore) -> None:
     assert store.path is not None
     store.path.parent.mkdir()
     os.mkfifo(store.path) if make == "fifo" else store.path.mkdir()
@@ -103,7 +103,9 @@ def test_a_file_of_another_user_is_refused(store: KeyStore) -> None:
         (" " * 70_000, "more than 65,536 bytes"),
     ],
 )
-def test_a_broken_file_says_so_without_its_content(text: str, told: str, store: KeyStore) -> None:
+def test_a_broken_key_file_is_reported_without_its_content(
+    text: str, told: str, store: KeyStore
+) -> None:
     assert store.path is not None
     store.path.parent.mkdir()
     store.path.write_text(text)
@@ -113,7 +115,7 @@ def test_a_broken_file_says_so_without_its_content(text: str, told: str, store: 
 
 
 @pytest.mark.parametrize("key", ["", "two\nlines", "caf\u00e9", "x" * 10_001, "\x1b[31m"])
-def test_what_is_no_key_is_refused_without_an_echo(key: str, store: KeyStore) -> None:
+def test_an_invalid_key_is_refused_without_showing_it(key: str, store: KeyStore) -> None:
     with pytest.raises(ConfigError, match=r"not a valid key|no key was given") as caught:
         store.set("OPENAI_API_KEY", key)
     assert not key or key not in str(caught.value)
@@ -128,7 +130,7 @@ def test_unknown_names_are_kept_but_never_used(store: KeyStore) -> None:
     assert '"PATH": "/evil"' in store.path.read_text()
 
 
-def test_many_writers_lose_nothing(store: KeyStore) -> None:
+def test_concurrent_writers_lose_nothing(store: KeyStore) -> None:
     names = ["OPENAI_API_KEY", "GROQ_API_KEY", "XAI_API_KEY", "MISTRAL_API_KEY", "CO_API_KEY"]
     threads = [threading.Thread(target=store.set, args=(name, f"key-{name}")) for name in names]
     for thread in threads:
@@ -147,18 +149,18 @@ def test_many_writers_lose_nothing(store: KeyStore) -> None:
         ("AWS_ACCESS_KEY_ID", "AWS_ACCESS_KEY_ID"),
     ],
 )
-def test_a_provider_stands_for_its_variable(given: str, name: str) -> None:
+def test_a_provider_name_stands_for_its_key_variable(given: str, name: str) -> None:
     assert key_name(given) == name
 
 
-def test_a_mistyped_provider_is_guessed() -> None:
+def test_a_mistyped_provider_gets_a_suggestion() -> None:
     with pytest.raises(ConfigError, match="Did you mean 'openai'"):
         key_name("opnai")
     with pytest.raises(ConfigError, match="no provider has a key 'lmstudio'"):
         key_name("lmstudio")
 
 
-def test_folders_above_are_closed_too(tmp_path: Path) -> None:
+def test_folders_created_above_the_key_file_are_private_too(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         KeyStore(tmp_path / "home" / ".config" / "rlm").set("OPENAI_API_KEY", "sk-1")
@@ -168,7 +170,7 @@ def test_folders_above_are_closed_too(tmp_path: Path) -> None:
         assert (tmp_path / name).stat().st_mode & 0o777 == 0o700
 
 
-def test_a_lock_is_not_awaited_forever(store: KeyStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_for_a_lock_is_limited(store: KeyStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rlm.settings.files.LOCK_SECONDS", 0.05)
     store.set("OPENAI_API_KEY", "sk-1")
     assert store.folder is not None
@@ -177,7 +179,7 @@ def test_a_lock_is_not_awaited_forever(store: KeyStore, monkeypatch: pytest.Monk
     assert store.values() == {"OPENAI_API_KEY": "sk-1"}
 
 
-def test_where_the_folder_is() -> None:
+def test_location_of_the_configuration_folder() -> None:
     assert config_folder({"RLM_CONFIG_DIR": "/a"}) == Path("/a")
     assert config_folder({"XDG_CONFIG_HOME": "/x", "HOME": "/h"}) == Path("/x/rlm")
     assert config_folder({"XDG_CONFIG_HOME": "relative", "HOME": "/h"}) == Path("/h/.config/rlm")
@@ -244,7 +246,7 @@ def test_a_key_in_the_keyring_is_not_in_the_file(store: KeyStore, keyring: FakeK
     assert (keyring.kept, store.values()) == ({}, {})
 
 
-def test_a_locked_keyring_is_a_warning(
+def test_a_locked_keyring_gives_a_warning(
     store: KeyStore, keyring: FakeKeyring, caplog: pytest.LogCaptureFixture
 ) -> None:
     store.set("OPENAI_API_KEY", "sk-1", in_keyring=True)
@@ -254,7 +256,7 @@ def test_a_locked_keyring_is_a_warning(
 
 
 @pytest.mark.parametrize("home", ["keyring.backends.fail", "keyring.backends.null"])
-def test_a_system_without_a_keyring(
+def test_a_missing_keyring_is_reported(
     home: str, store: KeyStore, keyring: FakeKeyring, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keyring, "backend", type("Keyring", (), {"__module__": home})())
@@ -267,7 +269,7 @@ def test_a_system_without_a_keyring(
 # -- for programs ---------------------------------------------------------------------------------
 
 
-def test_rlm_uses_a_stored_key_below_the_environment(
+def test_rlm_uses_a_stored_key_if_the_environment_has_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RLM_CONFIG_DIR", str(tmp_path / "config"))

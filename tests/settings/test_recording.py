@@ -42,13 +42,13 @@ def recorded(options: str = "") -> bool:
     return done.stdout.strip() != "None"
 
 
-def test_nothing_is_recorded_unless_it_is_wanted(folders: Path) -> None:
+def test_nothing_is_recorded_by_default(folders: Path) -> None:
     assert chosen() is None
     assert not recorded()
     assert not folders.exists()
 
 
-def test_the_setting_records_programs(folders: Path) -> None:
+def test_the_setting_makes_programs_record_their_runs(folders: Path) -> None:
     set_value(os.environ, "journal_python", True)
     assert recorded()
     assert len(list(Places(folders).listed())) == 1
@@ -60,7 +60,7 @@ def test_the_setting_records_programs(folders: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "expected"), [("1", True), ("On", True), ("0", False), ("no", False), ("", None)]
 )
-def test_a_variable_counts_before_the_setting(
+def test_the_variable_takes_precedence_over_the_setting(
     monkeypatch: pytest.MonkeyPatch, value: str, expected: bool | None
 ) -> None:
     monkeypatch.setenv("RLM_JOURNAL", value)
@@ -69,7 +69,7 @@ def test_a_variable_counts_before_the_setting(
     assert records_python(os.environ) is (expected is not False)
 
 
-def test_while_a_viewer_records(folders: Path) -> None:
+def test_runs_are_recorded_while_a_viewer_is_open(folders: Path) -> None:
     with recording():
         assert recorded()
         with recording():  # A second one changes nothing.
@@ -78,13 +78,15 @@ def test_while_a_viewer_records(folders: Path) -> None:
     assert len(list(Places(folders).listed())) == 2
 
 
-def test_a_project_can_not_turn_it_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_project_cannot_turn_recording_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "rlm.toml").write_text("journal_python = true\n")
     monkeypatch.chdir(tmp_path)
     assert chosen() is None
 
 
-def test_broken_settings_end_no_program(tmp_path: Path) -> None:
+def test_broken_settings_do_not_stop_a_program(tmp_path: Path) -> None:
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "config.toml").write_text("journal_python = [[[")
     assert chosen() is None
@@ -92,7 +94,7 @@ def test_broken_settings_end_no_program(tmp_path: Path) -> None:
         assert rlm.ask("Why?", "text").answer == "x"
 
 
-def test_a_folder_that_can_not_be_written_is_reported(
+def test_an_unwritable_folder_is_reported(
     folders: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("RLM_JOURNAL", "1")
@@ -101,7 +103,9 @@ def test_a_folder_that_can_not_be_written_is_reported(
     assert "this run is not recorded" in caplog.text
 
 
-def test_its_own_word_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_programs_own_option_takes_precedence(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("RLM_JOURNAL", "1")
     assert chosen() is True
     assert chosen(journal=False) is False

@@ -25,14 +25,14 @@ max_steps = 5
 """
 
 
-def test_a_value_is_replaced_and_its_comment_stays() -> None:
+def test_replacing_a_value_keeps_its_comment() -> None:
     changed = change(TEXT, "", "model", "a/b # c")
     assert changed == TEXT.replace('"openai/gpt-5"', '"a/b # c"')
     assert change(TEXT, "alias", "fast", "x/y") == TEXT.replace("'groq/x'", '"x/y"')
     assert change(TEXT, "limits", "max_steps", 7) == TEXT.replace("= 5", "= 7")
 
 
-def test_a_value_is_added_where_it_belongs() -> None:
+def test_a_value_is_added_in_the_right_table() -> None:
     assert change("", "", "model", "a/b") == 'model = "a/b"\n'
     assert change("", "alias", "fast", "a/b") == '[alias]\nfast = "a/b"\n'
     added = change(TEXT, "", "sub_model", "c/d")
@@ -42,13 +42,13 @@ def test_a_value_is_added_where_it_belongs() -> None:
     assert change("[limits]\n", "limits", "max_steps", 1) == "[limits]\nmax_steps = 1\n"
 
 
-def test_a_value_is_removed_and_nothing_else() -> None:
+def test_removing_a_value_changes_nothing_else() -> None:
     removed = change(TEXT, "alias", "fast", None)
     assert removed == TEXT.replace("fast = 'groq/x'\n", "")
     assert change(TEXT, "alias", "none", None) == TEXT
 
 
-def test_only_newlines_end_lines() -> None:
+def test_only_newlines_separate_lines() -> None:
     text = change("", "alias", "fast", "a/\x85\u2028b")
     assert change(text, "alias", "big", "c/d").count("\n") == 3
     windows = change('# a\r\nmodel = "a/b"\r\n', "", "model", "c/d")
@@ -64,12 +64,12 @@ def test_only_newlines_end_lines() -> None:
         '["alias"]\nfast = "a/b"\n',
     ],
 )
-def test_another_spelling_is_refused_and_never_damaged(text: str) -> None:
+def test_unusual_toml_is_refused_and_never_damaged(text: str) -> None:
     with pytest.raises(ConfigError, match="only you can change"):
         change(text, "alias", "fast", "c/d")
 
 
-def test_what_is_not_toml_says_where() -> None:
+def test_invalid_toml_is_reported_with_its_line() -> None:
     with pytest.raises(ValueError, match="line 1"):
         change("model = = 1", "", "model", "a/b")
     with pytest.raises(ConfigError, match="alias is not a table"):
@@ -80,7 +80,7 @@ VALUES = st.booleans() | st.integers(-(2**60), 2**60) | st.floats(allow_nan=Fals
 
 
 @given(VALUES)
-def test_every_value_is_read_as_it_was_written(value: Any) -> None:
+def test_every_value_is_read_back_unchanged(value: Any) -> None:
     if isinstance(value, str):
         value = value.encode("utf-8", "replace").decode()
     assert tomllib.loads(f"x = {written(value)}")["x"] == value
@@ -91,7 +91,7 @@ TABLES = st.sampled_from(["", "alias", "limits"])
 
 
 @given(st.lists(st.tuples(TABLES, NAMES, st.none() | VALUES), max_size=8), st.booleans())
-def test_any_sequence_of_changes_is_what_was_wanted(
+def test_any_sequence_of_changes_has_the_expected_result(
     changes: list[tuple[str, str, Any]], commented: bool
 ) -> None:
     text, wanted = TEXT if commented else "", parsed(TEXT) if commented else {}
@@ -116,7 +116,7 @@ LINES = st.sampled_from(
 
 
 @given(st.lists(LINES | st.text(max_size=10), max_size=6).map("\n".join), TABLES, NAMES)
-def test_any_text_is_changed_rightly_or_refused(text: str, table: str, name: str) -> None:
+def test_any_text_is_changed_correctly_or_refused(text: str, table: str, name: str) -> None:
     with contextlib.suppress(ValueError):  # ConfigError too
         before = parsed(text)
         after = parsed(change(text, table, name, "new"))

@@ -116,7 +116,7 @@ def _statements(tree: ast.Module) -> Iterator[ast.AST]:
             left.extend(getattr(node, block, ()))
 
 
-def test_sizes() -> None:
+def test_no_file_or_function_is_too_large() -> None:
     python = [path for path in repository_files() if path.suffix == ".py"]
     assert len(python) > 10
     found = [
@@ -143,14 +143,16 @@ def _function(lines: int) -> str:
         ("src/rlm/engine/loop.py", _function(41), "f has 41 lines"),
     ],
 )
-def test_the_size_checker_sees(tmp_path: Path, name: str, text: str, words: str) -> None:
+def test_the_size_checker_finds_violations(
+    tmp_path: Path, name: str, text: str, words: str
+) -> None:
     (tmp_path / "a.py").write_text(text, "utf-8")
     found = size_complaints(tmp_path / "a.py", name)
     assert len(found) == 1
     assert words in found[0]
 
 
-def test_the_size_checker_lets_pass(tmp_path: Path) -> None:
+def test_the_size_checker_accepts_valid_code(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text(_function(60) + "x = 1\n" * 440, "utf-8")
     assert size_complaints(tmp_path / "a.py", "src/rlm/a.py") == []
 
@@ -197,7 +199,7 @@ def test_no_import_cycles() -> None:
 @pytest.mark.parametrize(
     "back", ["import rlm.a", "def f():\n    from rlm.a import x", "from .a import x"]
 )
-def test_the_cycle_checker_sees(tmp_path: Path, back: str) -> None:
+def test_the_cycle_checker_finds_cycles(tmp_path: Path, back: str) -> None:
     (tmp_path / "rlm").mkdir()
     for name, text in {
         "a": "from rlm import b",
@@ -284,7 +286,7 @@ def swallowed_share(trees: list[ast.Module]) -> tuple[int, int]:
     return sum(map(_swallows, handlers)), len(handlers)
 
 
-def test_hardly_any_handler_swallows_every_error() -> None:
+def test_few_handlers_swallow_every_error() -> None:
     trees = [module.tree for each in packages() for module in each.values()]
     swallowed, handlers = swallowed_share(trees)
     assert handlers > 500
@@ -303,7 +305,7 @@ def test_hardly_any_handler_swallows_every_error() -> None:
         ("except OSError:\n    pass", 0),
     ],
 )
-def test_the_counter_of_swallowed_errors_sees(body: str, count: int) -> None:
+def test_the_counter_of_swallowed_errors_counts_them(body: str, count: int) -> None:
     assert swallowed_share([ast.parse(f"try:\n    f()\n{body}")]) == (count, 1)
 
 
@@ -326,7 +328,7 @@ def _module(text: str, name: str = "rlm.sample") -> Module:
         "def f():\n    with contextlib.suppress(Exception):\n        g()",
     ],
 )
-def test_the_catch_checker_sees(text: str) -> None:
+def test_the_catch_checker_finds_violations(text: str) -> None:
     assert len(catch_complaints(_module(text))) == 1
 
 
@@ -338,11 +340,13 @@ def test_the_catch_checker_sees(text: str) -> None:
         "with contextlib.suppress(OSError):\n    g()",
     ],
 )
-def test_the_catch_checker_lets_pass(text: str) -> None:
+def test_the_catch_checker_accepts_valid_code(text: str) -> None:
     assert catch_complaints(_module(text)) == []
 
 
-def test_a_border_may_be_one_function(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_single_function_may_be_allowed_to_catch_everything(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(BORDERS, "plugin call", ("rlm.sample:call",))
     inside = "def call():\n    try:\n        f()\n    except Exception:\n        note()\n"
     assert catch_complaints(_module(inside)) == []

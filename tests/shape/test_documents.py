@@ -1,4 +1,4 @@
-"""What the documents say is true: their code runs, their links lead somewhere, the examples work.
+"""The documents are correct: their code runs, their links are valid, and the examples work.
 
 In README.md and docs/, every python block is run; those of one file share a namespace. Right before
 a block, `<!-- not run: reason -->` leaves it out (a counted skip) and `<!-- run -->` has a console
@@ -101,7 +101,7 @@ def test_python_blocks_run(path: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=_name)
-def test_notebooks_print_what_they_show(path: Path, tmp_path: Path) -> None:
+def test_notebooks_contain_the_output_of_their_code(path: Path, tmp_path: Path) -> None:
     """`make test-notebook` runs them in a real kernel."""
     cells = [each for each in json.loads(path.read_text())["cells"] if each["cell_type"] == "code"]
     shown = ["".join("".join(each.get("text", "")) for each in cell["outputs"]) for cell in cells]
@@ -131,7 +131,7 @@ def test_every_script_belongs_to_a_page() -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """One test per block that is left out, so that each is a skip of its own; none if none is."""
+    """One test per block that is not run, so that each is counted as a skip."""
     if "left_out" in metafunc.fixturenames:
         found = [
             pytest.param(block.reason_not_run, id=f"{_name(path)}:{block.line}")
@@ -142,7 +142,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("left_out", found or [pytest.param("", id="none")])
 
 
-def test_block_is_not_run(left_out: str) -> None:
+def test_skipped_blocks_are_counted(left_out: str) -> None:
     if left_out:
         pytest.skip(left_out)
 
@@ -199,5 +199,5 @@ def test_example_runs(path: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", MARKDOWN, ids=_name)
-def test_links_lead_somewhere(path: Path) -> None:
+def test_links_are_not_broken(path: Path) -> None:
     assert broken_links(path, ROOT) == []

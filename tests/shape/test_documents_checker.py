@@ -34,7 +34,7 @@ def _run(text: str, folder: Path) -> str:
     return "" if done.returncode == 0 else done.stdout + done.stderr or "failed"
 
 
-def test_blocks_share_a_namespace_and_may_be_left_out(tmp_path: Path) -> None:
+def test_blocks_share_a_namespace_and_can_be_skipped(tmp_path: Path) -> None:
     assert [block.reason_not_run for block in blocks_of(GOOD)] == [None, None, "needs a key"]
     assert _run(GOOD, tmp_path) == ""
 
@@ -54,7 +54,7 @@ def test_blocks_share_a_namespace_and_may_be_left_out(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_bad_block_is_seen(tmp_path: Path, text: str, words: str) -> None:
+def test_a_failing_block_is_found(tmp_path: Path, text: str, words: str) -> None:
     assert words in _run(text, tmp_path)
 
 
@@ -64,7 +64,7 @@ def test_output_is_matched_line_by_line_in_order() -> None:
     assert missing_output(["b", "a"], "a\nb\n") == "a"
 
 
-def test_commands_and_what_they_print() -> None:
+def test_commands_and_their_expected_output_are_parsed() -> None:
     console = blocks_of("```console\n$ rlm a \\\n  b\nout\n$ make x\n```")[0]
     assert commands_of(console) == [("rlm a    b", ("out",)), ("make x", ())]
     bash = blocks_of("```bash\n# first\npython x.py  # then\n\nrlm y\n```")[0]
@@ -81,12 +81,12 @@ def test_commands_and_what_they_print() -> None:
         ("$ curl example.com", "not: curl"),
     ],
 )
-def test_shell_blocks(tmp_path: Path, code: str, words: str | None) -> None:
+def test_shell_blocks_are_run_and_compared(tmp_path: Path, code: str, words: str | None) -> None:
     complaint = run_commands(blocks_of(f"```console\n{code}\n```")[0], tmp_path)
     assert complaint is None if words is None else words in (complaint or "")
 
 
-def test_no_key_and_no_model_reach_what_is_run(
+def test_no_key_and_no_model_reach_executed_blocks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "secret")
@@ -94,7 +94,7 @@ def test_no_key_and_no_model_reach_what_is_run(
     assert set(environment(tmp_path / "home")) == {"HOME", "PATH", "LANG", *nowhere()}
 
 
-def test_broken_links_are_seen(tmp_path: Path) -> None:
+def test_broken_links_are_found(tmp_path: Path) -> None:
     (tmp_path / "there.md").write_text("# Some `heading`, here\n", "utf-8")
     text = (
         "[ok](there.md) [ok](there.md#some-heading-here) [far](https://a.b/x) [here](#top)\n"

@@ -33,7 +33,7 @@ def test_the_repository_is_clean() -> None:
     assert not found, "\n".join(found)
 
 
-def test_generated_locks_of_other_tools_stay_out() -> None:
+def test_lock_files_of_other_tools_are_not_in_the_repository() -> None:
     names = {path.name for path in repository_files()}
     assert names.isdisjoint({"uv.lock", "poetry.lock", "pdm.lock"})
 
@@ -52,12 +52,12 @@ def test_generated_locks_of_other_tools_stay_out() -> None:
         ("requirements/dev.txt", "https://example.com/a.whl"),
     ],
 )
-def test_the_checker_sees(tmp_path: Path, name: str, text: str) -> None:
+def test_the_checker_finds_violations(tmp_path: Path, name: str, text: str) -> None:
     (tmp_path / "file").write_text(text, "utf-8")
     assert len(complaints(tmp_path / "file", name)) == 1
 
 
-def test_the_checker_lets_pass(tmp_path: Path) -> None:
+def test_the_checker_accepts_valid_files(tmp_path: Path) -> None:
     text = "a==1 ; sys_platform == 'win32' \\\n    --hash=sha256:0\n# made from pyproject.toml\n"
     (tmp_path / "file").write_text(text, "utf-8")
     assert complaints(tmp_path / "file", "requirements/dev.txt") == []

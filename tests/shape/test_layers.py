@@ -134,12 +134,12 @@ def _only(node: ast.stmt) -> ast.Module:
     return ast.Module(body=[node], type_ignores=[])
 
 
-def test_imports_point_down() -> None:
+def test_imports_point_to_lower_layers() -> None:
     found = complaints(load_modules())
     assert not found, "\n".join(found)
 
 
-def test_the_map_names_every_unit_in_this_order() -> None:
+def test_the_map_names_every_unit_in_the_order_of_layers() -> None:
     page = (SOURCE.parent / "AGENTS.md").read_text("utf-8")
     rows = re.findall(r"(?m)^\| (`[^|]*`) \|", page.split("## Map", 1)[1].split("\n## ", 1)[0])
     named = [
@@ -156,7 +156,7 @@ RUNTIME_MAY = {
 """What the face `rlm_runtime` is made of; the loop and its parts are not its business."""
 
 
-def test_rlm_runtime_stands_on_the_engine_and_nothing_on_it() -> None:
+def test_rlm_runtime_imports_the_engine_and_nothing_imports_rlm_runtime() -> None:
     modules = {**load_modules(), **load_modules(package="rlm_runtime")}
     wrong = []
     for module in modules.values():
@@ -210,13 +210,13 @@ def _sample(folder: Path, files: dict[str, str]) -> dict[str, Module]:
         ({"rlm/worker/main.py": "match 1:\n    case 1:\n        pass"}, "not Python"),
     ],
 )
-def test_the_checker_sees(tmp_path: Path, files: dict[str, str], words: str) -> None:
+def test_the_checker_finds_violations(tmp_path: Path, files: dict[str, str], words: str) -> None:
     found = complaints(_sample(tmp_path, files))
     assert len(found) == 1, found
     assert words in found[0]
 
 
-def test_the_checker_lets_pass(tmp_path: Path) -> None:
+def test_the_checker_accepts_valid_imports(tmp_path: Path) -> None:
     files = {
         "rlm/__init__.py": "if TYPE_CHECKING:\n    import rlm.api\ndef f():\n    import rlm.api",
         "rlm/api.py": "from rlm.engine.loop import run\nimport rlm.worker.frames\nimport aiohttp",

@@ -24,7 +24,7 @@ def _copy(folder: Path) -> Path:
     return folder
 
 
-def test_the_locks_are_fresh() -> None:
+def test_the_locks_are_up_to_date() -> None:
     assert lock.complaints(ROOT) == []
 
 
@@ -47,7 +47,7 @@ def test_a_changed_dependency_is_noticed(tmp_path: Path, name: str, old: str, ne
     assert told == [f"requirements/{name}" for name in lock.LOCKS]
 
 
-def test_other_changes_are_not(tmp_path: Path) -> None:
+def test_other_changes_do_not_make_the_locks_stale(tmp_path: Path) -> None:
     project = _copy(tmp_path) / "pyproject.toml"
     project.write_text(
         project.read_text("utf-8").replace("line-length = 100", "line-length = 99"), "utf-8"

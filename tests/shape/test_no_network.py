@@ -13,24 +13,24 @@ import pytest
 from tests.network_guard import NetworkBlocked, is_local
 from tests.shape.tree import ROOT
 
-FAR_AWAY = ("192.0.2.1", 443)  # an address reserved for documentation: nobody answers there
+FAR_AWAY = ("192.0.2.1", 443)  # an address reserved for documentation: no server answers there
 
 
 @pytest.mark.parametrize(
     "address", [("127.0.0.1", 80), ("::1", 80, 0, 0), "localhost", "/run/x", None]
 )
-def test_local_addresses_are_let_through(address: object) -> None:
+def test_local_addresses_are_recognised(address: object) -> None:
     assert is_local(address)
 
 
 @pytest.mark.parametrize(
     "address", [FAR_AWAY, ("2001:db8::1", 443, 0, 0), "example.com", ("0.0.0.1", 1)]
 )
-def test_other_addresses_are_not(address: object) -> None:
+def test_other_addresses_are_not_local(address: object) -> None:
     assert not is_local(address)
 
 
-def test_connecting_is_refused(no_network: list[str]) -> None:
+def test_connecting_to_the_network_is_refused(no_network: list[str]) -> None:
     with socket.socket() as sock:
         with pytest.raises(NetworkBlocked):
             sock.connect(FAR_AWAY)
@@ -44,14 +44,14 @@ def test_connecting_is_refused(no_network: list[str]) -> None:
     no_network.clear()
 
 
-async def test_asyncio_is_refused_too(no_network: list[str]) -> None:
+async def test_connecting_with_asyncio_is_refused_too(no_network: list[str]) -> None:
     with pytest.raises(NetworkBlocked):
         await asyncio.open_connection(*FAR_AWAY)
     assert no_network
     no_network.clear()
 
 
-def test_loopback_works() -> None:
+def test_connecting_to_loopback_is_allowed() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         socket.create_connection(server.getsockname()).close()
 

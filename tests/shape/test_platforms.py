@@ -28,7 +28,7 @@ PYTHONS = ("3.11", "3.12", "3.13")
 
 @pytest.mark.parametrize("python", PYTHONS)
 @pytest.mark.parametrize("machine", MACHINES)
-def test_webassembly_comes_along_where_local_can_not_run(machine: str, python: str) -> None:
+def test_webassembly_is_a_dependency_where_local_cannot_run(machine: str, python: str) -> None:
     wanted = [
         each.name
         for each in DEPENDENCIES
@@ -39,7 +39,7 @@ def test_webassembly_comes_along_where_local_can_not_run(machine: str, python: s
     assert "aiohttp" in wanted
 
 
-def test_the_extra_and_the_dependency_want_the_same_version() -> None:
+def test_the_extra_and_the_dependency_require_the_same_version() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     (extra,) = map(Requirement, project["optional-dependencies"]["wasm"])
     (here,) = [each for each in DEPENDENCIES if each.name == "pyeryx"]
@@ -58,7 +58,7 @@ def test_the_extra_and_the_dependency_want_the_same_version() -> None:
         "x86_64-unknown-linux-gnu",
     ],
 )
-def test_every_dependency_has_a_wheel_there(platform: str, python: str) -> None:
+def test_every_dependency_has_a_wheel_on_every_platform(platform: str, python: str) -> None:
     """Ask the index, so it is heavy: nothing is installed, and nothing may need a compiler."""
     command = [
         str(Path(sys.executable).with_name("uv")),

@@ -23,7 +23,7 @@ def private_imports(module: Module) -> list[str]:
 
 
 @pytest.mark.parametrize("package", PLUGINS)
-def test_a_plugin_keeps_the_rules(package: str) -> None:
+def test_plugins_keep_the_rules(package: str) -> None:
     modules = load_modules(PLUGINS[package], package)
     assert len(modules) > 3
     found = cycles(modules)
@@ -32,7 +32,7 @@ def test_a_plugin_keeps_the_rules(package: str) -> None:
     assert not found, "\n".join(found)
 
 
-def test_the_checker_of_imports_sees() -> None:
+def test_the_import_checker_finds_private_imports() -> None:
     text = "from rlm.cli._asking import answer\ndef f():\n    import rlm.clients._http\n"
     assert len(private_imports(Module("x", Path("x.py"), ast.parse(text)))) == 2
     assert not private_imports(Module("x", Path("x.py"), ast.parse("from rlm.events import Event")))

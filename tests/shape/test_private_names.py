@@ -51,11 +51,11 @@ def complaints(modules: dict[str, Module]) -> list[str]:
     ]
 
 
-def test_private_attributes_are_used_only_where_they_are_defined() -> None:
+def test_private_attributes_are_used_only_in_their_own_package() -> None:
     assert complaints(load_modules(SOURCE)) == []
 
 
-def test_the_checker_sees_an_access_across_packages() -> None:
+def test_the_checker_finds_an_access_across_packages() -> None:
     modules = load_modules(SOURCE)
     runner = modules["rlm.wiring.runner"]
     spy = ast.parse("async def go(rlm):\n    return rlm.runner._running, self._running")

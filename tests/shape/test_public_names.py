@@ -114,11 +114,11 @@ def loaded_by(statement: str) -> set[str]:
     return set(json.loads(done.stdout.splitlines()[-1]))
 
 
-def test_importing_rlm_is_light() -> None:
+def test_importing_rlm_loads_no_heavy_modules() -> None:
     assert loaded_by("import rlm").isdisjoint(HEAVY)
 
 
-def test_the_check_of_lightness_can_fail() -> None:
+def test_the_check_for_heavy_modules_can_fail() -> None:
     assert not loaded_by("import asyncio.events").isdisjoint(HEAVY)
 
 
@@ -132,7 +132,7 @@ def test_the_check_of_lightness_can_fail() -> None:
         ("__all__: list[str] = ['_a']", "private"),
     ],
 )
-def test_the_checker_sees(tmp_path: Path, text: str, words: str) -> None:
+def test_the_checker_finds_violations(tmp_path: Path, text: str, words: str) -> None:
     (tmp_path / "rlm").mkdir()
     (tmp_path / "rlm" / "sample.py").write_text(text, "utf-8")
     found = complaints(load_modules(tmp_path)["rlm.sample"])
@@ -140,14 +140,14 @@ def test_the_checker_sees(tmp_path: Path, text: str, words: str) -> None:
     assert words in found[0]
 
 
-def test_the_checker_lets_pass(tmp_path: Path) -> None:
+def test_the_checker_accepts_a_valid_module(tmp_path: Path) -> None:
     (tmp_path / "rlm").mkdir()
     text = "__all__ = ['RLM', 'Budget', 'RLMError', '__version__', 'f2', 'f10']"
     (tmp_path / "rlm" / "sample.py").write_text(text, "utf-8")
     assert complaints(load_modules(tmp_path)["rlm.sample"]) == []
 
 
-def test_what_is_private() -> None:
+def test_modules_with_an_underscore_are_private() -> None:
     assert is_public("rlm.clients.openai")
     assert not is_public("rlm.clients._http")
     assert not is_public("rlm.__main__")

@@ -41,7 +41,9 @@ def test_the_site_has_pages_of_every_kind() -> None:
 
 
 @pytest.mark.parametrize("part", range(4))
-def test_every_page_opens_and_asks_nobody_else(page: Any, site_url: str, part: int) -> None:
+def test_every_page_opens_without_requests_to_other_hosts(
+    page: Any, site_url: str, part: int
+) -> None:
     for name in PAGES[part::4]:
         page.goto(f"{site_url}/{name}", wait_until="load")
         assert page.locator("h1").count() >= 1, name

@@ -30,7 +30,7 @@ def test_a_link_to_source_code_becomes_a_link_to_a_page(tmp_path: Path) -> None:
     assert "`````python" in site.pages[PurePosixPath("source/src/loop.py.md")]
 
 
-def test_the_words_of_a_link_may_go_on_in_the_next_line(tmp_path: Path) -> None:
+def test_link_text_may_continue_in_the_next_line(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "a.md").write_text("A.\n")
     (tmp_path / "LOG.md").write_text(
@@ -53,11 +53,11 @@ def test_the_words_of_a_link_may_go_on_in_the_next_line(tmp_path: Path) -> None:
         ("src/rlm/api.py", "source/src/rlm/api.py.md"),
     ],
 )
-def test_places(path: str, place: str) -> None:
+def test_paths_of_pages_on_the_site(path: str, place: str) -> None:
     assert place_of(PurePosixPath(path)) == PurePosixPath(place)
 
 
-def test_the_navigation_is_the_list_of_the_first_page() -> None:
+def test_the_navigation_follows_the_list_on_the_first_page() -> None:
     text = "# rlm\n\n## Start\n\n- [A](a.md): a.\n\n## Guides\n\n### Asking\n\n- [`B`](b.md): b.\n"
     assert navigation(text) == [
         {"Home": "README.md"},
@@ -66,7 +66,7 @@ def test_the_navigation_is_the_list_of_the_first_page() -> None:
     ]
 
 
-def test_the_output_of_a_notebook_is_one_line_that_keeps_its_code() -> None:
+def test_notebook_output_becomes_one_line_that_keeps_its_code() -> None:
     shown = {"data": {"text/html": ["<p>a\n  b</p>\n\n<pre class=x>if a:\n    b\n</pre>"]}}
     cell = {"cell_type": "code", "source": ["a"], "outputs": [shown]}
     assert notebook_page(json.dumps({"cells": [cell]})).splitlines()[-1] == (
@@ -75,7 +75,7 @@ def test_the_output_of_a_notebook_is_one_line_that_keeps_its_code() -> None:
     )
 
 
-def test_a_page_that_is_not_listed_is_named() -> None:
+def test_an_unlisted_page_is_named() -> None:
     site = Site(ROOT)
     site.pages = {PurePosixPath("a.md"): "", PurePosixPath("source/x.md"): ""}
     assert unlisted(site, [{"Home": "README.md"}]) == ["a.md"]
@@ -86,7 +86,7 @@ def test_every_page_of_this_project_is_listed(tmp_path: Path) -> None:
     assert (tmp_path / "site" / "pages" / "api" / "runs.md").exists()
 
 
-def test_the_page_for_missing_addresses_works_below_any_prefix() -> None:
+def test_the_404_page_works_below_any_prefix() -> None:
     assert not re.search(r"""(href|src)=["']?(/|https?:)""", NOT_FOUND)
     assert 'href="./" data-root=""' in NOT_FOUND
     assert 'fetch(root + "404.html"' in NOT_FOUND

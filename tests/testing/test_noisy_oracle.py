@@ -1,4 +1,4 @@
-"""The noisy oracle: its rates, that nothing is left to chance, and what it may say."""
+"""The noisy oracle: its rates, its determinism, and what it may reply."""
 
 import asyncio
 import math
@@ -82,21 +82,21 @@ def near(count: int, share: float, of: int) -> bool:
 
 @pytest.mark.parametrize("noise", ["independent", "concentrated"])
 @pytest.mark.parametrize("rate", [0.0, 0.02, 0.1, 0.2])
-async def test_the_error_rate_is_the_one_that_was_set(noise: Noise, rate: float) -> None:
+async def test_the_error_rate_is_as_configured(noise: Noise, rate: float) -> None:
     oracle = NoisyOracle(GOLD, error_rate=rate, noise=noise)
     first, second = await looked(oracle), await looked(oracle)
     for verdicts in (first, second):
         assert near(len(errors_of(verdicts)), rate, len(ITEMS))
 
 
-async def test_independent_errors_are_made_anew_at_each_look() -> None:
+async def test_independent_errors_differ_between_looks() -> None:
     oracle = NoisyOracle(GOLD, error_rate=0.2)
     first, second = errors_of(await looked(oracle)), errors_of(await looked(oracle))
     assert near(len(first & second), 0.2 * 0.2, len(ITEMS))
     assert not any(each.unsure for each in await looked(oracle))
 
 
-async def test_concentrated_errors_are_repeated_and_half_of_them_marked() -> None:
+async def test_concentrated_errors_repeat_and_half_are_marked_unsure() -> None:
     oracle = NoisyOracle(GOLD, error_rate=0.1, noise="concentrated")
     looks = [await looked(oracle) for _ in range(4)]
     errors = [errors_of(verdicts) for verdicts in looks]
@@ -108,7 +108,7 @@ async def test_concentrated_errors_are_repeated_and_half_of_them_marked() -> Non
     assert near(len(marked & errors[0]), 0.95 * 0.5 + 0.05 * 0.05, len(errors[0]))
 
 
-async def test_an_ambiguous_item_has_one_other_label() -> None:
+async def test_an_ambiguous_item_has_one_alternative_label() -> None:
     oracle = NoisyOracle(GOLD, error_rate=0.2, noise="concentrated")
     looks = [await looked(oracle) for _ in range(3)]
     named = [
@@ -119,7 +119,7 @@ async def test_an_ambiguous_item_has_one_other_label() -> None:
     assert sum(len(others) == 2 for others in named) < 0.01 * len(ITEMS)
 
 
-async def test_omissions_leave_out_items_and_single_replies_have_no_code() -> None:
+async def test_omissions_leave_out_items_and_codes_of_single_replies() -> None:
     oracle = NoisyOracle(GOLD, omission_rate=0.2)
     found = read(await ask(oracle, listed(ITEMS)))
     assert near(len(found), 0.8, len(ITEMS))
@@ -127,18 +127,18 @@ async def test_omissions_leave_out_items_and_single_replies_have_no_code() -> No
     assert near(sum(reply == "I cannot tell." for reply in alone), 0.2, 500)
 
 
-async def test_candidates_do_not_help() -> None:
+async def test_candidates_in_the_prompt_do_not_improve_labels() -> None:
     plain, helped = (NoisyOracle(GOLD, error_rate=0.2) for _ in range(2))
     candidates = "Candidates:\n" + "\n".join(f"{n}: A or B" for n in range(1, 101)) + "\n\n"
     one = await ask(plain, listed(ITEMS[:100]))
     assert one == await ask(helped, listed(ITEMS[:100], extra=candidates))
 
 
-# -- nothing is left to chance ---------------------------------------------------------------------
+# -- determinism -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("noise", ["independent", "concentrated"])
-async def test_order_packing_and_concurrency_change_nothing(noise: Noise) -> None:
+async def test_order_packing_and_concurrency_do_not_affect_labels(noise: Noise) -> None:
     items = ITEMS[:120]
 
     async def labels(groups: Sequence[Sequence[str]]) -> dict[str, Verdict]:
@@ -155,7 +155,7 @@ async def test_order_packing_and_concurrency_change_nothing(noise: Noise) -> Non
     assert once == await labels([items[place::11][::-1] for place in range(11)][::-1])
 
 
-async def test_a_seed_is_another_oracle() -> None:
+async def test_another_seed_gives_other_errors() -> None:
     one, same, other = (NoisyOracle(GOLD, error_rate=0.2, seed=seed) for seed in (1, 1, 2))
     replies = [await ask(each, listed(ITEMS[:200])) for each in (one, same, other)]
     assert replies[0] == replies[1] != replies[2]
@@ -178,7 +178,7 @@ async def test_every_form_of_prompt_is_answered() -> None:
     assert oracle.looks == {"first line": 3, "2. looks like a number": 2, "third": 2}
 
 
-async def test_usage_is_a_token_for_four_bytes() -> None:
+async def test_usage_is_one_token_per_four_bytes() -> None:
     oracle = NoisyOracle(GOLD)
     prompt = listed(ITEMS[:50])
     request = Request(model="m", messages=(Message("user", prompt),), max_output_tokens=999)
@@ -195,7 +195,7 @@ async def test_a_reply_is_cut_at_its_cap() -> None:
     assert len(await ask(oracle, listed(ITEMS[:50]), cap=10)) == 39
 
 
-async def test_drift_takes_every_form_at_its_rate() -> None:
+async def test_drifting_replies_take_every_form_at_the_configured_rate() -> None:
     straight, oracle = NoisyOracle(GOLD), NoisyOracle(GOLD, drift_rate=0.4)
     groups = [ITEMS[place : place + 5] for place in range(0, len(ITEMS), 5)]
     replies = [await ask(oracle, listed(group)) for group in groups]
@@ -216,7 +216,7 @@ words = st.text(st.characters(categories=("L", "N", "P", "Zs")), min_size=1).fil
     noise=st.sampled_from(["independent", "concentrated"]),
     seed=st.integers(),
 )
-def test_nothing_is_invented(
+def test_the_oracle_invents_no_labels_or_items(
     texts: list[str], rates: tuple[float, float, float], noise: Noise, seed: int
 ) -> None:
     error, omission, drift = rates
@@ -237,7 +237,7 @@ def test_nothing_is_invented(
     unsure=st.booleans(),
     drift=st.sampled_from(["", *DRIFTS]),
 )
-def test_every_drifted_reply_can_be_read(labels: list[str], unsure: bool, drift: str) -> None:
+def test_every_drifting_reply_can_be_parsed(labels: list[str], unsure: bool, drift: str) -> None:
     prompt = Prompt.read(listed([f"item {place}" for place in range(len(labels))]))
     assert prompt is not None
     verdicts: dict[int | None, Verdict] = {
@@ -252,7 +252,7 @@ def test_every_drifted_reply_can_be_read(labels: list[str], unsure: bool, drift:
 # -- what it refuses -------------------------------------------------------------------------------
 
 
-async def test_what_it_cannot_know_is_an_error() -> None:
+async def test_an_item_without_a_gold_label_is_an_error() -> None:
     oracle = NoisyOracle(GOLD)
     with pytest.raises(ModelError, match="no gold label for the item 'something new'"):
         await ask(oracle, listed([ITEMS[0], "something new"]))
@@ -270,7 +270,7 @@ async def test_what_it_cannot_know_is_an_error() -> None:
         ({"noise": "loud"}, "'independent' or 'concentrated'"),
     ],
 )
-def test_rates_that_make_no_sense_are_refused(given: dict[str, Any], told: str) -> None:
+def test_invalid_rates_are_refused(given: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         NoisyOracle(GOLD, **given)
 

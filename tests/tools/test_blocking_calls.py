@@ -44,7 +44,7 @@ async def test_a_tool_may_ask_another_engine(environment: str) -> None:
     inner.close()
 
 
-def test_blocking_all_the_way_down_and_two_deep() -> None:
+def test_a_tool_may_ask_engines_two_levels_deep_with_blocking_calls() -> None:
     lowest = inner_engine("lowest")
 
     def deepest() -> Any:
@@ -61,7 +61,7 @@ def test_blocking_all_the_way_down_and_two_deep() -> None:
     lowest.close()
 
 
-def test_the_same_engine_is_asked_by_its_own_tool() -> None:
+def test_a_tool_may_ask_its_own_engine() -> None:
     def again(text: str) -> str:
         return one.completion(text, root_prompt="sub task").response
 
@@ -71,7 +71,7 @@ def test_the_same_engine_is_asked_by_its_own_tool() -> None:
     one.close()
 
 
-def test_the_same_persistent_engine_answers_its_own_tool_beside_the_conversation() -> None:
+def test_a_tool_may_ask_its_own_persistent_engine_outside_the_conversation() -> None:
     def again(text: str) -> str:
         return one.completion(text, root_prompt="sub task").response
 
@@ -89,7 +89,7 @@ def test_the_same_persistent_engine_answers_its_own_tool_beside_the_conversation
     one.close()
 
 
-def test_another_persistent_engine_keeps_its_variables_between_calls_of_a_tool() -> None:
+def test_another_persistent_engine_keeps_variables_between_tool_calls() -> None:
     helper = engine(
         code("total = 1\nFINAL(total)"), code("total += 1\nFINAL(total)"), persistent=True
     )
@@ -102,7 +102,7 @@ def test_another_persistent_engine_keeps_its_variables_between_calls_of_a_tool()
     helper.close()
 
 
-def test_a_chat_that_its_own_tool_asks_refuses_instead_of_waiting_for_ever() -> None:
+def test_a_tool_that_asks_its_own_chat_is_refused_instead_of_deadlocking() -> None:
     def again() -> str:
         return str(chat.ask("sub task").answer)
 
@@ -120,7 +120,7 @@ def test_a_chat_that_its_own_tool_asks_refuses_instead_of_waiting_for_ever() -> 
     one.close()
 
 
-def test_more_tools_than_threads_each_with_a_run_that_calls_a_tool(
+def test_more_tools_than_threads_that_start_runs_with_tools_do_not_deadlock(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Every place of the outer tools is taken while the inner tools need places."""
@@ -153,7 +153,7 @@ def test_more_tools_than_threads_each_with_a_run_that_calls_a_tool(
     assert most == 4
 
 
-def test_three_levels_with_a_single_thread_each(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_three_levels_work_with_one_thread_each(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_function, "MAX_THREADS", 1)
     monkeypatch.setattr(_function, "_places", WeakKeyDictionary())
     lowest = inner_engine("0")
@@ -178,7 +178,7 @@ def test_three_levels_with_a_single_thread_each(monkeypatch: pytest.MonkeyPatch)
         each.close()
 
 
-async def test_the_time_of_a_nested_run_does_not_count_for_the_tool() -> None:
+async def test_time_of_a_nested_run_does_not_count_towards_the_tools_timeout() -> None:
     go_on = threading.Event()
 
     def slow_model(prompt: str) -> str:
@@ -230,7 +230,7 @@ class Stuck:
         return waiting and bool(self.engine.runner.running)
 
     def ask(self) -> Any:
-        """Wait for ever."""
+        """Wait forever."""
         try:
             self.call = inside.get().call
             self.began.set()
@@ -254,7 +254,7 @@ class Stuck:
         self.engine.close()
         deadline = time.monotonic() + 60
         while self.engine.runner.running and time.monotonic() < deadline:
-            time.sleep(0.01)  # The caller is told before the run has put its things away.
+            time.sleep(0.01)  # The caller gets the result before the run has cleaned up.
         assert not self.engine.runner.running
         assert all(session.closed for session in self.environment.sessions)
 
@@ -301,7 +301,7 @@ async def test_the_time_limit_of_the_outer_run_cancels_the_nested_one() -> None:
     await one.aclose()
 
 
-async def test_a_tool_on_the_event_loop_is_still_refused() -> None:
+async def test_a_blocking_call_on_the_event_loop_is_still_refused() -> None:
     inner = inner_engine()
 
     async def bad() -> str:
@@ -318,7 +318,7 @@ async def test_a_tool_on_the_event_loop_is_still_refused() -> None:
     await inner.aclose()
 
 
-def test_a_tool_that_asks_for_itself_without_end_is_stopped() -> None:
+def test_endless_recursion_of_a_tool_is_stopped() -> None:
     depth = 0
 
     def deeper() -> Any:
@@ -339,7 +339,7 @@ def test_a_tool_that_asks_for_itself_without_end_is_stopped() -> None:
     one.close()
 
 
-def test_a_model_function_may_ask_an_engine_too() -> None:
+def test_a_model_function_may_ask_an_engine() -> None:
     inner = inner_engine("from inside")
 
     def model(prompt: str) -> str:

@@ -13,7 +13,7 @@ def code(text: str) -> str:
 
 
 @pytest.mark.parametrize("environment", ["local", "inprocess"])
-async def test_a_chat_has_the_tools_it_is_granted(environment: str) -> None:
+async def test_a_chat_has_the_tools_currently_granted(environment: str) -> None:
     client = ScriptedClient(
         [
             code("x = first()\nFINAL(x)"),
@@ -32,7 +32,7 @@ async def test_a_chat_has_the_tools_it_is_granted(environment: str) -> None:
     await one.aclose()
 
 
-async def test_a_restored_worker_has_the_tools_of_now() -> None:
+async def test_a_restored_worker_has_the_current_tools() -> None:
     dead: list[int] = []
     client = ScriptedClient(
         [
@@ -56,7 +56,7 @@ async def test_a_restored_worker_has_the_tools_of_now() -> None:
     await one.aclose()
 
 
-def test_a_users_binding_survives_the_end_of_a_tool() -> None:
+def test_a_users_variable_survives_the_removal_of_a_tool() -> None:
     variables: dict[str, Any] = {}
     namespace = Namespace(variables)
     tool, other = object(), object()
@@ -72,7 +72,7 @@ def test_a_users_binding_survives_the_end_of_a_tool() -> None:
     assert variables["g"] is tool
 
 
-async def test_sub_tools_change_with_them() -> None:
+async def test_sub_tools_change_together_with_tools() -> None:
     child = code("try:\n    f()\nexcept NameError:\n    FINAL('none')")
     client = ScriptedClient([code("FINAL(rlm_query('?', context='c'))"), child] * 2)
     one = RLM(client, limits=Limits(max_depth=2), tools={"f": lambda: 1}, sub_tools=[])

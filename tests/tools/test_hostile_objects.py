@@ -60,12 +60,12 @@ async def called(tool: Any, member: str = "", **arguments: Any) -> Any:
 
 
 @pytest.mark.parametrize("tool", [Settings(), Buffer("abc")])
-def test_what_a_library_adds_to_a_class_is_no_tool(tool: Any) -> None:
+def test_methods_added_by_a_library_are_not_tools(tool: Any) -> None:
     own = "search" if isinstance(tool, Settings) else "first"
     assert [each.name for each in as_tools({"it": tool})[0]] == ["it", f"it.{own}"]
 
 
-async def test_a_cell_can_t_unpickle_on_the_host(tmp_path: Any) -> None:
+async def test_a_cell_cannot_unpickle_on_the_host(tmp_path: Any) -> None:
     path = tmp_path / "made"
     data = pickle.dumps(Unpickled(str(path)))
     text = f"""
@@ -82,7 +82,7 @@ FINAL(settings.search('x'))
     assert not path.exists()
 
 
-def test_what_a_library_adds_can_be_exposed_by_name() -> None:
+def test_methods_added_by_a_library_can_be_exposed_by_name() -> None:
     given = {"tool": Settings(), "expose": ["search", "model_dump"]}
     names = [each.name for each in as_tools({"it": given})[0]]
     assert names == ["it", "it.search", "it.model_dump"]
@@ -90,7 +90,7 @@ def test_what_a_library_adds_can_be_exposed_by_name() -> None:
         as_tools({"it": type("Empty", (BaseModel,), {"__module__": __name__})()})
 
 
-def test_no_property_of_a_class_is_run() -> None:
+def test_properties_are_never_executed() -> None:
     ran: list[str] = []
 
     class Half:
@@ -160,7 +160,7 @@ async def test_an_object_that_returns_itself_does_not_show_its_fields(tool: Any)
         assert found == {"rows": [(shown,)], "other": {"url": "public"}}
 
 
-async def test_private_fields_are_no_data() -> None:
+async def test_private_fields_are_not_part_of_results() -> None:
     assert await FunctionTool(lambda: [Database(), Attrs()], name="f").call({}) == [
         {"url": "postgres://user:password@host"},
         {"url": "postgres://user:password@host"},
@@ -218,7 +218,7 @@ def mutual() -> Any:
         (mutual, "refers to itself"),
     ],
 )
-async def test_results_that_grow_without_end_are_refused_while_they_grow(
+async def test_results_that_grow_forever_are_refused_while_they_grow(
     monkeypatch: pytest.MonkeyPatch, result: Any, words: str
 ) -> None:
     monkeypatch.setattr(_results, "MAX_RESULT_BYTES", 2_000 if words == "more than" else 1 << 20)
@@ -279,7 +279,7 @@ async def test_every_failure_is_a_tool_error(function: Any, arguments: Any, word
 
 
 @pytest.mark.parametrize("is_async", [True, False])
-async def test_an_error_that_never_becomes_text_does_not_stop_the_loop(
+async def test_an_error_whose_message_hangs_does_not_block_the_loop(
     monkeypatch: pytest.MonkeyPatch, is_async: bool
 ) -> None:
     monkeypatch.setattr(_function, "MAX_TELLING_SECONDS", 0.1)
@@ -297,7 +297,7 @@ async def test_an_error_that_never_becomes_text_does_not_stop_the_loop(
 
 
 @pytest.mark.parametrize("is_async", [True, False])
-async def test_a_slow_validator_has_the_time_of_the_tool(is_async: bool) -> None:
+async def test_a_slow_validator_is_limited_by_the_tools_timeout(is_async: bool) -> None:
     may = threading.Event()
     slow = Annotated[int, AfterValidator(lambda value: may.wait(60))]
 
@@ -314,7 +314,7 @@ async def test_a_slow_validator_has_the_time_of_the_tool(is_async: bool) -> None
     may.set()
 
 
-async def test_calls_are_refused_while_many_earlier_ones_still_hang(
+async def test_calls_are_refused_while_too_many_earlier_ones_hang(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(_threads, "MAX_LATE", 3)
@@ -334,7 +334,7 @@ async def test_calls_are_refused_while_many_earlier_ones_still_hang(
     assert await tool.call({}) is True
 
 
-def test_a_proxy_of_python_s_own_objects_needs_expose() -> None:
+def test_an_object_of_python_itself_needs_expose() -> None:
     for tool in (subprocess.Popen, SimpleNamespace(x=time), threading.Lock()):
         with pytest.raises(ConfigError):
             as_tools({"it": tool})

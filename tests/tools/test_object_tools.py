@@ -133,13 +133,13 @@ async def cell(text: str, tools: Any, environment: str = "local", **more: Any) -
 # -- which members -------------------------------------------------------------------------------
 
 
-def test_public_methods_of_its_own_class_and_nothing_else() -> None:
+def test_public_methods_of_its_own_class_are_tools_and_nothing_else() -> None:
     store = Store()
     assert members({"db": store}) == {"db", *(f"db.{each}" for each in PUBLIC)}
     assert not store.touched
 
 
-def test_lines_in_the_prompt() -> None:
+def test_descriptions_in_the_prompt() -> None:
     lines = {tool.name: tool.description for tool in as_tools({"db": Store()})[0]}
     assert lines["db"] == "`db`: Holds rows."
     assert lines["db.add"] == "`db.add(row: Any, twice: bool = False) -> int`: Add a row."
@@ -169,7 +169,7 @@ def test_expose_names_exactly_what_cells_may_use() -> None:
         (["helper"], "'helper' is an object of type Helper, and only methods and data"),
     ],
 )
-def test_what_expose_refuses(expose: Any, words: str) -> None:
+def test_invalid_expose_lists_are_refused(expose: Any, words: str) -> None:
     with pytest.raises(ConfigError, match=words) as caught:
         as_tools({"db": {"tool": Store(), "expose": expose}})
     assert "\n" not in str(caught.value)
@@ -206,7 +206,9 @@ class Color(enum.Enum):
         (Plain(), '"x": {"tool": x, "expose": ["rate"]}'),
     ],
 )
-def test_what_needs_expose_says_so_with_the_line_to_write(tool: Any, line: str) -> None:
+def test_an_object_that_needs_expose_is_refused_with_the_line_to_write(
+    tool: Any, line: str
+) -> None:
     with pytest.raises(ConfigError) as caught:
         as_tools({"x": tool})
     text = str(caught.value)
@@ -217,7 +219,7 @@ def test_what_needs_expose_says_so_with_the_line_to_write(tool: Any, line: str) 
     assert len(as_tools(eval(written, names))[0]) > 1
 
 
-def test_what_can_t_be_a_tool_at_all() -> None:
+def test_objects_that_cannot_be_tools() -> None:
     for tool in (object(), Color.RED):
         with pytest.raises(ConfigError, match="pass a function, or data, in its place"):
             as_tools({"x": tool})
@@ -231,7 +233,7 @@ def test_what_can_t_be_a_tool_at_all() -> None:
         as_tools({"x": {"tool": Store, "expose": ["add"]}})
 
 
-def test_classes_that_make_data_are_still_functions() -> None:
+def test_data_classes_are_still_functions() -> None:
     @dataclasses.dataclass
     class Row:
         id: int
@@ -240,7 +242,7 @@ def test_classes_that_make_data_are_still_functions() -> None:
     assert [type(tool) for tool in tools] == [FunctionTool, FunctionTool]
 
 
-def test_callables_of_python_stay_functions_and_own_ones_have_methods_too() -> None:
+def test_callable_objects_of_our_own_have_methods_too() -> None:
     class Search:
         """Searches."""
 
@@ -265,12 +267,12 @@ FINAL(out + [db.all()])
 
 
 @pytest.mark.parametrize("environment", ["local", "inprocess", "agent"])
-async def test_cells_call_methods(environment: str) -> None:
+async def test_cells_can_call_methods(environment: str) -> None:
     answer = await cell(USES, {"db": Store()}, environment)
     assert answer == "[1, 2, 4, 8, 'Store', 'inherited', 7, 'cached', 6, 12, [1, 2, 3, 3]]"
 
 
-async def test_types_are_kept_in_both_directions() -> None:
+async def test_types_are_preserved_in_both_directions() -> None:
     seen: list[Any] = []
 
     class Echo:
@@ -294,7 +296,7 @@ async def test_types_are_kept_in_both_directions() -> None:
     assert [type(each) for each in seen[:5]] == [type(each) for each in values]
 
 
-async def test_results_are_data_and_copies() -> None:
+async def test_results_are_copied_data() -> None:
     store = Store()
     store.rows.append(1)
     answer = await cell(
@@ -311,7 +313,7 @@ FINAL([repr(db), dir(db), str(inspect.signature(db.add)), db.add.__doc__, db.add
 """
 
 
-async def test_a_proxy_explains_itself() -> None:
+async def test_a_proxy_describes_itself() -> None:
     def find(word: str, limit: int = 5, *, mode: str = "a") -> list[str]:
         return [word]
 
@@ -332,7 +334,7 @@ async def test_a_proxy_explains_itself() -> None:
     )
 
 
-async def test_what_is_not_exposed_can_t_be_reached_from_a_cell() -> None:
+async def test_members_that_are_not_exposed_cannot_be_reached() -> None:
     store = Store()
     text = """
 out = []
@@ -353,7 +355,7 @@ FINAL(out)
     assert not store.touched
 
 
-async def test_attributes_are_read_when_they_are_asked_for() -> None:
+async def test_attributes_are_read_on_each_access() -> None:
     store = Store()
     given = {"db": {"tool": store, "expose": ["add", "size", "version"]}, "math": None}
     given["math"] = {"tool": math, "expose": ["pi", "floor"]}
@@ -361,7 +363,7 @@ async def test_attributes_are_read_when_they_are_asked_for() -> None:
     assert await cell(text, given) == "[0, 1, 1, '1.0', 3]"
 
 
-async def test_arguments_that_do_not_fit_are_errors_of_the_method() -> None:
+async def test_wrong_arguments_are_errors_of_the_method() -> None:
     text = """
 try: db.add()
 except ToolFailed as error: print(error)
@@ -383,7 +385,7 @@ FINAL(1)
     assert await cell(text, [tool]) == "1"
 
 
-async def test_children_are_granted_an_object_by_its_name() -> None:
+async def test_an_object_can_be_granted_to_children_by_its_name() -> None:
     client = ScriptedClient(
         [code("FINAL([rlm_query('a', 'x', tools=[db]), rlm_query('b', 'x', tools=[])])")],
         rules=[
@@ -396,7 +398,7 @@ async def test_children_are_granted_an_object_by_its_name() -> None:
     await one.aclose()
 
 
-async def test_an_object_survives_a_saved_chat(tmp_path: Any) -> None:
+async def test_a_proxy_survives_saving_a_chat(tmp_path: Any) -> None:
     client = ScriptedClient([code("mine = db\nFINAL(1)"), code("FINAL(mine.double(4))")])
     one = RLM(client, tools={"db": Store()})
     chat = one.chat("c")
@@ -409,7 +411,7 @@ async def test_an_object_survives_a_saved_chat(tmp_path: Any) -> None:
     await one.aclose()
 
 
-async def test_calls_are_journaled_and_not_repeated(tmp_path: Any) -> None:
+async def test_method_calls_are_journaled_and_not_repeated(tmp_path: Any) -> None:
     store = Store()
     script = [code("x = [db.add({1}), db.types()]"), code("import time; time.sleep(60)")]
     one = RLM(client := ScriptedClient(script), tools={"db": store}, journal=tmp_path)

@@ -132,7 +132,7 @@ async def call(function: Callable[..., Any], **arguments: Any) -> Any:
         (plain, {"n": 3}, 3),
     ],
 )
-async def test_values_become_what_annotations_say(
+async def test_values_are_converted_by_their_annotations(
     function: Callable[..., Any], arguments: dict[str, Any], result: Any
 ) -> None:
     assert await call(function, **arguments) == result
@@ -161,7 +161,7 @@ async def test_values_become_what_annotations_say(
         (plain, {"n": 1}, "argument 'n': Expected `int` >= 3"),
     ],
 )
-async def test_what_does_not_fit_is_refused_before_the_call(
+async def test_invalid_values_are_refused_before_the_call(
     function: Callable[..., Any], arguments: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(ToolError) as caught:
@@ -200,11 +200,11 @@ async def test_what_does_not_fit_is_refused_before_the_call(
         ),
     ],
 )
-def test_the_prompt_tells_what_a_call_needs(function: Callable[..., Any], line: str) -> None:
+def test_the_prompt_shows_the_fields_of_models(function: Callable[..., Any], line: str) -> None:
     assert FunctionTool(function).description == line
 
 
-def test_it_reaches_a_model_and_its_cells() -> None:
+def test_models_are_validated_in_a_run() -> None:
     cells = ["berth(99)", "FINAL([berth('4'), route({'stops': [{'name': 'Ur'}]})])"]
     model = ScriptedClient([f"```repl\n{each}\n```" for each in cells])
     with RLM(model, tools=[berth, route]) as rlm:

@@ -46,7 +46,7 @@ async def failure(function: Callable[..., Any], /, *positional: Any, **named: An
 # -- arguments ------------------------------------------------------------------------------------
 
 
-async def test_arguments_by_name_and_by_position() -> None:
+async def test_arguments_are_passed_by_name_and_by_position() -> None:
     assert await call(search, q="a", limit=2) == ["a", "a"]
     assert await call(search, "a", 2) == await call(search, "a", limit=2) == ["a", "a"]
     assert await call(math.sqrt, x=4) == await call(math.sqrt, 4) == 2.0
@@ -94,7 +94,7 @@ async def test_arguments_are_converted_by_their_annotations() -> None:
     ]  # fmt: skip
 
 
-async def test_what_json_has_no_type_for_arrives_as_it_is() -> None:
+async def test_values_of_types_json_lacks_are_passed_unchanged() -> None:
     def odd(a: Any, b: Archive, c: Callable[[], int] | None, d: Any, e: City | Archive) -> Any:
         return [a, b, c, d, e]
 
@@ -103,7 +103,7 @@ async def test_what_json_has_no_type_for_arrives_as_it_is() -> None:
     assert await call(odd, *given_values) == given_values
 
 
-async def test_text_stays_text_where_text_is_allowed() -> None:
+async def test_text_stays_text_where_the_annotation_allows_it() -> None:
     def same(a: str | None, b: str | int, c: str) -> Any:
         return [a, b, c]
 
@@ -123,7 +123,9 @@ async def test_text_stays_text_where_text_is_allowed() -> None:
         ({"q": "a", "limit": "\ud800"}, "argument 'limit'"),
     ],
 )
-async def test_wrong_arguments_can_be_repaired(arguments: dict[str, Any], words: str) -> None:
+async def test_errors_about_wrong_arguments_show_the_usage(
+    arguments: dict[str, Any], words: str
+) -> None:
     with pytest.raises(ToolError) as caught:
         await FunctionTool(search).call(arguments)
     text = str(caught.value)
@@ -132,7 +134,7 @@ async def test_wrong_arguments_can_be_repaired(arguments: dict[str, Any], words:
     assert text.endswith("; usage: search(q: str, limit: int = 5) -> list[str]")
 
 
-async def test_wrong_models_are_told_briefly() -> None:
+async def test_errors_about_wrong_models_are_brief() -> None:
     def put(city: City, others: list[City] | None = None) -> None: ...
 
     assert "argument 'city': people: Input should be a valid integer" in await failure(
@@ -157,7 +159,7 @@ async def test_a_validator_may_raise_anything() -> None:
     assert "argument 'it': KeyError: 'what'" in await failure(take, it={"a": 1})
 
 
-async def test_a_dict_given_alone_is_told_from_a_misspelt_keyword() -> None:
+async def test_a_single_dict_argument_is_distinguished_from_wrong_keywords() -> None:
     """The worker sends `save({"a": 1})` as `save(a=1)`."""
 
     def save(record: dict[str, Any]) -> dict[str, Any]:
@@ -194,7 +196,7 @@ def everything(
 
 
 @given(st.dictionaries(NAMES | st.text(), JSON, max_size=5))
-async def test_whatever_the_arguments_only_tool_errors_are_raised(
+async def test_any_arguments_raise_only_tool_errors(
     arguments: dict[str, Any],
 ) -> None:
     try:
@@ -204,7 +206,7 @@ async def test_whatever_the_arguments_only_tool_errors_are_raised(
 
 
 @given(JSON)
-async def test_json_comes_back_as_it_went(value: Any) -> None:
+async def test_json_values_are_returned_unchanged(value: Any) -> None:
     assert repr(await call(lambda it: it, it=value)) == repr(json.loads(json.dumps(value)))
     assert repr(await call(lambda it: it, value)) == repr(json.loads(json.dumps(value)))
 
@@ -263,7 +265,7 @@ RESULTS: list[tuple[Any, Any]] = [
 
 
 @pytest.mark.parametrize(("result", "seen"), RESULTS, ids=lambda value: type(value).__name__)
-async def test_results_become_data(result: Any, seen: Any) -> None:
+async def test_results_are_converted_to_data(result: Any, seen: Any) -> None:
     assert await call(lambda: result) == seen
 
 
@@ -271,7 +273,7 @@ async def test_nan_survives() -> None:
     assert math.isnan(await call(lambda: math.nan))
 
 
-async def test_results_that_have_no_form() -> None:
+async def test_results_that_cannot_be_serialized() -> None:
     cycle: list[Any] = []
     cycle.append(cycle)
     assert await failure(lambda: cycle) == (
@@ -314,7 +316,7 @@ async def test_generators_and_awaitables_are_resolved(monkeypatch: pytest.Monkey
         )
 
 
-async def test_a_generator_is_used_up_in_the_thread_that_made_it() -> None:
+async def test_a_generator_is_consumed_in_the_thread_that_made_it() -> None:
     def threads() -> Iterator[bool]:
         mine = threading.get_ident()
         return iter([mine == threading.get_ident(), mine != threading.main_thread().ident])
@@ -351,7 +353,7 @@ async def test_context_variables_reach_the_function() -> None:
     assert await call(variable.get) == await call(on_loop) == "mine"
 
 
-async def test_only_so_many_threads_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_number_of_threads_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_function, "MAX_THREADS", 3)
     running, most, lock = 0, 0, threading.Lock()
 
@@ -402,7 +404,7 @@ async def test_failures_are_one_line_without_traceback() -> None:
     assert len(await failure(fail(ValueError("x" * 10_000))[0])) < 600
 
 
-async def test_paths_of_the_host_stay_there(tmp_path: Path) -> None:
+async def test_local_paths_are_removed_from_errors(tmp_path: Path) -> None:
     hidden = tmp_path / "secret" / "key.txt"
     text = await failure(lambda: hidden.read_text())
     assert (
@@ -416,7 +418,7 @@ async def test_paths_of_the_host_stay_there(tmp_path: Path) -> None:
     assert "GET /v1/users/5 of https://a.b/c/d gave 404, 1/2" in await failure(route)
 
 
-async def test_time_outs() -> None:
+async def test_tools_time_out() -> None:
     release = threading.Event()
     for function in (lambda: release.wait(10), lambda: asyncio.sleep(10)):
         tool = FunctionTool(function, name="slow", timeout_seconds=0.02)
@@ -426,7 +428,7 @@ async def test_time_outs() -> None:
 
 
 @pytest.mark.filterwarnings("error")
-async def test_a_coroutine_that_comes_too_late_is_closed() -> None:
+async def test_a_coroutine_returned_too_late_is_closed() -> None:
     """The function returns after its time is up: what it returned is awaited by nobody."""
     begin, made = threading.Event(), list[Any]()
 
@@ -443,7 +445,7 @@ async def test_a_coroutine_that_comes_too_late_is_closed() -> None:
             await asyncio.sleep(0.001)
 
 
-async def test_cancelling_is_no_failure() -> None:
+async def test_cancelling_is_not_a_tool_error() -> None:
     for function in (lambda: time.sleep(0.05), lambda: asyncio.sleep(10)):
         task = asyncio.create_task(call(function))
         await asyncio.sleep(0.01)
@@ -452,7 +454,7 @@ async def test_cancelling_is_no_failure() -> None:
             await task
 
 
-def test_a_tool_that_hangs_does_not_keep_python_from_ending() -> None:
+def test_a_hanging_tool_does_not_keep_python_alive() -> None:
     code = """
 import asyncio, threading
 from rlm.errors import ToolError

@@ -179,7 +179,7 @@ def called(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize("kind", CALLABLES)
-def test_no_way_of_calling_changes_what_is_fixed(kind: str) -> None:
+def test_no_way_of_calling_changes_a_preset_argument(kind: str) -> None:
     refused = 0
     for arguments in ATTEMPTS:
         try:
@@ -193,7 +193,7 @@ def test_no_way_of_calling_changes_what_is_fixed(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", CALLABLES)
-def test_what_is_fixed_is_not_shown_and_the_rest_can_be_set(kind: str) -> None:
+def test_preset_arguments_are_hidden_and_others_can_be_set(kind: str) -> None:
     tool = FunctionTool(CALLABLES[kind], name="fetch")
     for name in ("tenant", "other", SAFE):
         assert name not in tool.usage
@@ -201,13 +201,13 @@ def test_what_is_fixed_is_not_shown_and_the_rest_can_be_set(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", CALLABLES)
-def test_a_fixed_name_is_refused_with_a_reason_that_does_not_show_its_value(kind: str) -> None:
+def test_setting_a_preset_argument_is_refused_without_showing_its_value(kind: str) -> None:
     with pytest.raises(ToolError, match="'tenant' is fixed for this tool") as caught:
         called(CALLABLES[kind], {"tenant": "evil"})
     assert SAFE not in str(caught.value)
 
 
-def test_a_positional_only_name_may_be_a_fixed_keyword_too() -> None:
+def test_a_positional_only_name_may_also_be_a_preset_keyword() -> None:
     tool = FunctionTool(partial(only_by_position, tenant=SAFE), name="fetch")
     assert tool.usage == "fetch(tenant: str, q: str = '', /, **options: Any) -> dict[str, Any]"
     assert asyncio.run(tool.call({"*": ["first"]}))["tenant"] == SAFE
@@ -215,7 +215,7 @@ def test_a_positional_only_name_may_be_a_fixed_keyword_too() -> None:
         asyncio.run(tool.call({"*": ["first"], "tenant": "evil"}))
 
 
-def test_a_dict_for_the_first_parameter_may_hold_any_name() -> None:
+def test_a_dict_for_the_first_parameter_may_have_any_key() -> None:
     def keep(row: dict[str, Any], **options: Any) -> dict[str, Any]:
         return {"row": row, **options}
 
@@ -238,7 +238,7 @@ NAMES = st.sampled_from(["a", "b", "c", "d", "e"])
     positional=st.lists(st.just("evil"), max_size=3),
     keywords=st.dictionaries(NAMES, st.just("evil"), max_size=4),
 )
-def test_whatever_the_layers_what_they_fix_arrives_as_it_was_fixed(
+def test_nested_presets_arrive_exactly_as_set(
     layers: list[tuple[str, dict[str, str]]], positional: list[str], keywords: dict[str, str]
 ) -> None:
     def core(a: str = "", b: str = "", /, c: str = "", *more: str, d: str = "", **rest: str) -> Any:
@@ -284,7 +284,7 @@ except Exception as error:
 ```"""
 
 
-async def test_a_cell_of_a_run_and_of_an_agent_can_not_change_it() -> None:
+async def test_a_cell_of_a_run_or_an_agent_cannot_change_a_preset() -> None:
     seen: list[Any] = []
 
     def fetch(**options: Any) -> str:

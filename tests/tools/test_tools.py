@@ -22,7 +22,7 @@ def shown(function: Callable[..., Any], name: str | None = None) -> str:
     return FunctionTool(function, name=name).description
 
 
-def test_the_line_in_the_prompt() -> None:
+def test_the_description_in_the_prompt() -> None:
     expected = "`search(q: str, limit: int = 5) -> list[str]`: Search the archive for a word."
     assert shown(search) == expected
     assert FunctionTool(search, description="Finds\n it.").description.endswith("`: Finds it.")
@@ -51,7 +51,7 @@ def test_signatures_are_readable() -> None:
     )
 
 
-def test_callables_of_every_kind_have_a_name_and_a_line() -> None:
+def test_every_kind_of_callable_has_a_name_and_a_signature() -> None:
     archive = Archive(2)
     assert shown(archive.look) == "`look(key: str) -> str`"
     assert shown(archive) == "`Archive(key: str) -> str`: An archive."
@@ -64,7 +64,7 @@ def test_callables_of_every_kind_have_a_name_and_a_line() -> None:
     assert shown(City) == "`City(*, name: str, people: int = 0)`"
 
 
-def test_what_a_partial_set_is_neither_shown_nor_to_be_changed() -> None:
+def test_arguments_set_by_partial_are_hidden_and_cannot_be_changed() -> None:
     def fetch(key: str, url: str = "", token: str = "") -> str:
         return f"{key} {url} {token}"
 
@@ -77,7 +77,7 @@ def test_what_a_partial_set_is_neither_shown_nor_to_be_changed() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "two words", "class", "_x", "FINAL", "context_7", "answer"])
-def test_names_that_do_not_work(name: str) -> None:
+def test_invalid_tool_names_are_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="can't be named") as caught:
         FunctionTool(search, name=name)
     assert "\n" not in str(caught.value)
@@ -85,7 +85,7 @@ def test_names_that_do_not_work(name: str) -> None:
         as_tools({name: 5})
 
 
-def test_every_name_of_the_repl_is_taken() -> None:
+def test_names_of_the_repl_cannot_be_tool_names() -> None:
     for entry in REPL_NAMES:
         if entry.yields:  # Operators step aside for a tool of the same name.
             assert FunctionTool(search, name=entry.name).name == entry.name
@@ -94,7 +94,7 @@ def test_every_name_of_the_repl_is_taken() -> None:
             FunctionTool(search, name=entry.name)
 
 
-def test_wrong_settings() -> None:
+def test_invalid_tools_are_refused() -> None:
     number: Any = 5
     with pytest.raises(ConfigError, match="lambda has no name"):
         FunctionTool(lambda: 1)
@@ -116,7 +116,7 @@ class Upper:
         return str(arguments["text"]).upper()
 
 
-def test_nothing_and_lists() -> None:
+def test_tools_may_be_none_or_a_list() -> None:
     assert as_tools(None) == as_tools([]) == as_tools({}) == ((), {})
     upper = Upper()
     tools, values = as_tools((search, upper, Archive(2).look))
@@ -125,7 +125,7 @@ def test_nothing_and_lists() -> None:
     assert values == {}
 
 
-async def test_dicts_in_every_form_of_the_reference() -> None:
+async def test_dicts_in_every_form_of_the_reference_are_accepted() -> None:
     tools, values = as_tools(
         {
             "find": search,
@@ -179,18 +179,18 @@ CYCLE.append(CYCLE)
         ({"x": {"tool": search, "description": 5}}, "tool 'x': the description must be a str"),
     ],
 )
-def test_what_is_no_tool(wrong: Any, words: str) -> None:
+def test_values_that_are_not_tools_are_refused(wrong: Any, words: str) -> None:
     with pytest.raises(ConfigError, match=words) as caught:
         as_tools(wrong)
     assert "\n" not in str(caught.value)
 
 
-def test_function_tools_are_tools() -> None:
+def test_function_tools_satisfy_the_tool_protocol() -> None:
     tool: Tool = FunctionTool(search)
     assert repr(tool) == "FunctionTool(search(q: str, limit: int = 5) -> list[str])"
 
 
-def test_importing_tools_is_light() -> None:
+def test_importing_tools_loads_no_heavy_modules() -> None:
     imports = "import sys, rlm.tools, rlm.engine.answer_types"
     code = f"{imports}; print(*{{'pydantic', 'jsonschema'}} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -50,7 +50,7 @@ def load(file: Path, folder: Path) -> Any:
     )
 
 
-async def test_trl_takes_the_rows(tmp_path: Path, tokenizer: Any) -> None:
+async def test_trl_accepts_the_rows(tmp_path: Path, tokenizer: Any) -> None:
     rows = loaded(await scripted_log(tmp_path), "trl", tmp_path)
     assert len(rows) == 6
     assert set(rows.column_names) == {
@@ -66,7 +66,9 @@ async def test_trl_takes_the_rows(tmp_path: Path, tokenizer: Any) -> None:
 
 
 @pytest.mark.parametrize("format_", ["sft", "openai-chat"])
-async def test_the_other_formats_load_too(tmp_path: Path, format_: str, tokenizer: Any) -> None:
+async def test_other_formats_can_be_loaded_too(
+    tmp_path: Path, format_: str, tokenizer: Any
+) -> None:
     rows = loaded(await scripted_log(tmp_path), format_, tmp_path)
     assert len(rows) == {"sft": 6, "openai-chat": 3}[format_]
     for row in rows:
@@ -74,7 +76,7 @@ async def test_the_other_formats_load_too(tmp_path: Path, format_: str, tokenize
         assert data_utils.maybe_apply_chat_template(row, tokenizer)
 
 
-def test_rows_with_tool_calls_load_and_are_told(tmp_path: Path, tokenizer: Any) -> None:
+def test_rows_with_tool_calls_can_be_loaded(tmp_path: Path, tokenizer: Any) -> None:
     def asked(step: int, *new: Message, count: int) -> ModelAsked:
         facts: dict[str, Any] = {"purpose": "step", "model": "m", "max_output_tokens": 9}
         return ModelAsked(run_id="a", step=step, new_messages=new, message_count=count, **facts)
@@ -106,8 +108,10 @@ def test_rows_with_tool_calls_load_and_are_told(tmp_path: Path, tokenizer: Any) 
     assert data_utils.maybe_apply_chat_template(rows[1], tokenizer)["completion"] == "sopython</s>"
 
 
-def test_the_guide_from_bench_to_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its commands and its program, as they are written."""
+def test_the_guide_from_benchmark_to_dataset_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Run its commands and its program as written."""
     blocks = re.findall(r"```(bash|python)\n(.*?)```", GUIDE.read_text("utf-8"), re.DOTALL)
     commands = next(text for kind, text in blocks if kind == "bash")
     program = next(text for kind, text in blocks if kind == "python")

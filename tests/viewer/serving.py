@@ -25,7 +25,7 @@ PAGE = (
 
 
 def static_folder(folder: Path) -> Path:
-    """A page as the build leaves it, and files beside it that are nobody's business."""
+    """A page as built, and files beside it that must not be served."""
     static = folder / "static"
     (static / "assets").mkdir(parents=True)
     (static / "index.html").write_text(PAGE, "utf-8")
@@ -94,7 +94,7 @@ async def _messages(response: aiohttp.ClientResponse) -> AsyncIterator[dict[str,
 
 
 class LocalEngines:
-    """Goes on with forks in whatever way a test says."""
+    """Runs forks in the way that a test defines."""
 
     def __init__(self, archive: Archive, *, problem: str | None = None) -> None:
         self.archive = archive

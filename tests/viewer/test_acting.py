@@ -1,4 +1,4 @@
-"""Stop, resume, delete and export from the page; and that nobody else can have them done."""
+"""Stop, resume, delete and export from the page, and from nowhere else."""
 
 import asyncio
 import os
@@ -44,7 +44,7 @@ async def until(condition: Any) -> None:
 # -- what each does -------------------------------------------------------------------------------
 
 
-async def test_a_run_is_deleted_with_its_context_and_nothing_else(tmp_path: Path) -> None:
+async def test_deleting_a_run_deletes_its_context_and_nothing_else(tmp_path: Path) -> None:
     state = tmp_path / "state"
     first = await asyncio.to_thread(offline, state)
     kept = archive(state)
@@ -66,7 +66,7 @@ async def test_a_run_is_deleted_with_its_context_and_nothing_else(tmp_path: Path
     assert set(kept.places.contexts.rglob("*")) == contexts
 
 
-async def test_a_run_in_progress_is_stopped_and_not_deleted(tmp_path: Path) -> None:
+async def test_a_run_in_progress_can_be_stopped_but_not_deleted(tmp_path: Path) -> None:
     state = tmp_path / "state"
     asked = asyncio.Event()
 
@@ -98,7 +98,7 @@ async def test_a_run_in_progress_is_stopped_and_not_deleted(tmp_path: Path) -> N
         assert (await change(client, run.run_id, "delete")).status == 200
 
 
-async def test_a_run_without_an_answer_goes_on_here(tmp_path: Path) -> None:
+async def test_a_run_without_an_answer_can_be_resumed_in_the_viewer(tmp_path: Path) -> None:
     state = tmp_path / "state"
     went_on: list[str] = []
 
@@ -123,7 +123,7 @@ async def test_a_run_without_an_answer_goes_on_here(tmp_path: Path) -> None:
         await until(begun)
 
 
-async def test_a_run_is_resumed_once_however_often_that_is_asked_for(tmp_path: Path) -> None:
+async def test_a_run_is_resumed_once_however_often_it_is_requested(tmp_path: Path) -> None:
     state = tmp_path / "state"
     went_on: list[str] = []
 
@@ -163,7 +163,9 @@ async def test_a_run_is_resumed_once_however_often_that_is_asked_for(tmp_path: P
         {"Authorization": "Bearer wrong"},
     ],
 )
-async def test_others_change_nothing(tmp_path: Path, what: str, headers: dict[str, str]) -> None:
+async def test_requests_of_other_websites_change_nothing(
+    tmp_path: Path, what: str, headers: dict[str, str]
+) -> None:
     state = tmp_path / "state"
     result = await asyncio.to_thread(offline, state)
     kept = archive(state)
@@ -204,7 +206,7 @@ async def test_only_a_post_without_a_body_changes_something(tmp_path: Path, what
         "%F0%9F%92%A9",
     ],
 )
-async def test_an_id_that_is_none_leads_nowhere(tmp_path: Path, what: str, run_id: str) -> None:
+async def test_an_invalid_run_id_has_no_effect(tmp_path: Path, what: str, run_id: str) -> None:
     state = tmp_path / "state"
     await asyncio.to_thread(offline, state)
     kept = archive(state)
@@ -217,7 +219,7 @@ async def test_an_id_that_is_none_leads_nowhere(tmp_path: Path, what: str, run_i
 
 
 @pytest.mark.parametrize("what", CHANGES)
-async def test_a_log_and_a_viewer_that_only_looks_change_nothing(tmp_path: Path, what: str) -> None:
+async def test_logs_and_a_read_only_viewer_offer_no_changes(tmp_path: Path, what: str) -> None:
     log = written(tmp_path / "a.jsonl", one_run("r"))
     async with serving(log_shelf(log), tmp_path) as client:
         assert "only journaled runs" in (await client.get("/api/runs/r/actions"))[what]
@@ -233,7 +235,7 @@ async def test_a_log_and_a_viewer_that_only_looks_change_nothing(tmp_path: Path,
 # -- exports --------------------------------------------------------------------------------------
 
 
-async def test_a_copied_journal_is_neither_resumed_nor_forked(tmp_path: Path) -> None:
+async def test_a_copied_journal_can_be_neither_resumed_nor_forked(tmp_path: Path) -> None:
     state = tmp_path / "state"
     client_ = ScriptedClient([cell(["print", "1"])] * 9)
     async with RLM(
@@ -254,7 +256,7 @@ async def test_a_copied_journal_is_neither_resumed_nor_forked(tmp_path: Path) ->
         assert set(state.rglob("*.sqlite")) == before
 
 
-async def test_every_format_is_an_attachment_that_no_browser_shows(tmp_path: Path) -> None:
+async def test_every_export_is_an_attachment_that_browsers_do_not_display(tmp_path: Path) -> None:
     log = written(tmp_path / "a.jsonl", one_run("r", query="<script>alert(1)</script>"))
     async with serving(log_shelf(log), tmp_path) as client:
         formats = (await client.get("/api/runs/r/actions"))["formats"]
@@ -272,7 +274,7 @@ async def test_every_format_is_an_attachment_that_no_browser_shows(tmp_path: Pat
         assert (await client.ask("/api/runs/nobody/export/html")).status == 404
 
 
-async def test_a_shared_page_runs_nothing_and_loads_nothing(tmp_path: Path) -> None:
+async def test_a_shared_page_runs_no_scripts_and_loads_nothing(tmp_path: Path) -> None:
     log = written(tmp_path / "a.jsonl", one_run("r", query=HOSTILE, model=HOSTILE))
     async with serving(log_shelf(log), tmp_path) as client:
         page = (await client.ask("/api/runs/r/export/html")).text
@@ -285,7 +287,7 @@ async def test_a_shared_page_runs_nothing_and_loads_nothing(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("run_id", [HOSTILE, "", "..", "\x00", "a" * 900, 'r"; x="', "ü/ä"])
-def test_a_file_is_named_with_harmless_characters(run_id: str) -> None:
+def test_an_export_is_named_with_safe_characters(run_id: str) -> None:
     name = file_name(run_id, ".html")
     assert re.fullmatch(r"rlm-[A-Za-z0-9][A-Za-z0-9._-]*\.html", name)
     assert len(name) < 100

@@ -81,7 +81,9 @@ def long_log(path: Path) -> Path:
         ("runs/r/search?q=MMM", 100_000),
     ],
 )
-async def test_long_fields_make_no_long_answers(tmp_path: Path, place: str, most: int) -> None:
+async def test_long_fields_do_not_make_long_responses(
+    tmp_path: Path, place: str, most: int
+) -> None:
     path = long_log(tmp_path / "long.jsonl")
     assert path.stat().st_size > 10_000_000
     async with serving(log_shelf(path), tmp_path) as client:
@@ -99,7 +101,7 @@ async def test_long_fields_make_no_long_answers(tmp_path: Path, place: str, most
     ],
     ids=["cut texts below a long key", "many long keys", "many short texts"],
 )
-async def test_settings_of_any_shape_make_no_long_answer(
+async def test_settings_of_any_shape_do_not_make_long_responses(
     tmp_path: Path, settings: dict[str, Any]
 ) -> None:
     path = tmp_path / "a.jsonl"
@@ -111,7 +113,9 @@ async def test_settings_of_any_shape_make_no_long_answer(
         assert len(answer.text) < 20_000_000
 
 
-async def test_a_run_whose_id_no_address_can_name_is_skipped_and_counted(tmp_path: Path) -> None:
+async def test_a_run_whose_id_does_not_fit_an_address_is_skipped_and_counted(
+    tmp_path: Path,
+) -> None:
     path = long_log(tmp_path / "long.jsonl")
     with path.open("a", encoding="utf-8") as file:
         file.write(started(run_id="i" * ID_CHARS) + "\n")
@@ -146,7 +150,7 @@ def writing(client: Client) -> list[tuple[str, str]]:
         {"Sec-Fetch-Site": "same-site"},
     ],
 )
-async def test_every_route_that_changes_something_refuses_others(
+async def test_every_route_that_changes_something_refuses_other_websites(
     tmp_path: Path, changed: dict[str, str | None]
 ) -> None:
     path = tmp_path / "a.jsonl"

@@ -51,7 +51,9 @@ def test_rows_are_lines_and_long_lines_have_several(monkeypatch: pytest.MonkeyPa
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.text(alphabet="ab\n", max_size=60), min_size=1, max_size=4), st.data())
-def test_pages_hold_every_character_once_and_lead_back(texts: list[str], data: Any) -> None:
+def test_pages_hold_every_character_once_and_link_to_each_other(
+    texts: list[str], data: Any
+) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(context_lines, "ROW_CHARS", 7)
         patch.setattr(context_lines, "PAGE_ROWS", 3)
@@ -75,7 +77,7 @@ def test_pages_hold_every_character_once_and_lead_back(texts: list[str], data: A
             assert any(row["start"] <= min(at, len(text) - 1) <= row["end"] for row in page["rows"])
 
 
-def test_lines_are_counted_within_their_document() -> None:
+def test_lines_are_numbered_within_their_document() -> None:
     lines = lines_of("a\nb", "c\nd\ne", names=["x.txt", "y.txt"])
     rows = [(row["document"], row["line"], row["text"]) for row in all_rows(lines)]
     assert rows[:2] == [(0, 1, "a"), (0, 2, "b")]
@@ -88,7 +90,9 @@ def test_lines_are_counted_within_their_document() -> None:
         lines.line(2, 1)
 
 
-def test_words_are_found_in_any_case_and_across_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_words_are_found_in_any_case_and_across_window_boundaries(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(context_lines, "WINDOW_CHARS", 10)
     text = "xxxxxxxNEEDLExx\nneedle needle" + "y" * 50
     lines, stop = lines_of(text), threading.Event()
@@ -107,7 +111,7 @@ def test_words_are_found_in_any_case_and_across_windows(monkeypatch: pytest.Monk
 
 @settings(max_examples=200, deadline=None)
 @given(st.text(alphabet="aAbİi\n", max_size=40), st.text(alphabet="aAİi", min_size=1, max_size=3))
-def test_what_is_found_is_what_a_pattern_finds(text: str, words: str) -> None:
+def test_the_search_agrees_with_a_regular_expression(text: str, words: str) -> None:
     hits = lines_of(text or "x").find(words, 0, 99, threading.Event())["hits"]
     if "İ" not in text + words:
         found = [each.start() for each in re.finditer(re.escape(words), text, re.IGNORECASE)]
@@ -116,13 +120,13 @@ def test_what_is_found_is_what_a_pattern_finds(text: str, words: str) -> None:
 
 
 @given(st.text(alphabet="aAİi", max_size=40), st.text(alphabet="aAİi", min_size=1, max_size=3))
-def test_the_letter_that_becomes_two_is_found_as_one(text: str, words: str) -> None:
+def test_a_letter_that_lowercases_to_two_is_found_as_one(text: str, words: str) -> None:
     hits = lines_of(text or "x").find(words, 0, 99, threading.Event())["hits"]
     plain, wanted = text.replace("İ", "i").lower(), words.replace("İ", "i").lower()
     assert [hit["start"] for hit in hits] == [m.start() for m in re.finditer(wanted, plain)]
 
 
-def test_a_search_that_almost_fits_everywhere_comes_to_the_end() -> None:
+def test_a_search_with_many_near_matches_ends() -> None:
     """A pattern took longer than the limit for the first part, and let no other thread run."""
     text = f"İ{'a' * (WINDOW_CHARS + 1_000_000)}"
     found = lines_of(text).find(f"{'a' * 999}b", 0, 9, threading.Event())
@@ -133,7 +137,7 @@ def cite(file: str | None, start: int, text: str) -> Citation:
     return Citation(file, start, start + len(text), 1, 1, text)
 
 
-def test_a_citation_leads_to_its_text() -> None:
+def test_a_citation_is_located_in_its_text() -> None:
     lines = lines_of("one two\nthree", "four two\nfive", names=["a.txt", "b.txt"])
     text = lines.context.text
     assert text[slice(*lines.cited(cite("b.txt", 5, "two")))] == "two"
@@ -166,7 +170,7 @@ def log(folder: Path, **facts: Any) -> Path:
     return written(folder / "a.jsonl", [started("r", **about), *middle, over])
 
 
-async def test_the_page_asks_for_lines_words_and_citations(tmp_path: Path) -> None:
+async def test_rows_search_and_citations_are_served(tmp_path: Path) -> None:
     citations = (cite(None, TEXT.index("line 77"), "line 77 of the text"), cite(None, 0, "gone"))
     path = log(tmp_path, citations=citations)
     async with serving(log_shelf(path), tmp_path, context=lambda: store_context(TEXT)) as client:
@@ -202,7 +206,7 @@ async def test_the_page_asks_for_lines_words_and_citations(tmp_path: Path) -> No
         *(f"find?q={'x' * 1_001}", "find?q=a&limit=-1", "find?q=a&limit=1e9"),
     ],
 )
-async def test_a_hostile_question_is_refused_in_words(tmp_path: Path, query: str) -> None:
+async def test_an_invalid_query_is_refused_with_an_explanation(tmp_path: Path, query: str) -> None:
     path = log(tmp_path)
     async with serving(log_shelf(path), tmp_path, context=lambda: store_context(TEXT)) as client:
         answer = await client.ask(f"/api/runs/r/context/{query}")
@@ -211,12 +215,12 @@ async def test_a_hostile_question_is_refused_in_words(tmp_path: Path, query: str
 
 
 @pytest.mark.parametrize("number", ["-1", "x", "%00", "1" * 16, "0%2f..", "1.0"])
-async def test_a_hostile_number_of_a_citation_is_refused(tmp_path: Path, number: str) -> None:
+async def test_an_invalid_citation_number_is_refused(tmp_path: Path, number: str) -> None:
     async with serving(log_shelf(log(tmp_path)), tmp_path) as client:
         assert (await client.ask(f"/api/runs/r/citations/{number}")).status in {400, 404}
 
 
-async def test_without_its_context_there_are_no_lines(tmp_path: Path) -> None:
+async def test_without_the_context_there_are_no_rows(tmp_path: Path) -> None:
     async with serving(log_shelf(log(tmp_path)), tmp_path) as client:
         answer = await client.ask("/api/runs/r/context/rows")
         assert answer.status == 404
@@ -224,7 +228,9 @@ async def test_without_its_context_there_are_no_lines(tmp_path: Path) -> None:
         assert (await client.ask("/api/runs/nobody/context/rows")).status == 404
 
 
-async def test_bytes_that_are_no_text_are_shown_with_signs(tmp_path: Path) -> None:
+async def test_bytes_that_are_not_text_are_shown_with_replacement_characters(
+    tmp_path: Path,
+) -> None:
     stored = store_context(b"\xff\xfe\x00 abc\n\xc3\x28")
     about = {"context_sha256": stored.sha256, "context_bytes": 9, "context_kind": "bytes"}
     path = written(tmp_path / "a.jsonl", [started("r", **about), ended("r")])

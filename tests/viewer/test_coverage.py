@@ -1,4 +1,4 @@
-"""The coverage map, held against runs whose read spans are known exactly."""
+"""The coverage map, compared with runs whose read spans are known exactly."""
 
 import json
 import random
@@ -46,7 +46,7 @@ def spans_of(coverage: Coverage) -> list[tuple[int, int]]:
 
 
 def oracle(text: str, printed: list[str]) -> list[tuple[int, int]]:
-    """Every place that lies in a part of the minimal length which was printed somewhere."""
+    """Return every position inside a printed part of at least the minimal length."""
     parts = {each[at : at + MINIMUM] for each in printed for at in range(len(each) - MINIMUM + 1)}
     long = [
         (at, at + MINIMUM)
@@ -57,7 +57,7 @@ def oracle(text: str, printed: list[str]) -> list[tuple[int, int]]:
 
 
 def short_lines(text: str, printed: list[str]) -> list[tuple[int, int]]:
-    """Lines like no other, too short for the rest of the rules, that were printed whole."""
+    """Return unique lines that are too short for the other rules, and were printed completely."""
     lines = [each.strip() for each in text.split("\n")]
     chosen = [each for each in lines if SHORTEST <= len(each) < MINIMUM and lines.count(each) == 1]
     by_itself = [re.compile(rf"(?<!\w){re.escape(each)}(?![^\W_])") for each in chosen]
@@ -69,7 +69,7 @@ def short_lines(text: str, printed: list[str]) -> list[tuple[int, int]]:
     ]
 
 
-def test_short_lines_count_if_they_stand_out() -> None:
+def test_short_lines_count_as_read_if_they_are_distinctive() -> None:
     rows = [f"row {number}: yes" for number in range(100)]
     text = "\n".join([*rows, "a, b, c and d", "a, b, c and d", "tiny"])
     found = read(text, "Is this right? row 7: yes", "['row 12: yes', 'tiny', 'a, b, c and d']")
@@ -80,7 +80,7 @@ def test_short_lines_count_if_they_stand_out() -> None:
 
 
 def unique_text(seed: int, chars: int, alphabet: str) -> str:
-    """Random, so that no part of the minimal length stands in it twice; checked."""
+    """Return a random text in which no part of the minimal length occurs twice."""
     rnd = random.Random(seed)
     text = "".join(rnd.choices(alphabet, k=chars))
     parts = [text[at : at + MINIMUM] for at in range(max(0, chars - MINIMUM + 1))]
@@ -110,7 +110,7 @@ def runs(draw: st.DrawFn) -> tuple[str, list[str]]:
 
 
 @given(runs())
-def test_spans_are_exactly_those_that_were_read(run: tuple[str, list[str]]) -> None:
+def test_spans_are_exactly_the_text_that_was_read(run: tuple[str, list[str]]) -> None:
     text, printed = run
     coverage = read(text, *printed)
     expected = oracle(text, printed)
@@ -120,7 +120,7 @@ def test_spans_are_exactly_those_that_were_read(run: tuple[str, list[str]]) -> N
 
 
 @given(runs(), st.booleans())
-def test_escaped_slices_count_like_plain_ones(run: tuple[str, list[str]], as_json: bool) -> None:
+def test_escaped_text_counts_like_plain_text(run: tuple[str, list[str]], as_json: bool) -> None:
     text, printed = run
     escaped = [json.dumps(each) if as_json else repr(each) for each in printed]
     coverage = read(text, *escaped)
@@ -138,7 +138,7 @@ def test_escapes_are_resolved(text: str, as_json: bool) -> None:
 
 
 @given(st.text("ab", max_size=300), st.text("ab", max_size=300), st.integers(0, 300))
-def test_common_parts_are_counted_exactly(one: str, other: str, at: int) -> None:
+def test_the_length_of_common_parts_is_exact(one: str, other: str, at: int) -> None:
     mine, yours = min(at, len(one)), min(at // 2, len(other))
     after = 0
     while one[mine + after : mine + after + 1] == other[yours + after : yours + after + 1] != "":
@@ -151,8 +151,10 @@ def test_common_parts_are_counted_exactly(one: str, other: str, at: int) -> None
 
 
 @given(st.text("ab\n", max_size=400), st.lists(st.text("ab\n", max_size=120), max_size=5))
-def test_repetition_never_claims_what_was_not_printed(text: str, printed: list[str]) -> None:
-    """With so few letters nearly everything stands several times: places are then a choice."""
+def test_repetitive_text_never_counts_as_read_unless_it_was_printed(
+    text: str, printed: list[str]
+) -> None:
+    """With so few letters, nearly everything occurs several times, so positions are ambiguous."""
     coverage = read(text, *printed)
     everything = oracle(text, printed)
     assert length_within(spans_of(coverage), everything) == sum(
@@ -164,7 +166,7 @@ def test_repetition_never_claims_what_was_not_printed(text: str, printed: list[s
         assert spans_of(coverage) == everything
 
 
-def test_a_slice_passed_whole_is_found_whole() -> None:
+def test_a_slice_passed_as_a_whole_is_found_as_a_whole() -> None:
     text = unique_text(1, 200_000, ALPHABETS[0])
     chunks = [text[at : at + 5_000] for at in range(0, len(text), 5_000)]
     coverage = read(
@@ -177,8 +179,8 @@ def test_a_slice_passed_whole_is_found_whole() -> None:
     assert owners == set(range(len(chunks)))
 
 
-def test_a_short_part_is_found_where_it_meets_a_long_one() -> None:
-    """By chance the long part goes on like the short one: less than the minimum is left of that."""
+def test_a_short_part_next_to_a_long_one_is_found() -> None:
+    """By chance the long part continues like the short one, leaving less than the minimum."""
     text = unique_text(7, 3_000, ALPHABETS[0])
     start = text.index(text[400], 1_000)
     end = start + MINIMUM
@@ -189,13 +191,13 @@ def test_a_short_part_is_found_where_it_meets_a_long_one() -> None:
     assert spans_of(read(text, printed)) == [(start, end), (1_999, 2_500)]
 
 
-def test_shorter_parts_than_the_minimum_do_not_count() -> None:
+def test_parts_shorter_than_the_minimum_do_not_count() -> None:
     text = unique_text(2, 1_000, ALPHABETS[0])
     assert read(text, text[100 : 100 + MINIMUM - 1]).spans == []
     assert spans_of(read(text, text[100 : 100 + MINIMUM])) == [(100, 100 + MINIMUM)]
 
 
-def test_equal_lines_are_given_out_one_after_the_other() -> None:
+def test_repeated_equal_lines_are_assigned_in_order() -> None:
     line = "the same line of thirty chars\n"
     text = line * 1_000
     coverage = read(text, line, line, line)
@@ -203,7 +205,7 @@ def test_equal_lines_are_given_out_one_after_the_other() -> None:
     assert spans_of(coverage) == [(0, 3 * len(line))]
 
 
-def test_chunks_of_a_repetitive_context_cover_all_of_it() -> None:
+def test_chunks_of_a_repetitive_context_cover_it_completely() -> None:
     line = "the same line of thirty chars\n"
     text = line * 20_000
     size = 300 * len(line)
@@ -212,7 +214,7 @@ def test_chunks_of_a_repetitive_context_cover_all_of_it() -> None:
     assert coverage.unread_percent == 0.0
 
 
-def test_one_line_of_a_million_equal_ones_is_one_line() -> None:
+def test_printing_one_of_many_equal_lines_covers_one_line() -> None:
     line = "2026-11-15 INFO nothing to report\n"
     text = line * 100_000
     coverage = read(text, f"found: {line}")
@@ -220,7 +222,7 @@ def test_one_line_of_a_million_equal_ones_is_one_line() -> None:
     assert coverage.unread_percent == pytest.approx(100 - 100 / 100_000)
 
 
-def test_a_unique_part_beside_a_repeated_header_is_where_it_is() -> None:
+def test_a_unique_part_after_a_repeated_header_is_located_correctly() -> None:
     header = "=" * 40 + "\n"
     bodies = [unique_text(n, 300, ALPHABETS[0]) for n in range(40)]
     text = "".join(header + body for body in bodies)
@@ -233,7 +235,9 @@ def test_a_unique_part_beside_a_repeated_header_is_where_it_is() -> None:
     st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20), st.integers(0, 5)), max_size=20),
     st.integers(1, 10),
 )
-def test_disjoint_spans_say_who_read_what(parts: list[tuple[int, int, int]], most: int) -> None:
+def test_disjoint_spans_name_all_their_readers(
+    parts: list[tuple[int, int, int]], most: int
+) -> None:
     read_parts = [(start, start + length, who) for start, length, who in parts if length]
     spans = disjoint(read_parts, 1_000)
     assert all(one[1] <= two[0] for one, two in pairwise(spans))
@@ -248,10 +252,10 @@ def test_disjoint_spans_say_who_read_what(parts: list[tuple[int, int, int]], mos
     assert length_within(inside, everything) == sum(end - start for start, end in inside)
 
 
-def test_parts_of_many_texts_are_found_without_looking_at_every_character(
+def test_parts_are_found_without_examining_every_character(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Where lines tell parts from each other, the slow index of every piece is never made."""
+    """If lines distinguish the parts, the slow index of every piece is never built."""
     text = unique_text(3, 100_000, ALPHABETS[0])
     lengths: list[int] = []
     made = Blocks.__init__
@@ -267,7 +271,9 @@ def test_parts_of_many_texts_are_found_without_looking_at_every_character(
 
 
 @given(st.sampled_from(ALPHABETS), st.integers(1, 7), st.integers(0, 10**6))
-def test_few_marks_of_many_find_the_same(alphabet: str, every: int, seed: int) -> None:
+def test_limiting_the_number_of_marks_does_not_change_the_result(
+    alphabet: str, every: int, seed: int
+) -> None:
     text = unique_text(seed, 4_000, alphabet)
     printed = [f"{number}: {text[at : at + 700]}" for number, at in enumerate(range(0, 4_000, 650))]
     with pytest.MonkeyPatch.context() as patch:
@@ -275,7 +281,9 @@ def test_few_marks_of_many_find_the_same(alphabet: str, every: int, seed: int) -
         assert spans_of(read(text, *printed)) == oracle(text, printed)
 
 
-def test_seams_beyond_the_limit_make_an_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_beyond_a_limit_the_boundaries_of_parts_are_estimated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     text = unique_text(5, 20_000, ALPHABETS[0])
     chunks = [f"{at}: {text[at : at + 1_000]}" for at in range(0, len(text), 1_000)]
     assert read(text, *chunks).exact

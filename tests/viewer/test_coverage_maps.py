@@ -1,4 +1,4 @@
-"""Coverage maps are made once, one at a time, and tell how much of them is done."""
+"""Coverage maps are made once, one at a time, and report their progress."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +26,7 @@ class Maker:
         return {"number": self.made}
 
 
-def test_it_says_how_much_is_done_until_the_map_is_there() -> None:
+def test_progress_is_reported_until_the_map_is_complete() -> None:
     maps, maker = CoverageMaps(), Maker()
     assert "mapping" in maps.get("run", 1, maker, 0)
     assert maker.begun.wait(60)
@@ -37,7 +37,7 @@ def test_it_says_how_much_is_done_until_the_map_is_there() -> None:
     assert maker.made == 1
 
 
-def test_many_who_ask_at_once_get_the_same_map() -> None:
+def test_concurrent_requests_get_the_same_map() -> None:
     maps, maker = CoverageMaps(), Maker()
     with ThreadPoolExecutor(5) as threads:
         asked = [threads.submit(maps.get, "run", 1, maker, None) for _ in range(5)]
@@ -45,7 +45,7 @@ def test_many_who_ask_at_once_get_the_same_map() -> None:
         assert [each.result(60) for each in asked] == 5 * [{"number": 1}]
 
 
-def test_a_run_that_went_on_is_mapped_again_even_while_its_old_map_is_made() -> None:
+def test_a_run_that_continued_is_mapped_again_during_an_earlier_mapping() -> None:
     maps, maker = CoverageMaps(), Maker()
     maps.get("run", 1, maker, 0)
     assert maker.begun.wait(60)
@@ -55,7 +55,7 @@ def test_a_run_that_went_on_is_mapped_again_even_while_its_old_map_is_made() -> 
         assert newer.result(60) == {"number": 2}
 
 
-def test_what_fails_is_told_and_tried_again() -> None:
+def test_a_failure_is_reported_and_mapping_is_retried() -> None:
     maps, maker = CoverageMaps(), Maker()
     maker.allowed.set()
 
@@ -67,7 +67,7 @@ def test_what_fails_is_told_and_tried_again() -> None:
     assert maps.get("run", 1, maker, None) == {"number": 1}
 
 
-def test_only_so_many_wait_and_only_the_last_few_are_kept() -> None:
+def test_the_number_of_waiting_and_kept_maps_is_limited() -> None:
     maps, maker = CoverageMaps(), Maker()
     for number in range(MAX_WAITING):
         maps.get(f"run {number}", 1, maker, 0)
@@ -85,7 +85,7 @@ def test_only_so_many_wait_and_only_the_last_few_are_kept() -> None:
     assert maker.made == MAX_WAITING + 2
 
 
-def test_closing_ends_the_waiting_and_what_is_being_made() -> None:
+def test_closing_ends_waiting_requests_and_the_current_mapping() -> None:
     maps, maker, ended = CoverageMaps(), Maker(), threading.Event()
 
     def make(progress: Progress) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def test_closing_ends_the_waiting_and_what_is_being_made() -> None:
         maps.get("c", 1, maker, 0)
 
 
-def test_the_end_of_a_program_does_not_wait_for_a_map() -> None:
+def test_a_program_ends_without_waiting_for_a_map() -> None:
     maps, maker = CoverageMaps(), Maker()
     maps.get("run", 1, maker, 0)
     assert maker.begun.wait(60)

@@ -34,7 +34,7 @@ async def coverage(tmp_path: Path, events: Any, run_id: str = RUN_ID) -> Any:
         return await client.get(f"/api/runs/{run_id}/coverage")
 
 
-async def test_a_corpus_is_covered_by_document(tmp_path: Path) -> None:
+async def test_coverage_of_a_corpus_is_by_document(tmp_path: Path) -> None:
     found = await coverage(tmp_path, corpus_log())
     assert found["available"]
     data = found["data"]
@@ -58,12 +58,12 @@ async def test_a_corpus_is_covered_by_document(tmp_path: Path) -> None:
     assert (data["more_documents"], data["more_statements"], data["exact"]) == (0, 0, True)
 
 
-async def test_a_child_run_has_what_it_read_itself(tmp_path: Path) -> None:
+async def test_a_child_run_has_its_own_coverage(tmp_path: Path) -> None:
     found = await coverage(tmp_path, corpus_log(), CHILD_ID)
     assert [each["bytes_read"] for each in found["data"]["documents"]] == [100]
 
 
-async def test_tables_are_covered_by_statement(tmp_path: Path) -> None:
+async def test_coverage_of_tables_is_by_statement(tmp_path: Path) -> None:
     data = (await coverage(tmp_path, tables_log()))["data"]
     assert data["documents"] == []
     assert data["sources"] == ["tables"]
@@ -72,7 +72,7 @@ async def test_tables_are_covered_by_statement(tmp_path: Path) -> None:
     assert (second["text"], second["failed"]) == (f"select {MARKUP}", 1)
 
 
-async def test_the_context_says_what_it_is(tmp_path: Path) -> None:
+async def test_the_text_view_explains_a_context_of_data(tmp_path: Path) -> None:
     log = written(tmp_path / "a.jsonl", corpus_log())
     async with serving(log_shelf(log), tmp_path) as client:
         answer = await client.ask(f"/api/runs/{RUN_ID}/context/rows?at=0")
@@ -86,13 +86,13 @@ async def test_the_context_says_what_it_is(tmp_path: Path) -> None:
         assert kinds.count("data_read") == 3
 
 
-async def test_a_run_that_asked_for_nothing_and_one_over_a_text(tmp_path: Path) -> None:
+async def test_coverage_of_a_run_without_requests_and_of_one_over_text(tmp_path: Path) -> None:
     data = (await coverage(tmp_path, over([])))["data"]
     assert (data["documents"], data["methods"], data["sources"]) == ([], [], [])
     assert "data" not in await coverage(tmp_path, one_run("text"), "text")
 
 
-async def test_a_journaled_run_over_a_database_file(tmp_path: Path) -> None:
+async def test_coverage_of_a_journaled_run_over_a_database(tmp_path: Path) -> None:
     path = tmp_path / "shop.db"
     with sqlite3.connect(path) as connection:
         connection.execute("create table orders (id integer)")
@@ -109,7 +109,7 @@ async def test_a_journaled_run_over_a_database_file(tmp_path: Path) -> None:
     assert str(tmp_path) not in str(found)
 
 
-async def test_very_many_documents_are_counted_and_the_first_listed(tmp_path: Path) -> None:
+async def test_many_documents_are_counted_and_only_the_first_listed(tmp_path: Path) -> None:
     events = [
         data_read("read", count=500, documents=tuple(read(n, "d" * 5_000, (0, n)) for n in part))
         for part in (range(1, 501), range(501, 1_001), range(1_001, 1_501))
@@ -121,7 +121,7 @@ async def test_very_many_documents_are_counted_and_the_first_listed(tmp_path: Pa
     assert max(len(each["name"]) for each in data["documents"]) == 300
 
 
-def test_what_is_kept_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_kept_documents_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(data_coverage, "MAX_KEPT", 3)
     monkeypatch.setattr(data_coverage, "MAX_RANGES", 2)
     events = [data_read("read", documents=(read(n, "x", (0, 5)),)) for n in range(1, 9)]
@@ -148,7 +148,7 @@ requests = st.builds(
 @given(
     st.lists(st.tuples(st.text(max_size=3), numbers, documents, requests), max_size=20),
 )
-def test_any_numbers_are_taken(given_events: list[tuple[str, int, Any, Any]]) -> None:
+def test_any_numbers_are_accepted(given_events: list[tuple[str, int, Any, Any]]) -> None:
     data = data_read_by(
         data_read(m, count=n, documents=(d,), requests=(r,), source_bytes=n)
         for m, n, d, r in given_events

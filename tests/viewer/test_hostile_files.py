@@ -44,13 +44,13 @@ def journal_with(path: Path, script: str) -> Path:
 
 
 @pytest.mark.parametrize("script", COMPUTED.values(), ids=COMPUTED.keys())
-def test_a_journal_that_computes_its_events_is_refused(tmp_path: Path, script: str) -> None:
+def test_a_journal_with_computed_events_is_refused(tmp_path: Path, script: str) -> None:
     path = journal_with(tmp_path / "1.sqlite", script)
     with pytest.raises(ConfigError, match="computes what it holds"), database.reading(path):
         pass
 
 
-async def test_a_hostile_journal_leaves_the_viewer_alone(tmp_path: Path) -> None:
+async def test_a_hostile_journal_does_not_affect_the_viewer(tmp_path: Path) -> None:
     journal_with(tmp_path / "hostile.sqlite", COMPUTED["an endless view"])
     written(tmp_path / "a.jsonl", tree())
     async with serving(log_shelf(tmp_path), tmp_path) as client:
@@ -68,7 +68,7 @@ async def test_a_hostile_journal_leaves_the_viewer_alone(tmp_path: Path) -> None
         "create table rows (number integer primary key, outcome as (zeroblob(900000000)))",
     ],
 )
-async def test_a_table_of_a_batch_without_end_is_refused(tmp_path: Path, script: str) -> None:
+async def test_an_endless_batch_table_is_refused(tmp_path: Path, script: str) -> None:
     out = tmp_path / "answers.jsonl"
     out.write_text("", "utf-8")
     table = BatchFolder(out).path / "rows.sqlite"
@@ -83,7 +83,7 @@ async def test_a_table_of_a_batch_without_end_is_refused(tmp_path: Path, script:
 
 
 @pytest.mark.parametrize("number", ["9" * 400, "9" * 5_000, "-1", "1e308", "1e400"])
-async def test_numbers_of_a_batch_are_bounded(tmp_path: Path, number: str) -> None:
+async def test_numbers_in_a_batch_are_bounded(tmp_path: Path, number: str) -> None:
     out = tmp_path / "answers.jsonl"
     hostile = f'{{"row": 2, "stop_reason": "answer", "tokens": {number}}}'
     out.write_text(f'{{"row": 1, "stop_reason": "answer"}}\n{hostile}\n', "utf-8")
@@ -101,7 +101,7 @@ def trials(folder: Path, **facts: Any) -> TrialRuns:
 
 
 @pytest.mark.parametrize("name", ["input_tokens", "calls", "steps"])
-async def test_numbers_of_a_benchmark_are_bounded(tmp_path: Path, name: str) -> None:
+async def test_numbers_in_a_benchmark_are_bounded(tmp_path: Path, name: str) -> None:
     (tmp_path / "runs").mkdir()
     async with serving(trials(tmp_path, **{name: 10**400}), tmp_path) as client:
         answer = await client.ask("/api/results")
@@ -122,7 +122,7 @@ NO_FILES = [link_to_nothing, link_to_itself, os.mkfifo, Path.mkdir]
 
 
 @pytest.mark.parametrize("make", NO_FILES)
-async def test_what_is_no_file_is_no_log_of_a_folder(
+async def test_special_files_in_a_folder_are_not_read_as_logs(
     tmp_path: Path, make: Callable[[Path], None]
 ) -> None:
     folder = tmp_path / "logs"
@@ -134,7 +134,7 @@ async def test_what_is_no_file_is_no_log_of_a_folder(
 
 
 @pytest.mark.parametrize("make", NO_FILES)
-async def test_what_is_no_file_is_no_log_of_a_benchmark(
+async def test_special_files_in_a_benchmark_are_not_read_as_logs(
     tmp_path: Path, make: Callable[[Path], None]
 ) -> None:
     (tmp_path / "runs").mkdir()
@@ -146,7 +146,7 @@ async def test_what_is_no_file_is_no_log_of_a_benchmark(
         assert (await client.ask("/api/runs/unknown")).status == 404
 
 
-async def test_a_log_that_becomes_a_pipe_holds_nobody_up(tmp_path: Path) -> None:
+async def test_a_log_replaced_by_a_pipe_does_not_block(tmp_path: Path) -> None:
     folder = tmp_path / "logs"
     folder.mkdir()
     path = written(folder / "a.jsonl", tree())

@@ -50,8 +50,8 @@ def spans(coverage: dict[str, Any], kind: str | None = None) -> list[tuple[int, 
     ]
 
 
-async def test_a_journal_that_was_first_seen_empty_is_read_later(tmp_path: Path) -> None:
-    """SQLite makes a file before there is anything in it."""
+async def test_a_journal_that_was_empty_at_first_is_read_later(tmp_path: Path) -> None:
+    """SQLite creates a file before it writes anything to it."""
     path = tmp_path / "runs" / "20261115-1.sqlite"
     path.parent.mkdir()
     path.touch()
@@ -68,7 +68,7 @@ async def test_a_journal_that_was_first_seen_empty_is_read_later(tmp_path: Path)
 # -- coverage -------------------------------------------------------------------------------------
 
 
-async def test_what_a_run_read_is_known_exactly(tmp_path: Path) -> None:
+async def test_coverage_of_a_real_run_is_exact(tmp_path: Path) -> None:
     """Printed, passed to a call between other words, printed with repr, and by a child run."""
     codes = [
         "print(context[100:400])\nprint(repr(context[15_000:15_900]))",
@@ -99,7 +99,7 @@ async def test_what_a_run_read_is_known_exactly(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["list", "dict"])
-async def test_documents_have_their_own_places(tmp_path: Path, kind: str) -> None:
+async def test_coverage_is_located_within_each_document(tmp_path: Path, kind: str) -> None:
     texts = [words(seed, 1_000) for seed in (2, 3, 4)]
     context: Any = texts if kind == "list" else dict(zip("abc", texts, strict=True))
     which = "context[1]" if kind == "list" else "context['b']"
@@ -116,7 +116,7 @@ async def test_documents_have_their_own_places(tmp_path: Path, kind: str) -> Non
         assert found["unread_percent"] == pytest.approx(100 - 100 * 500 / 3_000)
 
 
-async def test_the_whole_context_in_one_request_is_read(tmp_path: Path) -> None:
+async def test_a_direct_run_reads_the_whole_context(tmp_path: Path) -> None:
     client = ScriptedClient(["an answer"])
     with RLM(client, journal=tmp_path / "state", strategy="direct") as rlm:
         result = await asyncio.to_thread(rlm.ask, "Why?", TEXT[:3_000])
@@ -126,7 +126,7 @@ async def test_the_whole_context_in_one_request_is_read(tmp_path: Path) -> None:
         assert found["unread_percent"] == 0.0
 
 
-async def test_a_log_needs_its_context_given(tmp_path: Path) -> None:
+async def test_coverage_of_a_log_needs_its_context(tmp_path: Path) -> None:
     stored = store_context(TEXT)
     facts = {"context_sha256": stored.sha256, "context_bytes": stored.size_bytes}
     path = written(tmp_path / "a.jsonl", [started("r", **facts), *one_run("r")[1:]])
@@ -144,7 +144,7 @@ async def test_a_log_needs_its_context_given(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("sha256", ["", "0", "../" * 20, "g" * 64, "0" * 63 + "/", "é" * 64])
-async def test_a_hash_that_is_none_leads_nowhere(tmp_path: Path, sha256: str) -> None:
+async def test_an_invalid_context_hash_is_not_followed(tmp_path: Path, sha256: str) -> None:
     path = written(tmp_path / "a.jsonl", [started("r", context_sha256=sha256)])
     async with serving(log_shelf(path), tmp_path) as client:
         found = await client.get("/api/runs/r/coverage")
@@ -163,7 +163,7 @@ async def test_a_hash_that_is_none_leads_nowhere(tmp_path: Path, sha256: str) ->
         ("", "", ["#0"]),
     ],
 )
-def test_every_context_is_a_text(value: Any, text: str, names: list[str]) -> None:
+def test_every_kind_of_context_becomes_text(value: Any, text: str, names: list[str]) -> None:
     found = text_of(store_context(value))
     assert found.text == text
     assert [name for name, _, _ in found.documents] == names
@@ -172,7 +172,7 @@ def test_every_context_is_a_text(value: Any, text: str, names: list[str]) -> Non
 # -- lists ----------------------------------------------------------------------------------------
 
 
-async def test_all_kept_runs_are_listed(tmp_path: Path) -> None:
+async def test_all_journaled_runs_are_listed(tmp_path: Path) -> None:
     state = tmp_path / "state"
     results = [await asked(state, ["FINAL(1)"], "some text") for _ in range(3)]
     async with serving(journal_shelf(archive(state)), tmp_path) as client:
@@ -186,7 +186,7 @@ async def test_all_kept_runs_are_listed(tmp_path: Path) -> None:
         assert [event["type"] for event in events][:2] == ["step_started", "model_asked"]
 
 
-async def test_a_run_that_has_told_nothing_is_listed_too(tmp_path: Path) -> None:
+async def test_a_run_without_events_is_listed_too(tmp_path: Path) -> None:
     state = tmp_path / "state"
     result = await asyncio.to_thread(offline, state)
     kept = archive(state)
@@ -233,7 +233,7 @@ async def until_ended(client: Client, run_id: str) -> Any:
     raise AssertionError("the fork did not end")
 
 
-async def test_a_fork_goes_on_in_the_server(tmp_path: Path) -> None:
+async def test_a_fork_runs_in_the_server(tmp_path: Path) -> None:
     state = tmp_path / "state"
     result = await asyncio.to_thread(offline, state)
     kept = archive(state)
@@ -261,7 +261,7 @@ async def test_a_fork_goes_on_in_the_server(tmp_path: Path) -> None:
         ({"step": "1"}, 400, "not a request to fork"),
     ],
 )
-async def test_what_can_not_be_forked_is_told(
+async def test_a_run_that_cannot_be_forked_is_explained(
     tmp_path: Path, order: dict[str, Any], status: int, words: str
 ) -> None:
     state = tmp_path / "state"
@@ -274,7 +274,7 @@ async def test_what_can_not_be_forked_is_told(
         assert len((await client.get("/api/runs"))["runs"]) == 1
 
 
-async def test_a_run_of_a_program_is_not_forked(tmp_path: Path) -> None:
+async def test_a_run_of_a_program_cannot_be_forked(tmp_path: Path) -> None:
     result = await asked(tmp_path / "state", ["FINAL(1)"], "text")
     kept = archive(tmp_path / "state")
     from rlm.cli._viewing import RecordedEngines
@@ -285,7 +285,7 @@ async def test_a_run_of_a_program_is_not_forked(tmp_path: Path) -> None:
         assert "made by a program" in answer.json["error"]
 
 
-async def test_only_so_many_forks_run_at_once(
+async def test_the_number_of_concurrent_forks_is_limited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state = tmp_path / "state"
@@ -308,7 +308,7 @@ async def test_only_so_many_forks_run_at_once(
     assert sorted(ended) == sorted(answer.json["run_id"] for answer in made[:2])
 
 
-async def test_forks_that_are_asked_for_at_once_are_counted(
+async def test_concurrently_requested_forks_are_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state = tmp_path / "state"
@@ -328,7 +328,7 @@ async def test_forks_that_are_asked_for_at_once_are_counted(
         assert wrong.status == 503, "there is room only when one of them ends"
 
 
-def test_a_run_that_is_killed_before_its_first_event_changes_the_list(tmp_path: Path) -> None:
+def test_a_run_killed_before_its_first_event_updates_the_list(tmp_path: Path) -> None:
     places = Places(tmp_path / "state")
     places.prepare()
     path = places.journal_of("r")

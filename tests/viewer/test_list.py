@@ -87,7 +87,7 @@ async def test_a_row_shows_answer_models_and_judgment(tmp_path: Path) -> None:
         assert (facts["can_judge"], facts["can_search"]) == (True, True)
 
 
-async def test_models_are_told_apart_and_added_up_over_children(tmp_path: Path) -> None:
+async def test_models_are_listed_separately_and_include_child_runs(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     written(tmp_path / "logs" / "a.jsonl", one_run("r", 3))
     async with shown(tmp_path) as client:
@@ -110,7 +110,7 @@ async def test_models_are_told_apart_and_added_up_over_children(tmp_path: Path) 
         ([[[[]]]], None),
     ],
 )
-async def test_runs_that_belong_together_say_so(tmp_path: Path, group: Any, expected: Any) -> None:
+async def test_runs_of_a_group_name_it(tmp_path: Path, group: Any, expected: Any) -> None:
     (tmp_path / "logs").mkdir()
     written(tmp_path / "logs" / "a.jsonl", [started("r", settings={"group": group}), ended("r")])
     async with shown(tmp_path) as client:
@@ -118,7 +118,7 @@ async def test_runs_that_belong_together_say_so(tmp_path: Path, group: Any, expe
         assert row.get("group") == expected
 
 
-async def test_damaged_judgments_are_reported_and_hide_nothing(tmp_path: Path) -> None:
+async def test_damaged_judgments_are_reported_and_hide_no_runs(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     written(tmp_path / "logs" / "a.jsonl", one_run("r"))
     judgments = Judgments(tmp_path / "state")
@@ -137,7 +137,7 @@ async def test_damaged_judgments_are_reported_and_hide_nothing(tmp_path: Path) -
 # -- search ---------------------------------------------------------------------------------------
 
 
-async def test_hits_in_all_runs_with_their_place(tmp_path: Path) -> None:
+async def test_a_search_finds_hits_in_all_runs_with_their_location(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     written(tmp_path / "logs" / "a.jsonl", with_cells("a", "print('kiwi')", "banana split"))
     written(tmp_path / "logs" / "b.jsonl", with_cells("b", "pass", "apple", query="Which kiwi?"))
@@ -160,7 +160,7 @@ async def test_hits_in_all_runs_with_their_place(tmp_path: Path) -> None:
             assert (await found(client, query))["runs"][0]["hits"][0]["kind"] == kind
 
 
-async def test_what_is_added_changed_and_removed_is_noticed(
+async def test_only_added_changed_and_removed_files_are_reindexed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     logs = tmp_path / "logs"
@@ -208,7 +208,7 @@ async def test_what_is_added_changed_and_removed_is_noticed(
     assert reads == []
 
 
-async def test_a_replaced_log_is_read_again(tmp_path: Path) -> None:
+async def test_a_replaced_log_is_reindexed(tmp_path: Path) -> None:
     logs = tmp_path / "logs"
     logs.mkdir()
     written(logs / "a.jsonl", with_cells("a", "x = 1", "before"))
@@ -255,7 +255,7 @@ async def test_a_condition_narrows_the_search(tmp_path: Path) -> None:
         "q=x&where=(",
     ],
 )
-async def test_a_search_that_makes_no_sense_is_refused(tmp_path: Path, query: str) -> None:
+async def test_an_invalid_search_is_refused(tmp_path: Path, query: str) -> None:
     async with shown(tmp_path) as client:
         answer = await client.ask(f"/api/search?{query}")
         assert answer.status == 400, answer
@@ -266,7 +266,7 @@ async def test_a_search_that_makes_no_sense_is_refused(tmp_path: Path, query: st
     suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25, deadline=None
 )
 @given(st.binary(max_size=60), st.binary(max_size=60))
-def test_any_bytes_in_a_search_get_an_answer(tmp_path: Path, query: bytes, where: bytes) -> None:
+def test_a_search_for_any_bytes_gets_an_answer(tmp_path: Path, query: bytes, where: bytes) -> None:
     def encoded(data: bytes) -> str:
         return "".join(f"%{byte:02x}" for byte in data)
 
@@ -297,10 +297,10 @@ async def test_hostile_logs_are_indexed_within_bounds(tmp_path: Path) -> None:
         assert (await found(client, "q=needle3"))["runs"] == []
 
 
-async def test_a_search_that_ends_before_the_index_says_so(
+async def test_a_search_during_indexing_says_that_it_is_incomplete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was indexed during the search is not in its answer, so the page has to ask again."""
+    """Runs indexed during a search are not in its results, so the page must search again."""
     (tmp_path / "logs").mkdir()
     written(tmp_path / "logs" / "a.jsonl", tree())
     searches: list[searching.RunSearch] = []
@@ -325,7 +325,7 @@ async def test_a_search_that_ends_before_the_index_says_so(
 # -- judging --------------------------------------------------------------------------------------
 
 
-async def test_tags_scores_and_comments(tmp_path: Path) -> None:
+async def test_tags_scores_and_comments_can_be_changed(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     written(tmp_path / "logs" / "a.jsonl", tree())
     async with shown(tmp_path) as client:
@@ -352,7 +352,7 @@ async def test_tags_scores_and_comments(tmp_path: Path) -> None:
         {"Host": "evil.example"},
     ],
 )
-async def test_only_the_page_judges(tmp_path: Path, headers: dict[str, str]) -> None:
+async def test_only_the_page_itself_can_judge(tmp_path: Path, headers: dict[str, str]) -> None:
     (tmp_path / "logs").mkdir()
     written(tmp_path / "logs" / "a.jsonl", tree())
     async with shown(tmp_path) as client:
@@ -382,7 +382,7 @@ async def test_only_the_page_judges(tmp_path: Path, headers: dict[str, str]) -> 
         (b"\xff\xff", 400),
     ],
 )
-async def test_what_is_no_judgment_is_refused(tmp_path: Path, body: bytes, status: int) -> None:
+async def test_an_invalid_judgment_is_refused(tmp_path: Path, body: bytes, status: int) -> None:
     (tmp_path / "logs").mkdir()
     written(tmp_path / "logs" / "a.jsonl", tree())
     async with shown(tmp_path) as client:
@@ -392,7 +392,7 @@ async def test_what_is_no_judgment_is_refused(tmp_path: Path, body: bytes, statu
 
 
 @pytest.mark.parametrize("run_id", ["x", "r-c", "..%2f..%2fr", "%00", "x" * 501, "r%2f", "%ff"])
-async def test_only_root_runs_that_are_here_are_judged(tmp_path: Path, run_id: str) -> None:
+async def test_only_listed_root_runs_can_be_judged(tmp_path: Path, run_id: str) -> None:
     (tmp_path / "logs").mkdir()
     written(tmp_path / "logs" / "a.jsonl", tree())
     async with shown(tmp_path) as client:
@@ -400,7 +400,7 @@ async def test_only_root_runs_that_are_here_are_judged(tmp_path: Path, run_id: s
     assert not Judgments(tmp_path / "state").path.exists()
 
 
-async def test_without_judgments_and_an_index_there_are_neither(tmp_path: Path) -> None:
+async def test_without_a_state_folder_there_are_no_judgments_and_no_search(tmp_path: Path) -> None:
     log = written(tmp_path / "a.jsonl", tree())
     async with serving(log_shelf(log), tmp_path) as client:
         facts = await client.get("/api/viewer")
@@ -409,7 +409,7 @@ async def test_without_judgments_and_an_index_there_are_neither(tmp_path: Path) 
         assert (await client.ask("/api/search?q=x")).status == 400
 
 
-async def test_a_judgment_reaches_other_pages(tmp_path: Path, monkeypatch: Any) -> None:
+async def test_other_open_pages_receive_a_judgment(tmp_path: Path, monkeypatch: Any) -> None:
     from rlm.viewer import live
 
     monkeypatch.setattr(live, "LIST_SECONDS", 0.1)
@@ -422,7 +422,7 @@ async def test_a_judgment_reaches_other_pages(tmp_path: Path, monkeypatch: Any) 
             assert (await anext(messages))["event"] == "runs"
 
 
-async def test_turns_of_a_chat_and_rows_of_a_batch_belong_together(tmp_path: Path) -> None:
+async def test_turns_of_a_chat_and_rows_of_a_batch_are_grouped(tmp_path: Path) -> None:
     from rlm import RLM, ScriptedClient
     from rlm.records.journal import Archive, Places
     from tests.viewer.serving import journal_shelf

@@ -1,4 +1,4 @@
-"""Runs that go on while somebody watches."""
+"""Runs in progress while the viewer shows them."""
 
 import asyncio
 import json
@@ -61,7 +61,7 @@ async def test_new_events_come_as_they_are_written(tmp_path: Path) -> None:
         assert (await client.get("/api/runs/r"))["run"]["status"] == "ended"
 
 
-async def test_two_pages_see_the_same(tmp_path: Path) -> None:
+async def test_two_pages_receive_the_same_events(tmp_path: Path) -> None:
     path = written(tmp_path / "a.jsonl", [started("r")])
     async with (
         serving(log_shelf(path), tmp_path) as client,
@@ -73,7 +73,7 @@ async def test_two_pages_see_the_same(tmp_path: Path) -> None:
         assert await until_end(one) == await until_end(two)
 
 
-async def test_a_broken_stream_goes_on_where_it_was(tmp_path: Path) -> None:
+async def test_an_interrupted_stream_continues_where_it_stopped(tmp_path: Path) -> None:
     events = one_run("r", 5)
     path = written(tmp_path / "a.jsonl", events)
     async with serving(log_shelf(path), tmp_path) as client:
@@ -88,7 +88,7 @@ async def test_a_broken_stream_goes_on_where_it_was(tmp_path: Path) -> None:
                 assert await until_end(messages) == everything[at + 1 :]
 
 
-async def test_large_logs_come_in_portions_and_whole(tmp_path: Path) -> None:
+async def test_large_logs_are_streamed_completely_in_portions(tmp_path: Path) -> None:
     events: list[Any] = [
         started("r"),
         *(replied("r", n, "x" * 100) for n in range(1, 1_000)),
@@ -103,7 +103,7 @@ async def test_large_logs_come_in_portions_and_whole(tmp_path: Path) -> None:
     assert [json.loads(each["data"])["index"] for each in found] == list(range(1_001))
 
 
-async def test_a_log_of_the_reference_streams_too(tmp_path: Path) -> None:
+async def test_a_reference_log_can_be_streamed_too(tmp_path: Path) -> None:
     trajectory = open_trajectory(REFERENCE_LOG)
     root = trajectory.runs()[0].run_id
     family = [run.run_id for run in trajectory.runs() if run.run_id.startswith(root)]
@@ -116,7 +116,7 @@ async def test_a_log_of_the_reference_streams_too(tmp_path: Path) -> None:
     assert len({each["id"] for each in found}) == len(found) <= total
 
 
-async def test_half_a_line_is_waited_for(tmp_path: Path) -> None:
+async def test_an_incomplete_line_is_streamed_once_complete(tmp_path: Path) -> None:
     path = written(tmp_path / "a.jsonl", [started("r")])
     whole = encoded(replied("r", 1, "late")) + b"\n"
     async with serving(log_shelf(path), tmp_path) as client:
@@ -130,7 +130,7 @@ async def test_half_a_line_is_waited_for(tmp_path: Path) -> None:
         assert (await client.get("/api/runs"))["skipped"]["count"] == 0
 
 
-async def test_a_run_that_starts_again_is_told_from_its_start(tmp_path: Path) -> None:
+async def test_a_restarted_run_is_streamed_from_its_start(tmp_path: Path) -> None:
     path = written(tmp_path / "a.jsonl", one_run("r", 2)[:-1])
     async with (
         serving(log_shelf(path), tmp_path) as client,
@@ -143,7 +143,7 @@ async def test_a_run_that_starts_again_is_told_from_its_start(tmp_path: Path) ->
     assert found[0]["type"] == "run_started"
 
 
-async def test_a_file_that_was_replaced_is_read_anew(tmp_path: Path) -> None:
+async def test_a_replaced_file_is_read_again(tmp_path: Path) -> None:
     path = written(tmp_path / "a.jsonl", one_run("r", 5))
     async with serving(log_shelf(path), tmp_path) as client:
         assert len((await client.get("/api/runs/r"))["steps"]) == 6
@@ -151,7 +151,7 @@ async def test_a_file_that_was_replaced_is_read_anew(tmp_path: Path) -> None:
         assert len((await client.get("/api/runs/r"))["steps"]) == 2
 
 
-async def test_changes_of_the_list_are_told(tmp_path: Path) -> None:
+async def test_changes_of_the_list_are_streamed(tmp_path: Path) -> None:
     logs = tmp_path / "logs"
     logs.mkdir()
     written(logs / "a.jsonl", one_run("a"))
@@ -164,7 +164,7 @@ async def test_changes_of_the_list_are_told(tmp_path: Path) -> None:
         assert len((await client.get("/api/runs"))["runs"]) == 2
 
 
-async def test_nothing_is_looked_at_while_nobody_watches(
+async def test_files_are_not_checked_while_nobody_watches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = written(tmp_path / "a.jsonl", one_run("r"))

@@ -47,7 +47,9 @@ def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("prefix", ["/view", "/a/b/c", "/with-dash_1", "/with space"])
-async def test_the_page_and_all_it_asks_for_are_below_its_path(log: Path, prefix: str) -> None:
+async def test_the_page_and_its_assets_are_served_below_the_mount_path(
+    log: Path, prefix: str
+) -> None:
     async with program(rlm.viewer.app(log, token=TOKEN), prefix) as url, client() as session:
         async with session.get(f"{url}/?token={TOKEN}") as got:
             page = await got.text()
@@ -88,7 +90,7 @@ async def test_the_program_decides_who_may_see(log: Path) -> None:
             assert got.status == 200
 
 
-async def test_only_true_lets_anyone_in(log: Path) -> None:
+async def test_access_needs_exactly_true(log: Path) -> None:
     async def never(request: Request) -> bool:
         return False
 
@@ -139,7 +141,7 @@ async def status_for(host: str, **options: Any) -> int:
         ("evil.example", ["*"], 200),
     ],
 )
-async def test_without_a_token_it_answers_only_to_its_names(
+async def test_without_a_token_only_known_host_names_are_answered(
     log: Path, host: str, known: list[str] | None, status: int
 ) -> None:
     """A page can point its own name at this server, and what `allow` sees is the visitor's."""
@@ -147,18 +149,18 @@ async def test_without_a_token_it_answers_only_to_its_names(
     assert await status_for(host, runs=log, allow=lambda request: True, **options) == status
 
 
-async def test_with_a_token_names_matter_only_if_they_are_given(log: Path) -> None:
+async def test_with_a_token_host_names_are_checked_only_if_given(log: Path) -> None:
     assert await status_for("runs.example.com", runs=log, token=TOKEN) == 200
     assert await status_for("evil.example", runs=log, token=TOKEN, hosts=["a.example"]) == 403
 
 
 @pytest.mark.parametrize("wrong", ["runs.example.com", ["https://runs.example.com"], ["a/b"], [""]])
-def test_what_is_no_name_of_a_host_is_refused(log: Path, wrong: Any) -> None:
+def test_an_invalid_host_name_is_refused(log: Path, wrong: Any) -> None:
     with pytest.raises(ConfigError, match="hosts is a list of names"):
         rlm.viewer.app(log, token=TOKEN, hosts=wrong)
 
 
-async def test_a_folder_that_comes_later_is_shown_then(log: Path, tmp_path: Path) -> None:
+async def test_a_folder_created_later_is_shown(log: Path, tmp_path: Path) -> None:
     folder, headers = tmp_path / "later", {"Authorization": f"Bearer {TOKEN}"}
     viewer = rlm.viewer.app(folder, token=TOKEN)
     application = Starlette(routes=[Mount("/v", viewer)])
@@ -177,7 +179,7 @@ async def test_a_folder_that_comes_later_is_shown_then(log: Path, tmp_path: Path
     await viewer.__aexit__()
 
 
-async def test_only_its_own_page_judges(log: Path) -> None:
+async def test_only_the_mounted_page_itself_can_judge(log: Path) -> None:
     async with program(rlm.viewer.app(log, allow=lambda request: True)) as url, client() as session:
         async with session.get(f"{url}/") as got:
             found = META.search(await got.text())
@@ -199,7 +201,7 @@ async def test_only_its_own_page_judges(log: Path) -> None:
             assert (await got.json())["score"] == 0.5
 
 
-async def test_it_only_looks(log: Path) -> None:
+async def test_a_mounted_viewer_is_read_only(log: Path) -> None:
     viewer = rlm.viewer.app(log, allow=lambda request: True, judge=False)
     async with program(viewer) as url, client() as session:
         async with session.get(f"{url}/api/viewer") as got:
@@ -230,14 +232,14 @@ async def test_a_folder_of_logs_a_journal_and_all_recorded_runs(log: Path, tmp_p
             assert [row["run_id"] for row in (await got.json())["runs"]] == [expected]
 
 
-def test_somebody_has_to_be_let_in() -> None:
+def test_a_viewer_without_any_access_rule_is_refused() -> None:
     with pytest.raises(ConfigError, match="who may see the runs"):
         rlm.viewer.app()
     with pytest.raises(ConfigError, match="a token for the viewer has"):
         rlm.viewer.app(token="short")
 
 
-async def test_it_starts_by_itself_without_being_entered(log: Path) -> None:
+async def test_a_mounted_viewer_starts_without_being_entered(log: Path) -> None:
     viewer = rlm.viewer.app(log, token=TOKEN)
     application = Starlette(routes=[Mount("/v", viewer)])
     headers = {"Authorization": f"Bearer {TOKEN}"}

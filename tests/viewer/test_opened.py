@@ -82,7 +82,7 @@ def empty_log(folder: Path) -> Any:
 
 
 @pytest.mark.parametrize("kind", ["ours", "reference"])
-async def test_an_opened_file_is_answered_like_one_of_the_viewer(tmp_path: Path, kind: str) -> None:
+async def test_an_opened_file_is_served_like_one_of_the_library(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "log.jsonl"
     if kind == "ours":
         written(path, [*one_run("r", 3), *one_run("r-1", parent_id="r", depth=1)])
@@ -124,7 +124,7 @@ async def test_the_facts_of_an_opened_file(tmp_path: Path) -> None:
         assert (await client.get("/api/opened")) == {"max_bytes": opened.MAX_FILE_BYTES}
 
 
-async def test_an_unfinished_run_of_a_copy_is_not_running(tmp_path: Path) -> None:
+async def test_an_unfinished_run_in_a_copy_is_not_running(tmp_path: Path) -> None:
     async with serving(empty_log(tmp_path), tmp_path) as client:
         for data in (encoded(started("r")) + b"\n", encoded(started("r"))):
             opened_id = await open_id(client, data)
@@ -132,7 +132,7 @@ async def test_an_unfinished_run_of_a_copy_is_not_running(tmp_path: Path) -> Non
             assert page["run"]["status"] == "interrupted"
 
 
-async def test_files_are_apart_from_each_other_and_from_the_library(tmp_path: Path) -> None:
+async def test_opened_files_are_separate_from_each_other_and_the_library(tmp_path: Path) -> None:
     async with serving(empty_log(tmp_path), tmp_path) as client:
         one, other = await open_id(client, log_of("r", 1)), await open_id(client, log_of("r", 2))
         assert len({one, other}) == 2
@@ -162,7 +162,9 @@ async def test_files_are_apart_from_each_other_and_from_the_library(tmp_path: Pa
         ("\u00fcber uns.jsonl", "ber_uns"),
     ],
 )
-async def test_a_name_is_only_a_name(tmp_path: Path, copies: Path, name: str, stem: str) -> None:
+async def test_the_name_of_an_uploaded_file_is_not_a_path(
+    tmp_path: Path, copies: Path, name: str, stem: str
+) -> None:
     async with serving(empty_log(tmp_path), tmp_path) as client:
         opened_id = await open_id(client, REFERENCE_LOG.read_bytes(), name)
         assert stem in await run_ids(client, opened_id)
@@ -187,7 +189,7 @@ async def test_a_name_is_only_a_name(tmp_path: Path, copies: Path, name: str, st
         b"x" * 3_000_000,
     ],
 )
-async def test_what_is_not_a_log_has_no_runs(tmp_path: Path, data: bytes) -> None:
+async def test_a_file_that_is_not_a_log_has_no_runs(tmp_path: Path, data: bytes) -> None:
     async with serving(empty_log(tmp_path), tmp_path) as client:
         opened_id = await open_id(client, data)
         answer = await client.ask(f"/api/opened/{opened_id}/runs")
@@ -238,7 +240,7 @@ async def test_a_journal_can_be_opened(tmp_path: Path) -> None:
         {"Authorization": "Bearer wrong"},
     ],
 )
-async def test_others_neither_open_nor_close(
+async def test_other_websites_can_neither_open_nor_close_files(
     tmp_path: Path, copies: Path, headers: dict[str, str]
 ) -> None:
     async with serving(empty_log(tmp_path), tmp_path) as client:
@@ -251,7 +253,7 @@ async def test_others_neither_open_nor_close(
         assert await run_ids(client, opened_id) == ["r"]
 
 
-async def test_an_unknown_file_is_told_as_no_longer_open(tmp_path: Path) -> None:
+async def test_an_unknown_file_is_reported_as_no_longer_open(tmp_path: Path) -> None:
     async with serving(empty_log(tmp_path), tmp_path) as client:
         for place in ("viewer", "runs", "live", "runs/own", "runs/own/live", "runs/own/calls"):
             answer = await client.ask(f"/api/opened/{'x' * 32}/{place}")
@@ -272,7 +274,7 @@ async def in_pieces(*pieces: bytes) -> AsyncIterator[bytes]:
 
 
 @pytest.mark.parametrize("is_claimed", [True, False])
-async def test_a_file_has_a_largest_size(
+async def test_the_size_of_an_opened_file_is_limited(
     tmp_path: Path, copies: Path, monkeypatch: pytest.MonkeyPatch, is_claimed: bool
 ) -> None:
     monkeypatch.setattr(opened, "MAX_FILE_BYTES", 3_000_000)
@@ -288,7 +290,7 @@ async def test_a_file_has_a_largest_size(
         assert [path.stat().st_size for path in files_in(copies)] == [3_000_000]
 
 
-async def test_the_file_not_used_for_the_longest_time_makes_room(
+async def test_the_least_recently_used_file_is_closed_first(
     tmp_path: Path, copies: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(opened, "MAX_FILES", 2)
@@ -301,7 +303,7 @@ async def test_the_file_not_used_for_the_longest_time_makes_room(
         assert len(files_in(copies)) == 2
 
 
-async def test_all_files_together_have_a_largest_size(
+async def test_the_total_size_of_opened_files_is_limited(
     tmp_path: Path, copies: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(opened, "MAX_TOTAL_BYTES", 2_500_000)
@@ -315,7 +317,7 @@ async def test_all_files_together_have_a_largest_size(
         assert files_in(copies) == []
 
 
-async def test_all_indexes_together_have_a_largest_size(
+async def test_the_total_size_of_indexes_is_limited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(opened, "MAX_KEPT_EVENTS", 12)
@@ -328,7 +330,7 @@ async def test_all_indexes_together_have_a_largest_size(
         assert is_open(client, one, two) == [False, True]
 
 
-async def test_an_upload_that_stalls_ends_and_leaves_nothing(
+async def test_a_stalled_upload_ends_and_leaves_nothing(
     tmp_path: Path, copies: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(opened, "STALL_SECONDS", 0.05)
@@ -352,7 +354,7 @@ async def until(condition: Any) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_uploads_at_once_are_limited_and_those_given_up_are_removed(
+async def test_concurrent_uploads_are_limited_and_abandoned_ones_removed(
     tmp_path: Path, copies: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(opened, "MAX_UPLOADS", 2)
@@ -377,7 +379,7 @@ async def test_uploads_at_once_are_limited_and_those_given_up_are_removed(
         await open_id(client, log_of("r"))
 
 
-async def test_a_full_disk_is_one_sentence(
+async def test_a_full_disk_is_reported_in_one_sentence(
     tmp_path: Path, copies: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*_: object) -> None:
@@ -406,7 +408,7 @@ async def test_closing_a_file_removes_its_copy(tmp_path: Path, copies: Path) -> 
     assert is_empty(copies)
 
 
-async def test_the_viewer_stops_in_the_middle_of_an_upload(tmp_path: Path, copies: Path) -> None:
+async def test_the_viewer_can_stop_during_an_upload(tmp_path: Path, copies: Path) -> None:
     async def never_ends() -> AsyncIterator[bytes]:
         yield b" " * (2 << 20)
         await asyncio.Event().wait()
@@ -422,7 +424,7 @@ async def test_the_viewer_stops_in_the_middle_of_an_upload(tmp_path: Path, copie
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_nothing_is_left_when_the_command_ends(
+def test_the_command_leaves_nothing_when_it_ends(
     tmp_path: Path, copies: Path, number: signal.Signals
 ) -> None:
     path = written(tmp_path / "a.jsonl", one_run("r"))

@@ -28,7 +28,7 @@ def recorded(query: str = "Why?", **facts: Any) -> RunStarted:
     return started("r", query=query, settings={"config": config, "environment": "local", **facts})
 
 
-def test_both_say_what_was_asked_and_how() -> None:
+def test_the_command_and_the_program_repeat_the_query_and_settings() -> None:
     found = recipes_of(recorded(config={"limits": {"max_steps": 5, "max_cost_usd": 0.5}}))
     assert found["why_not_copy"] is None
     assert found["command"] == (
@@ -52,7 +52,7 @@ async def test_a_real_run_can_be_copied(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["query", "model", "environment", "description"])
-def test_a_hostile_record_gives_a_program_that_only_asks(place: str) -> None:
+def test_a_hostile_record_yields_a_program_that_only_asks(place: str) -> None:
     facts: dict[str, Any] = {}
     if place == "model":
         facts["config"] = {"model": HOSTILE, "setup_code": HOSTILE, "sampling": {HOSTILE: HOSTILE}}
@@ -74,7 +74,7 @@ texts = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters=
 
 @settings(max_examples=60, deadline=None)
 @given(texts)
-def test_a_shell_reads_back_the_very_text(text: str) -> None:
+def test_a_shell_reads_back_exactly_the_text(text: str) -> None:
     word = shell_word(text)
     assert word.isprintable()
     script = f"exec {sys.executable} -c 'import json,sys; print(json.dumps(sys.argv[1:]))' {word}"
@@ -101,7 +101,7 @@ def test_no_shell_sees_anything_but_quoted_text(text: str) -> None:
 @pytest.mark.parametrize(
     "query", ["a\n'; touch pwned #", "'; touch pwned #", '\\\'"; touch pwned; "']
 )
-def test_nothing_of_a_query_runs_in_a_shell(tmp_path: Path, query: str, shell: str) -> None:
+def test_no_part_of_a_query_is_executed_by_a_shell(tmp_path: Path, query: str, shell: str) -> None:
     if not shutil.which(shell):
         pytest.skip(f"there is no {shell} here")
     command = str(recipes_of(recorded(query))["command"])
@@ -120,14 +120,16 @@ def test_nothing_of_a_query_runs_in_a_shell(tmp_path: Path, query: str, shell: s
         {"config": {"model": "m", "sub_model": "s"}, "operator": {}},
     ],
 )
-def test_without_settings_there_is_a_reason(values: dict[str, Any]) -> None:
+def test_a_run_without_settings_cannot_be_copied_for_a_stated_reason(
+    values: dict[str, Any],
+) -> None:
     found = recipes_of(started("r", settings=values))
     assert found["python"] is None
     assert found["command"] is None
     assert found["why_not_copy"]
 
 
-def test_child_runs_and_endless_queries_are_not_copied() -> None:
+def test_child_runs_and_very_long_queries_cannot_be_copied() -> None:
     assert "root run" in str(recipes_of(started("c", parent_id="r"))["why_not_copy"])
     assert "too long" in str(recipes_of(recorded("x" * 30_000))["why_not_copy"])
     assert "not reported" in str(recipes_of(None)["why_not_copy"])
@@ -135,7 +137,7 @@ def test_child_runs_and_endless_queries_are_not_copied() -> None:
 
 @pytest.mark.parametrize("name", ["model", "sub_model"])
 @pytest.mark.parametrize("program", ["command/sh -c id", " Command/sh", "command:sh"])
-def test_a_record_can_not_make_its_reader_run_a_program(name: str, program: str) -> None:
+def test_a_record_cannot_make_its_reader_run_a_program(name: str, program: str) -> None:
     found = recipes_of(recorded(config={name: program}))
     assert found["python"] is None
     assert found["command"] is None

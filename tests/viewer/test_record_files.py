@@ -14,7 +14,7 @@ from tests.viewer.serving import log_shelf, serving
 from tests.viewer.test_live import append
 
 
-async def test_a_resumed_run_comes_to_its_steps_again(tmp_path: Path) -> None:
+async def test_a_resumed_run_repeats_its_steps(tmp_path: Path) -> None:
     path = written(tmp_path / "a.jsonl", one_run("r", 3)[:-1])
     async with serving(log_shelf(path), tmp_path) as client:
         assert (await client.get("/api/runs/r/steps/3"))["total"] > 0
@@ -24,7 +24,7 @@ async def test_a_resumed_run_comes_to_its_steps_again(tmp_path: Path) -> None:
         assert (await client.ask("/api/runs/r/steps/3")).status == 404, "it ended without one"
 
 
-def test_numbers_of_an_earlier_attempt_are_left_out(tmp_path: Path) -> None:
+def test_event_numbers_of_an_earlier_attempt_are_skipped(tmp_path: Path) -> None:
     path = written(tmp_path / "a.jsonl", one_run("r", 3)[:-1])
     file = RecordFile(path)
     file.refresh()
@@ -34,7 +34,7 @@ def test_numbers_of_an_earlier_attempt_are_left_out(tmp_path: Path) -> None:
     assert [number for number, _ in file.events_at("r", [0, last])] == [0]
 
 
-def test_a_replaced_file_shows_its_old_runs_until_the_new_ones_are_read(
+def test_a_replaced_file_shows_its_old_runs_until_the_new_are_indexed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = written(tmp_path / "a.jsonl", one_run("old", 3))
@@ -57,7 +57,7 @@ def test_a_replaced_file_shows_its_old_runs_until_the_new_ones_are_read(
         file.index_of("old")
 
 
-def test_a_log_that_was_written_anew_in_place_is_read_anew(tmp_path: Path) -> None:
+def test_a_log_rewritten_in_place_is_read_again(tmp_path: Path) -> None:
     path = written(tmp_path / "a.jsonl", one_run("old", 1))
     file = RecordFile(path)
     file.refresh()
@@ -78,7 +78,7 @@ def test_a_run_without_an_id_hides_no_other(tmp_path: Path) -> None:
     assert file._index.skipped.counts["no id"] > 0
 
 
-def test_an_index_that_was_dropped_is_read_again(tmp_path: Path) -> None:
+def test_a_dropped_index_is_rebuilt(tmp_path: Path) -> None:
     file = RecordFile(written(tmp_path / "a.jsonl", one_run("r", 3)))
     file.refresh()
     events = len(file.index_of("r").types)
@@ -86,7 +86,7 @@ def test_an_index_that_was_dropped_is_read_again(tmp_path: Path) -> None:
     assert len(file.index_of("r").types) == events
 
 
-async def test_a_closed_viewer_says_that_it_shuts_down() -> None:
+async def test_a_closed_viewer_says_that_it_is_shutting_down() -> None:
     threads, entered, go_on = Threads(), threading.Event(), threading.Event()
 
     def held() -> None:

@@ -41,7 +41,7 @@ def log(folder: Path) -> Any:
         "localhost:{port}:1",
     ],
 )
-async def test_a_name_that_is_not_ours_is_refused(tmp_path: Path, host: str) -> None:
+async def test_a_foreign_host_name_is_refused(tmp_path: Path, host: str) -> None:
     async with serving(log(tmp_path), tmp_path) as client:
         named = host.format(port=client.server.port)
         for path in ("/", "/api/runs", "/api/live", "/assets/page-1a2b.js"):
@@ -53,7 +53,7 @@ async def test_a_name_that_is_not_ours_is_refused(tmp_path: Path, host: str) -> 
 @pytest.mark.parametrize(
     "host", ["localhost:{port}", "127.0.0.1:{port}", "[::1]:{port}", "LOCALHOST:{port}"]
 )
-async def test_our_own_names_are_answered(tmp_path: Path, host: str) -> None:
+async def test_our_own_host_names_are_accepted(tmp_path: Path, host: str) -> None:
     async with serving(log(tmp_path), tmp_path) as client:
         named = host.format(port=client.server.port)
         assert (await client.ask("/api/runs", headers={"Host": named})).status == 200
@@ -75,18 +75,20 @@ async def test_our_own_names_are_answered(tmp_path: Path, host: str) -> None:
         {"Host": "evil.example:{port}", "Origin": "http://evil.example:{port}"},
     ],
 )
-async def test_others_change_nothing(tmp_path: Path, headers: dict[str, str]) -> None:
+async def test_requests_of_other_websites_cannot_fork(
+    tmp_path: Path, headers: dict[str, str]
+) -> None:
     async with serving(log(tmp_path), tmp_path) as client:
         port = client.server.port
         said = {name: value.format(port=port) for name, value in headers.items()}
         answer = await client.fork({"run_id": "r", "step": 1}, **said)
         assert answer.status == 403
         own = await client.fork({"run_id": "r", "step": 1})
-        assert own.status == 400  # It gets as far as being told that a log can't be forked.
+        assert own.status == 400  # It gets as far as the error that a log can't be forked.
         assert "journaled" in own.json["error"]
 
 
-async def test_a_page_of_others_may_not_even_ask(tmp_path: Path) -> None:
+async def test_requests_of_other_websites_are_refused(tmp_path: Path) -> None:
     async with serving(log(tmp_path), tmp_path) as client:
         for site, status in (("cross-site", 403), ("same-site", 403), ("same-origin", 200)):
             answer = await client.ask("/api/runs", headers={"Sec-Fetch-Site": site})
@@ -103,7 +105,7 @@ async def test_a_page_of_others_may_not_even_ask(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "body", [b"", b"[]", b"{", b'{"run_id": 1}', b'{"run_id":"r","step":"1"}', b"[" * 9_000]
 )
-async def test_an_order_that_is_none_is_refused(tmp_path: Path, body: bytes) -> None:
+async def test_an_invalid_fork_request_is_refused(tmp_path: Path, body: bytes) -> None:
     async with serving(log(tmp_path), tmp_path) as client:
         headers = {"Origin": client.base, "X-RLM-Token": client.server.access.token.value}
         answer = await client.ask("/api/fork", "POST", data=body, headers=headers)
@@ -113,7 +115,7 @@ async def test_an_order_that_is_none_is_refused(tmp_path: Path, body: bytes) -> 
 # -- headers, tokens and paths --------------------------------------------------------------------
 
 
-async def test_every_answer_has_the_headers(tmp_path: Path) -> None:
+async def test_every_response_has_the_security_headers(tmp_path: Path) -> None:
     async with serving(log(tmp_path), tmp_path) as client:
         for path in (
             "/",
@@ -132,7 +134,7 @@ async def test_every_answer_has_the_headers(tmp_path: Path) -> None:
             assert {name: response.headers.get(name) for name in HEADERS} == dict(HEADERS)
 
 
-async def test_the_page_knows_its_token(tmp_path: Path) -> None:
+async def test_the_page_contains_its_token(tmp_path: Path) -> None:
     async with serving(log(tmp_path), tmp_path) as client:
         answer = await client.ask("/")
         assert (
@@ -153,7 +155,7 @@ PATHS += [
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_no_path_leads_out_of_the_page(tmp_path: Path, path: str) -> None:
+async def test_no_path_leads_outside_the_assets(tmp_path: Path, path: str) -> None:
     async with serving(log(tmp_path), tmp_path) as client:
         answer = await client.ask(path)
         assert answer.status == 404
@@ -165,10 +167,10 @@ texts = st.text(st.characters(blacklist_categories=["Cs"]), max_size=40)
 
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(texts, texts, st.integers(-5, 10**20)), min_size=1, max_size=10))
-def test_ids_paths_and_numbers_of_any_kind_are_answered(
+def test_any_ids_paths_and_numbers_get_an_answer(
     tmp_path: Path, wanted: list[tuple[str, str, int]]
 ) -> None:
-    """Whatever stands in an address, the answer is JSON or a file of the page, never a failure."""
+    """Whatever an address contains, the answer is JSON or a file of the page, never a failure."""
     from urllib.parse import quote
 
     async def ask() -> None:
@@ -194,7 +196,7 @@ def test_ids_paths_and_numbers_of_any_kind_are_answered(
     asyncio.run(ask())
 
 
-async def test_errors_name_no_folder_of_the_machine(tmp_path: Path) -> None:
+async def test_errors_name_no_local_folder(tmp_path: Path) -> None:
     path = written(tmp_path / "a.jsonl", one_run("r"))
     async with serving(log_shelf(path), tmp_path) as client:
         await client.get("/api/runs")
@@ -209,20 +211,20 @@ async def test_errors_name_no_folder_of_the_machine(tmp_path: Path) -> None:
         st.from_regex(r"[a-z0-9_.-]{1,12}( [a-z]{1,3})?", fullmatch=True), min_size=1, max_size=5
     )
 )
-def test_folders_are_left_out_of_sentences(parts: list[str]) -> None:
+def test_folders_are_removed_from_messages(parts: list[str]) -> None:
     path = "/" + "/".join(parts) + "/file.sqlite"
     told = without_paths(f"the journal {path} can't be read: 'x'; see https://example.com/a/b")
     assert told == "the journal file.sqlite can't be read: 'x'; see https://example.com/a/b"
 
 
-def test_words_between_two_paths_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_words_between_two_paths_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/srv/it's; ours, too")
     assert without_paths("moved /a/b c to /d e/f.txt") == "moved b c to f.txt"
     told = without_paths("the journal /srv/it's; ours, too/.local/a b/x.sqlite is damaged")
     assert told == "the journal x.sqlite is damaged"
 
 
-async def test_only_so_many_pages_can_watch(
+async def test_the_number_of_live_streams_is_limited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live, "MAX_STREAMS", 2)
@@ -236,7 +238,7 @@ async def test_only_so_many_pages_can_watch(
         assert "too many pages" in answer.json["error"]
 
 
-async def test_a_taken_port_is_told_with_what_to_do(tmp_path: Path) -> None:
+async def test_a_taken_port_is_reported_with_a_remedy(tmp_path: Path) -> None:
     async with serving(log(tmp_path), tmp_path) as client:
         from rlm.viewer.contexts import Contexts
         from rlm.viewer.library import Library
@@ -253,7 +255,7 @@ async def test_a_taken_port_is_told_with_what_to_do(tmp_path: Path) -> None:
 
 
 @given(st.text(max_size=30))
-def test_positions_are_read_back_or_refused(text: str) -> None:
+def test_any_stream_position_is_read_back_or_refused(text: str) -> None:
     found = Position.of(text)
     assert found is None or text == "-" or Position.of(str(found)) == found
     assert Position.of("12.3") == Position(12, 3)

@@ -1,4 +1,4 @@
-"""Every answer of the server, asked for over HTTP."""
+"""Every answer of the server, requested over HTTP."""
 
 import json
 import threading
@@ -45,7 +45,7 @@ def tree_log(path: Path) -> Path:
     return written(path, events)
 
 
-async def test_the_list_has_root_runs_the_newest_first(tmp_path: Path) -> None:
+async def test_the_list_shows_root_runs_newest_first(tmp_path: Path) -> None:
     async with serving(log_shelf(tree_log(tmp_path / "a.jsonl")), tmp_path) as client:
         found = await client.get("/api/runs")
         assert [run["run_id"] for run in found["runs"]] == ["other", "root"]
@@ -58,7 +58,7 @@ async def test_the_list_has_root_runs_the_newest_first(tmp_path: Path) -> None:
         assert "journaled" in viewer["why_not_fork"]
 
 
-async def test_a_run_has_its_tree_its_steps_and_its_ends(tmp_path: Path) -> None:
+async def test_a_run_has_its_tree_steps_and_end(tmp_path: Path) -> None:
     async with serving(log_shelf(tree_log(tmp_path / "a.jsonl")), tmp_path) as client:
         found = await client.get("/api/runs/root")
         assert [run["run_id"] for run in found["tree"]] == ["root", "root-a", "root-c", "root-a-b"]
@@ -75,7 +75,7 @@ async def test_a_run_has_its_tree_its_steps_and_its_ends(tmp_path: Path) -> None
         assert child["steps"][1]["cost_usd"] == 1.0
 
 
-async def test_outlines_are_those_of_trajectories(tmp_path: Path) -> None:
+async def test_outlines_match_those_of_the_trajectory(tmp_path: Path) -> None:
     paths = [tree_log(tmp_path / "a.jsonl"), await scripted_log(tmp_path), REFERENCE_LOG]
     for path in paths:
         async with serving(log_shelf(path), tmp_path) as client:
@@ -104,7 +104,7 @@ async def test_steps_hold_the_events_of_a_run_in_order(tmp_path: Path, which: st
             assert index == len(expected)
 
 
-async def test_a_step_is_given_in_pages(tmp_path: Path) -> None:
+async def test_a_step_is_paginated(tmp_path: Path) -> None:
     calls = [
         CallStarted(run_id="r", step=1, call_id=f"r.{n}", kind="llm", model="m", prompt=f"p{n}")
         for n in range(30)
@@ -117,7 +117,7 @@ async def test_a_step_is_given_in_pages(tmp_path: Path) -> None:
         assert (await client.get("/api/runs/r/steps/1?offset=1000"))["events"] == []
 
 
-async def test_long_texts_are_cut_and_given_in_full_on_demand(tmp_path: Path) -> None:
+async def test_long_texts_are_cut_and_available_in_full_on_request(tmp_path: Path) -> None:
     text = "é🙂" * 20_000
     path = written(tmp_path / "a.jsonl", [started("r"), replied("r", 1, text)])
     async with serving(log_shelf(path), tmp_path) as client:
@@ -130,7 +130,7 @@ async def test_long_texts_are_cut_and_given_in_full_on_demand(tmp_path: Path) ->
             assert (await client.ask(f"/api/runs/r/events/1/text/{bad}")).status == 404
 
 
-async def test_calls_of_the_whole_tree(tmp_path: Path) -> None:
+async def test_calls_of_the_whole_tree_are_listed(tmp_path: Path) -> None:
     path = await scripted_log(tmp_path)
     async with serving(log_shelf(path), tmp_path) as client:
         root = (await client.get("/api/runs"))["runs"][0]
@@ -146,7 +146,7 @@ async def test_calls_of_the_whole_tree(tmp_path: Path) -> None:
         assert (len(few["calls"]), few["total"]) == (1, found["total"])
 
 
-async def test_a_call_that_goes_on_has_no_end(tmp_path: Path) -> None:
+async def test_a_call_in_progress_has_no_end(tmp_path: Path) -> None:
     call = CallStarted(run_id="r", step=1, call_id="r.1", kind="llm", model="m", prompt="p")
     stray = CallEnded(run_id="r", step=1, call_id="r.2", kind="llm", model="m")
     path = written(tmp_path / "a.jsonl", [started("r"), call, stray])
@@ -163,7 +163,7 @@ async def test_usage_adds_up_by_depth(tmp_path: Path) -> None:
         assert last[1]["cost_usd"] == 2.0
 
 
-async def test_usage_has_so_many_points_and_no_more(tmp_path: Path) -> None:
+async def test_the_number_of_usage_points_is_limited(tmp_path: Path) -> None:
     replies = [replied("r", 1, wall_time=float(n)) for n in range(5_001)]
     path = written(tmp_path / "a.jsonl", [started("r"), *replies])
     async with serving(log_shelf(path), tmp_path) as client:
@@ -172,7 +172,7 @@ async def test_usage_has_so_many_points_and_no_more(tmp_path: Path) -> None:
         assert points[-1]["tokens"] == 5_001 * USAGE.total_tokens
 
 
-async def test_search_finds_text_whatever_its_case(tmp_path: Path) -> None:
+async def test_search_ignores_case(tmp_path: Path) -> None:
     events = [
         started("r", query="Where is the NEEDLE?"),
         replied("r", 1, 'a "needle" in\nhay'),
@@ -199,7 +199,7 @@ async def test_search_finds_text_whatever_its_case(tmp_path: Path) -> None:
         assert (await client.ask(f"/api/runs/r/search?q={'x' * 1_001}")).status == 400
 
 
-def test_a_search_that_nobody_waits_for_ends(tmp_path: Path) -> None:
+def test_an_abandoned_search_ends(tmp_path: Path) -> None:
     file = RecordFile(written(tmp_path / "a.jsonl", one_run("r", 50)))
     file.refresh()
     stop = threading.Event()
@@ -212,7 +212,7 @@ def test_a_search_that_nobody_waits_for_ends(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "query", ["limit=-1", "limit=x", "offset=1e3", "offset=%D9%A1", "limit=" + "9" * 40]
 )
-async def test_numbers_that_are_none_are_refused(tmp_path: Path, query: str) -> None:
+async def test_invalid_numbers_are_refused(tmp_path: Path, query: str) -> None:
     async with serving(log_shelf(tree_log(tmp_path / "a.jsonl")), tmp_path) as client:
         answer = await client.ask(f"/api/runs/root/steps/1?{query}")
         assert answer.status == 400
@@ -240,7 +240,7 @@ async def test_hostile_lines_are_counted_and_shown_as_text(tmp_path: Path) -> No
         assert event["text"] == script
 
 
-async def test_a_folder_of_logs_is_one_list(tmp_path: Path) -> None:
+async def test_logs_of_a_folder_form_one_list(tmp_path: Path) -> None:
     logs = tmp_path / "logs"
     logs.mkdir()
     async with serving(log_shelf(logs), tmp_path) as client:
@@ -266,7 +266,7 @@ async def test_the_last_attempt_of_a_run_counts(tmp_path: Path) -> None:
         assert [row["step"] for row in found["steps"]] == [0, 1]
 
 
-async def test_errors_are_json_in_plain_words(tmp_path: Path) -> None:
+async def test_errors_are_json_with_plain_messages(tmp_path: Path) -> None:
     async with serving(log_shelf(tree_log(tmp_path / "a.jsonl")), tmp_path) as client:
         for path in ("/api/runs/nobody", "/api/nothing", "/nothing", "/api/runs/root/steps/99"):
             answer = await client.ask(path)
@@ -274,7 +274,7 @@ async def test_errors_are_json_in_plain_words(tmp_path: Path) -> None:
         assert (await client.ask("/api/runs", "DELETE")).status == 403
 
 
-def test_a_missing_page_is_one_sentence(tmp_path: Path) -> None:
+def test_a_missing_page_is_reported_in_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="npm run build"):
         load_assets(tmp_path)
 
@@ -289,7 +289,7 @@ values = st.recursive(
 
 
 @given(st.dictionaries(st.text(max_size=8), values, max_size=5), st.integers(0, 40))
-def test_cut_texts_keep_their_beginning_and_tell_their_length(
+def test_cut_texts_keep_their_start_and_state_their_length(
     settings: dict[str, Any], most: int
 ) -> None:
     event = started("r", settings=settings, query="q" * 60)

@@ -32,26 +32,26 @@ def stamp(folder: Path) -> str:
     return found.hexdigest()
 
 
-def test_the_built_page_is_made_from_these_sources() -> None:
+def test_the_built_page_is_up_to_date_with_its_sources() -> None:
     written = (STATIC / "source.sha256").read_text("utf-8").strip()
     assert written == stamp(SOURCES), "in visualizer/, run npm run build"
 
 
-def test_the_page_names_every_built_file_it_needs_and_no_other() -> None:
+def test_exactly_the_needed_assets_are_shipped() -> None:
     assets = {path.name for path in (STATIC / "assets").iterdir()}
     texts = [path.read_text("utf-8") for path in STATIC.rglob("*") if path.is_file()]
     named = {name for text in texts for name in re.findall(r"[\w-]+-[0-9a-f]{8}\.(?:js|css)", text)}
     assert named == assets, "in visualizer/, run npm run build"
 
 
-def test_the_page_runs_nothing_that_stands_in_it() -> None:
+def test_the_page_has_no_inline_scripts_or_styles() -> None:
     page = (STATIC / "index.html").read_text("utf-8")
     assert re.findall(r"<script(?![^>]*\ssrc=)", page) == []
     assert re.findall(r"\s(?:style|on\w+)=", page) == []
     assert '<meta name="rlm-token" content="" />' in page
 
 
-def test_the_types_of_the_page_are_those_of_the_events() -> None:
+def test_the_types_of_the_page_match_the_event_schema() -> None:
     schema = (ROOT / "src" / "rlm" / "records" / "events.schema.json").read_bytes()
     types = (SOURCES / "src" / "events.ts").read_text("utf-8")
     told = re.search(r"^// schema-sha256: (\w+)$", types, re.MULTILINE)

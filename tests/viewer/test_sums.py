@@ -42,7 +42,7 @@ HALF = TEXT[: len(TEXT) // 2]
 
 
 async def unread_percent(folder: Path, *events: Event) -> tuple[float, list[str]]:
-    """How much of the text nobody read, and in which ways the rest was."""
+    """Return the unread percentage of the text, and in which ways the rest was read."""
     context = store_context(TEXT)
     facts = {"context_sha256": context.sha256, "context_bytes": context.size_bytes}
     path = written(folder / "a.jsonl", [started("r", **facts), *events])
@@ -52,19 +52,21 @@ async def unread_percent(folder: Path, *events: Event) -> tuple[float, list[str]
     return found["unread_percent"], [reader["kind"] for reader in found["readers"]]
 
 
-async def test_a_text_whose_call_failed_was_not_read(tmp_path: Path) -> None:
+async def test_text_of_a_failed_call_was_not_read(tmp_path: Path) -> None:
     failed = CallEnded(**call(1), error="the server did not answer in time", limit="seconds")
     events: list[Event] = [CallStarted(**call(1), prompt=TEXT), failed]
     assert await unread_percent(tmp_path, *events) == (100.0, [])
 
 
-async def test_a_text_whose_call_has_no_end_was_not_read(tmp_path: Path) -> None:
+async def test_text_of_an_unfinished_call_was_not_read(tmp_path: Path) -> None:
     """It is under way, or the process was killed, or the cell was interrupted."""
     assert await unread_percent(tmp_path, CallStarted(**call(1), prompt=TEXT)) == (100.0, [])
 
 
 @pytest.mark.parametrize("facts", [{}, {"retries": 2}, {"stored": True}])
-async def test_a_text_with_a_reply_was_read_once(tmp_path: Path, facts: dict[str, Any]) -> None:
+async def test_text_of_an_answered_call_was_read_once(
+    tmp_path: Path, facts: dict[str, Any]
+) -> None:
     events: list[Event] = [
         CallStarted(**call(1), prompt=TEXT),
         CallEnded(**call(1), reply="yes", **facts),
@@ -72,7 +74,7 @@ async def test_a_text_with_a_reply_was_read_once(tmp_path: Path, facts: dict[str
     assert await unread_percent(tmp_path, *events) == (0.0, ["call"])
 
 
-async def test_of_equal_calls_only_those_that_were_answered_count(tmp_path: Path) -> None:
+async def test_only_answered_calls_count_as_reading(tmp_path: Path) -> None:
     events: list[Event] = [
         CallStarted(**call(1), prompt=TEXT),
         CallStarted(**call(2), prompt=HALF),
@@ -84,7 +86,7 @@ async def test_of_equal_calls_only_those_that_were_answered_count(tmp_path: Path
     assert kinds == ["call"]
 
 
-async def test_a_call_id_of_another_run_answers_nothing(tmp_path: Path) -> None:
+async def test_a_call_id_of_another_run_is_not_matched(tmp_path: Path) -> None:
     events: list[Event] = [
         CallStarted(**call(1), prompt=TEXT),
         started("r-c", parent_id="r", depth=1),
@@ -93,7 +95,7 @@ async def test_a_call_id_of_another_run_answers_nothing(tmp_path: Path) -> None:
     assert await unread_percent(tmp_path, *events) == (100.0, [])
 
 
-async def test_a_first_request_counts_when_it_was_answered(tmp_path: Path) -> None:
+async def test_the_first_request_counts_as_read_once_answered(tmp_path: Path) -> None:
     failed = replied("r", 1, "", error="no connection", usage=None)
     assert await unread_percent(tmp_path, asked(TEXT), failed) == (100.0, [])
     assert await unread_percent(tmp_path, asked(TEXT)) == (100.0, [])
@@ -102,7 +104,7 @@ async def test_a_first_request_counts_when_it_was_answered(tmp_path: Path) -> No
     assert await unread_percent(tmp_path, *again) == (0.0, ["request"])
 
 
-async def test_what_a_cell_printed_is_told_as_printed(tmp_path: Path) -> None:
+async def test_text_printed_by_a_cell_is_marked_as_printed(tmp_path: Path) -> None:
     about: dict[str, Any] = {"run_id": "r", "step": 1, "cell": 1}
     out = CellOutput(**about, stream="stdout", text=TEXT, written_chars=len(TEXT))
     assert await unread_percent(tmp_path, CellStarted(**about, code="c"), out) == (0.0, ["printed"])
@@ -129,7 +131,7 @@ async def test_a_real_run_whose_calls_fail_has_read_nothing(tmp_path: Path) -> N
 # -- steps and totals -----------------------------------------------------------------------------
 
 
-async def test_a_step_tells_its_own_use_and_that_with_its_children(tmp_path: Path) -> None:
+async def test_a_step_shows_its_usage_with_and_without_children(tmp_path: Path) -> None:
     path = written(tmp_path / "a.jsonl", tree())
     async with serving(log_shelf(path), tmp_path) as client:
         rows = {row["step"]: row for row in (await client.get("/api/runs/r"))["steps"]}
@@ -141,7 +143,7 @@ async def test_a_step_tells_its_own_use_and_that_with_its_children(tmp_path: Pat
     assert (below[-1]["own_tokens"], below[-1]["tokens"]) == (4_000, 7_000)
 
 
-async def test_an_unknown_cost_of_a_child_makes_that_of_its_step_unknown(tmp_path: Path) -> None:
+async def test_an_unknown_cost_of_a_child_makes_its_steps_cost_unknown(tmp_path: Path) -> None:
     child: dict[str, Any] = {"run_id": "r-c", "parent_id": "r", "depth": 1}
     events: list[Event] = [
         started("r"),
@@ -156,8 +158,8 @@ async def test_an_unknown_cost_of_a_child_makes_that_of_its_step_unknown(tmp_pat
     assert (row["tokens"], row["cost_usd"], row["own_cost_usd"]) == (15, None, 0.5)
 
 
-async def test_a_call_that_says_itself_what_its_child_used_is_counted_once(tmp_path: Path) -> None:
-    """As in logs of the reference engine, whose runs do not tell it of their own requests."""
+async def test_usage_stated_by_a_call_is_not_added_to_its_childs(tmp_path: Path) -> None:
+    """As in logs of the reference engine, whose runs do not record their own requests."""
     child: dict[str, Any] = {"run_id": "r-c", "parent_id": "r", "depth": 1}
     events: list[Event] = [
         started("r"),
@@ -172,7 +174,7 @@ async def test_a_call_that_says_itself_what_its_child_used_is_counted_once(tmp_p
     assert (row["own_tokens"], row["tokens"]) == (0, 100)
 
 
-async def test_totals_are_those_at_the_end_of_the_run(tmp_path: Path) -> None:
+async def test_totals_of_an_ended_run_are_those_of_its_last_event(tmp_path: Path) -> None:
     async with serving(log_shelf(written(tmp_path / "a.jsonl", tree())), tmp_path) as client:
         found = await client.get("/api/runs/r/usage")
         child = await client.get("/api/runs/r-c/usage")
@@ -182,14 +184,14 @@ async def test_totals_are_those_at_the_end_of_the_run(tmp_path: Path) -> None:
     assert (child["tokens"], child["cost_usd"]) == (7_100, 5.5)
 
 
-async def test_totals_of_a_run_under_way_are_those_so_far(tmp_path: Path) -> None:
+async def test_totals_of_a_run_in_progress_are_those_so_far(tmp_path: Path) -> None:
     path = written(tmp_path / "a.jsonl", tree(is_over=False))
     async with serving(log_shelf(path), tmp_path) as client:
         found = await client.get("/api/runs/r/usage")
     assert (found["tokens"], found["end"]) == (1_922 + 7_100 + 20, 109.16)
 
 
-async def test_the_timeline_has_the_requests_of_runs_themselves_from_its_start(
+async def test_the_timeline_includes_requests_of_the_runs_themselves(
     tmp_path: Path,
 ) -> None:
     async with serving(log_shelf(written(tmp_path / "a.jsonl", tree())), tmp_path) as client:
@@ -227,7 +229,7 @@ async def test_the_steps_of_a_real_run_add_up_to_its_total(tmp_path: Path) -> No
     assert usage["end"] - usage["start"] == pytest.approx(result.seconds, abs=1e-5)
 
 
-async def test_hits_say_which_text_of_which_cell_or_call_they_are_in(tmp_path: Path) -> None:
+async def test_hits_name_the_cell_or_call_and_the_kind_of_text(tmp_path: Path) -> None:
     about: dict[str, Any] = {"run_id": "r", "step": 2, "cell": 3}
     events: list[Event] = [
         started("r", query="needle"),

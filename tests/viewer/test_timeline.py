@@ -59,7 +59,7 @@ async def test_the_timeline_has_steps_cells_operators_and_children(tmp_path: Pat
     assert [row["kind"] for row in few["spans"]] == ["step", "cell", "run"]
 
 
-async def test_a_child_that_a_call_shows_is_not_shown_twice(tmp_path: Path) -> None:
+async def test_a_child_shown_by_its_call_is_not_shown_twice(tmp_path: Path) -> None:
     client = ScriptedClient(
         [cell(["rlm", 1]), cell(["final", "done"])],
         rules=[("The task is in the variable", cell(["final", "child"]))],
@@ -98,7 +98,7 @@ def calls(models: int) -> list[Event]:
     return [*events, ended("r", usage=used(10 * models, 0.5 * models))]
 
 
-async def test_endless_models_are_added_up(tmp_path: Path) -> None:
+async def test_models_beyond_the_limit_are_summed_up(tmp_path: Path) -> None:
     path = written(tmp_path / "a.jsonl", calls(MAX_MODELS + 30))
     async with serving(log_shelf(path), tmp_path) as client:
         models = (await client.get("/api/runs/r/usage"))["models"]
@@ -109,7 +109,7 @@ async def test_endless_models_are_added_up(tmp_path: Path) -> None:
     assert max(len(row["model"]) for row in models) == 200
 
 
-async def test_beyond_a_number_of_rows_models_are_one_row(
+async def test_rows_beyond_the_limit_are_summed_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(usage_tables, "MAX_ROWS", 3)
@@ -119,7 +119,7 @@ async def test_beyond_a_number_of_rows_models_are_one_row(
     assert (models[-1]["model"], models[-1]["tokens"]) == ("others", 40)
 
 
-async def test_the_code_of_a_step_is_whole_however_many_calls_it_made(tmp_path: Path) -> None:
+async def test_the_code_of_a_step_is_complete_however_many_calls_it_made(tmp_path: Path) -> None:
     at: dict[str, Any] = {"run_id": "r", "step": 1}
     events: list[Event] = [started("r"), CellStarted(**at, cell=1, code="first()")]
     for number in range(600):

@@ -24,7 +24,7 @@ PLACES = [
 
 
 class Raw:
-    """A client that sends what it is told and keeps no cookies."""
+    """A client that sends exactly what a test says and keeps no cookies."""
 
     def __init__(self, session: aiohttp.ClientSession, base: str) -> None:
         self._session = session
@@ -70,7 +70,7 @@ async def test_every_address_needs_the_token(tmp_path: Path) -> None:
         assert (await ask("/api/runs", Authorization=f"Bearer {token}"))[0] == 200
 
 
-async def test_the_printed_address_becomes_a_cookie(
+async def test_the_printed_address_sets_a_cookie(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -111,7 +111,7 @@ async def test_without_a_token_the_page_is_open_to_this_machine(tmp_path: Path) 
         assert (await ask("/"))[2] == []
 
 
-def test_a_token_can_be_given_but_not_a_weak_one() -> None:
+def test_a_token_may_be_chosen_unless_it_is_weak() -> None:
     assert Access("127.0.0.1", 1, token="a-token-of-my-own").token.value == "a-token-of-my-own"
     assert Access("127.0.0.1", 1).needs_token
     assert Access("0.0.0.0", 1, needs_token=False).needs_token

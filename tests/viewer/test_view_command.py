@@ -63,7 +63,7 @@ def viewing(
 
 
 def get(address: str, path: str) -> Any:
-    """What a program is told that has the printed address."""
+    """Request a path as a program that has the printed address."""
     base, _, token = address.partition("#")[0].partition("?token=")
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     asked = urllib.request.Request(f"{base}{path}", headers=headers)
@@ -71,7 +71,7 @@ def get(address: str, path: str) -> Any:
         return json.load(response)
 
 
-def test_ctrl_c_ends_it_with_a_word(tmp_path: Path) -> None:
+def test_ctrl_c_ends_the_viewer_with_a_message(tmp_path: Path) -> None:
     path = written(tmp_path / "a.jsonl", one_run("r"))
     for number in (signal.SIGINT, signal.SIGTERM):
         with viewing(tmp_path, str(path)) as (address, process):
@@ -82,7 +82,7 @@ def test_ctrl_c_ends_it_with_a_word(tmp_path: Path) -> None:
             assert process.wait(60) == 0
 
 
-def test_a_run_is_named_in_any_way(tmp_path: Path) -> None:
+def test_a_run_can_be_named_by_id_part_or_last(tmp_path: Path) -> None:
     result = offline(tmp_path / "state")
     for name in (result.run_id, "last", result.run_id[-8:]):
         with viewing(tmp_path, name) as (address, _):
@@ -91,7 +91,7 @@ def test_a_run_is_named_in_any_way(tmp_path: Path) -> None:
             assert get(address, "api/viewer")["can_fork"] is True
 
 
-def test_bound_elsewhere_it_prints_a_token(tmp_path: Path) -> None:
+def test_on_another_address_the_viewer_prints_a_token(tmp_path: Path) -> None:
     path = written(tmp_path / "a.jsonl", one_run("r"))
     with viewing(tmp_path, str(path), "--host", "0.0.0.0") as (address, _):
         assert re.search(r"/\?token=[\w-]{40,}$", address)
@@ -106,7 +106,7 @@ def test_bound_elsewhere_it_prints_a_token(tmp_path: Path) -> None:
         (["--host", "192.0.2.1"], "can't listen"),
     ],
 )
-def test_what_can_not_be_shown_is_one_sentence(
+def test_an_impossible_argument_is_reported_in_one_sentence(
     tmp_path: Path, arguments: list[str], words: str
 ) -> None:
     with started(tmp_path, *arguments) as process:
@@ -115,7 +115,7 @@ def test_what_can_not_be_shown_is_one_sentence(
     assert words in one_clear_line(stderr)
 
 
-def test_a_viewer_beside_a_run_opens_its_page_once(
+def test_a_viewer_started_with_a_run_opens_its_page_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from rlm.cli import _viewing
@@ -153,7 +153,7 @@ def _leads_to(file: Path) -> str:
     return html.unescape(found[1])
 
 
-def test_the_browser_is_opened_without_showing_the_token_to_others(
+def test_the_browser_is_opened_without_exposing_the_token(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from rlm.cli._viewing import opened
@@ -177,7 +177,7 @@ def _asked_as(user: int, base: str, paths: list[str]) -> list[int]:
             os.setgid(user)
             os.setuid(user)
             for path in paths:
-                with socket.socket() as connection:  # What else there is, it may not import.
+                with socket.socket() as connection:  # It may import nothing else.
                     connection.connect((host, int(port)))
                     head = f"GET /{path} HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n"
                     connection.sendall(head.encode())
@@ -192,7 +192,7 @@ def _asked_as(user: int, base: str, paths: list[str]) -> list[int]:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-def test_another_user_of_the_machine_sees_nothing(tmp_path: Path) -> None:
+def test_other_users_of_the_machine_see_nothing(tmp_path: Path) -> None:
     path = written(tmp_path / "a.jsonl", one_run("r"))
     with viewing(tmp_path, str(path)) as (address, process):
         base, _, token = address.partition("?token=")
@@ -203,7 +203,7 @@ def test_another_user_of_the_machine_sees_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.heavy
-def test_a_token_is_random_given_or_left_out(tmp_path: Path) -> None:
+def test_the_token_is_random_given_or_disabled(tmp_path: Path) -> None:
     path = written(tmp_path / "a.jsonl", one_run("r"))
     seen = set()
     for _ in range(2):

@@ -20,7 +20,7 @@ def test_only_local_names_with_the_port_pass(header: str) -> None:
 
 
 @given(st.ip_addresses())
-def test_a_wildcard_accepts_addresses_but_no_names(address: Any) -> None:
+def test_a_wildcard_accepts_addresses_but_not_names(address: Any) -> None:
     policy = HostPolicy("0.0.0.0", 3001)
     strict = HostPolicy("0.0.0.0", 3001, accepts_addresses=False)
     shown = f"[{address}]" if isinstance(address, ipaddress.IPv6Address) else str(address)
@@ -53,12 +53,12 @@ def test_only_the_origin_of_the_same_address_passes(origin: str) -> None:
         ("localhost:1", False),
     ],
 )
-def test_more_names_can_be_allowed(header: str, passes: bool) -> None:
+def test_further_host_names_can_be_allowed(header: str, passes: bool) -> None:
     policy = HostPolicy("::1", 3001, allowed_hosts=["files.example", "pinned.example:8443"])
     assert policy.allows_host([header]) == passes
 
 
-def test_more_origins_can_be_allowed() -> None:
+def test_further_origins_can_be_allowed() -> None:
     policy = HostPolicy("127.0.0.1", 3001, allowed_origins=["https://ide.example"])
     assert policy.allows_origin(["https://ide.example"], ["localhost:3001"])
     assert not policy.allows_origin(["https://ide.example.evil"], ["localhost:3001"])

@@ -15,15 +15,15 @@ ASK = (
 
 
 @pytest.mark.parametrize("statement", ["import rlm", ASK], ids=["import", "RLM"])
-def test_runs_do_not_load_it(statement: str) -> None:
+def test_runs_do_not_load_the_web_packages(statement: str) -> None:
     assert loaded_by(statement).isdisjoint(WEB)
 
 
-def test_the_ask_command_does_not_load_it() -> None:
+def test_the_ask_command_does_not_load_the_web_packages() -> None:
     loaded = loaded_by_command("ask", "?", "-m", "offline/extractive", "--strategy", "direct")
     assert "rlm.api" in loaded
     assert loaded.isdisjoint(WEB)
 
 
-def test_the_server_and_the_viewer_do() -> None:
+def test_the_viewer_loads_the_web_packages() -> None:
     assert loaded_by("import rlm.viewer.server") >= WEB

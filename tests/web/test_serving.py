@@ -57,7 +57,7 @@ def application(*more: Route) -> ASGIApp:
         ("/", 500, {"X-Refused": "1"}),
     ],
 )
-async def test_every_answer_has_a_status_and_the_headers(
+async def test_every_response_has_a_status_and_the_security_headers(
     path: str, status: int, headers: dict[str, str]
 ) -> None:
     async with (
@@ -95,7 +95,7 @@ async def test_a_stream_ends_with_its_client_or_its_server(
                 assert await response.content.readuntil(b"\n\n") == (
                     b"event: tick\nid: 1\ndata: {}\n\n"
                 )
-            await ended.acquire()  # The client has left.
+            await ended.acquire()  # The client has disconnected.
             stays = await session.get(f"{url}/stream")
             await stays.content.readline()
         await ended.acquire()  # The server has stopped.
@@ -128,7 +128,7 @@ async def test_a_second_stop_does_not_wait(caplog: pytest.LogCaptureFixture) -> 
     assert stops == [None]
 
 
-def test_a_server_in_a_thread_answers_until_the_block_ends() -> None:
+def test_a_server_in_a_thread_serves_until_the_block_ends() -> None:
     def make() -> AbstractAsyncContextManager[str]:
         return serving(WebServer(application()), open_socket("127.0.0.1", 0))
 
@@ -138,7 +138,7 @@ def test_a_server_in_a_thread_answers_until_the_block_ends() -> None:
         urllib.request.urlopen(url, timeout=60)
 
 
-def test_an_address_that_cannot_be_used_says_why() -> None:
+def test_an_address_that_cannot_be_bound_is_explained() -> None:
     with open_socket("127.0.0.1", 0) as bound:
         port = bound.getsockname()[1]
         with pytest.raises(ConfigError, match=rf"port {port} is taken, perhaps by another viewer"):

@@ -22,7 +22,7 @@ from rlm.web.tokens import MAX_TOKEN_CHARS, LinkToken, bearer_token, digest_of, 
         (["Bearer " + "x" * (MAX_TOKEN_CHARS + 1)], None),
     ],
 )
-def test_one_bearer_header_holds_a_token(headers: list[str], token: str | None) -> None:
+def test_exactly_one_bearer_header_holds_a_token(headers: list[str], token: str | None) -> None:
     assert bearer_token(headers) == token
 
 

@@ -59,12 +59,12 @@ def test_traits_are_read_or_have_defaults(client: PlainClient, traits: ClientTra
     assert ClientTraits.of(client) == traits
 
 
-async def test_a_client_with_the_required_methods_only_answers() -> None:
+async def test_a_client_with_only_the_required_methods_works() -> None:
     async with RLM(PlainClient(), strategy="direct") as engine:
         assert (await engine.aask("What?")).answer == "done"
 
 
-async def test_only_tools_that_have_release_are_released() -> None:
+async def test_only_tools_with_a_release_method_are_released() -> None:
     released: list[str] = []
 
     class Plain:

@@ -18,7 +18,7 @@ def engine(**more: Any) -> RLM:
 
 
 @pytest.mark.parametrize("price", [-1, -1e-9, math.nan, math.inf, "1", True, None])
-def test_a_price_that_would_feed_a_budget_is_refused(price: Any) -> None:
+def test_a_negative_or_invalid_price_is_refused(price: Any) -> None:
     for given in ((price, 1), (1, price)):
         with pytest.raises(ConfigError, match="a price must be 0 or more US dollars"):
             engine(prices={MODEL: given}, limits=Limits(max_cost_usd=1))
@@ -29,7 +29,7 @@ def test_a_price_that_would_feed_a_budget_is_refused(price: Any) -> None:
 
 
 @pytest.mark.parametrize("given", [(1,), (), 5, (1, 2, 3, 4, 5, 6)])
-def test_what_is_no_price_is_refused_with_the_model(given: Any) -> None:
+def test_a_malformed_price_is_refused_with_the_model(given: Any) -> None:
     with pytest.raises(ConfigError, match=r"prices\['ScriptedClient'\] must be \(input, output\)"):
         engine(prices={MODEL: given})
 
@@ -41,7 +41,7 @@ def test_a_window_is_a_positive_number_of_tokens(window: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["cell_memory_bytes", "output_chars", "kept_output_chars"])
-def test_a_size_beyond_what_systems_accept_is_refused(name: str) -> None:
+def test_a_limit_too_large_for_the_system_is_refused(name: str) -> None:
     given: dict[str, Any] = {name: 2**63}
     with pytest.raises(ConfigError, match=f"{name} must be at most"):
         Limits(**given)
@@ -52,7 +52,7 @@ CYCLE.append(CYCLE)
 
 
 @pytest.mark.parametrize("options", [{"\ud800": 1}, {"x": object()}, {"x": CYCLE}])
-def test_sampling_is_what_json_can_write(options: Any) -> None:
+def test_sampling_must_be_serializable_as_json(options: Any) -> None:
     with pytest.raises(ConfigError, match="sub_sampling must hold what JSON can write"):
         engine(sub_sampling=options)
     one = engine()
@@ -64,7 +64,7 @@ def test_sampling_is_what_json_can_write(options: Any) -> None:
 @pytest.mark.parametrize(
     "name", ["openai/x\r\nSet-Cookie: y", "openai/\x1b[31m", "openai/\ud800", "gpt-" + "x" * 500]
 )
-def test_the_name_of_a_model_fits_into_a_message(name: str) -> None:
+def test_a_model_name_that_cannot_be_shown_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="can't name a model") as caught:
         split_model(name)
     assert str(caught.value).isprintable()

@@ -97,7 +97,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
         sys.modules.pop(name, None)
 
 
-def test_a_provider_answers_under_its_name() -> None:
+def test_a_plugins_provider_is_used_by_name() -> None:
     options = {"borrowed/some/model": {"word": "bye"}}
     with RLM("borrowed/some/model", client_options=options, strategy="direct") as engine:
         assert engine.ask("Who?").answer == "bye from some/model"
@@ -105,13 +105,13 @@ def test_a_provider_answers_under_its_name() -> None:
         make_client("borrowed/m", {}, loud=True)
 
 
-def test_an_environment_opens_under_its_name() -> None:
+def test_a_plugins_environment_is_used_by_name() -> None:
     assert make_environment("borrowed").name == "borrowed"
     assert environments()["borrowed"] == "rlm-borrowed"
     assert environments()["wasm"] == environments()["docker"] == own_name()
 
 
-def test_a_built_in_name_stays_ours() -> None:
+def test_a_plugin_cannot_replace_a_built_in_name() -> None:
     assert type(make_environment("local")).__module__ == "rlm.environments.local"
     client, _ = make_client("openai/gpt-5-mini", {"OPENAI_API_KEY": "k"})
     assert type(client).__module__ == "rlm.clients.compatible"
@@ -124,7 +124,7 @@ def test_a_task_is_known_to_bench() -> None:
         find_tasks("torn")
 
 
-def test_a_command_runs_and_a_torn_one_says_why_it_does_not() -> None:
+def test_a_plugins_command_runs_and_a_broken_one_explains_itself() -> None:
     runner = CliRunner()
     assert runner.invoke(commands, ["wave"]).output == "hi\n"
     assert "see rlm doctor" in runner.invoke(commands, ["--help"]).output
@@ -133,7 +133,7 @@ def test_a_command_runs_and_a_torn_one_says_why_it_does_not() -> None:
     assert "a screw is missing" in torn.output
 
 
-def test_a_command_takes_settings_only_if_it_says_so(
+def test_a_plugins_command_gets_settings_only_if_it_asks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RLM_CONFIG_DIR", str(tmp_path))
@@ -144,7 +144,7 @@ def test_a_command_takes_settings_only_if_it_says_so(
     assert runner.invoke(commands, ["ignore-settings"]).output == "\n"
 
 
-def test_a_torn_plugin_is_one_line_for_doctor() -> None:
+def test_a_broken_plugin_is_one_line_of_doctor() -> None:
     with pytest.raises(ConfigError, match="the environment 'torn' of rlm-borrowed can't be loaded"):
         make_environment("torn")
     found = {(each["kind"], each["name"]): each["problem"] for each in check_plugins()}
@@ -155,7 +155,7 @@ def test_a_torn_plugin_is_one_line_for_doctor() -> None:
     assert "\n" not in problem
 
 
-def test_built_in_names_read_no_metadata() -> None:
+def test_built_in_names_do_not_load_plugin_metadata() -> None:
     code = """
 from rlm import RLM
 from rlm.wiring.plugins import offers

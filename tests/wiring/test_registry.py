@@ -33,7 +33,9 @@ def client(model: str, **variables: str) -> OpenAICompatClient:
         ("openai-compatible/m", {"LLM_BASE_URL": "http://localhost:6/v1"}, "http://localhost:6/v1"),
     ],
 )
-def test_addresses(model: str, variables: dict[str, str], base_url: str) -> None:
+def test_model_names_lead_to_the_providers_addresses(
+    model: str, variables: dict[str, str], base_url: str
+) -> None:
     assert client(model, **variables)._endpoint.base_url == base_url
 
 
@@ -41,7 +43,7 @@ def test_the_first_slash_separates_the_provider() -> None:
     assert split_model("openrouter/meta/llama-3") == ("openrouter", "meta/llama-3")
 
 
-def test_keys_stay_out_of_sight() -> None:
+def test_keys_are_hidden_in_reprs() -> None:
     made = client("openai/gpt-5", OPENAI_API_KEY=KEY)
     assert KEY not in repr(made) + repr(vars(made))
     assert made._endpoint._headers["Authorization"] == f"Bearer {KEY}"
@@ -79,7 +81,7 @@ def test_an_empty_model_name_is_refused() -> None:
         ("command/run x.gguf", "command"),
     ],
 )
-def test_a_file_is_told_from_a_model_of_a_provider(name: str, provider: str) -> None:
+def test_a_gguf_file_is_distinguished_from_a_providers_model(name: str, provider: str) -> None:
     assert split_model(name)[0] == provider
     if provider == "gguf":
         assert split_model(name)[1].lower().endswith((".gguf", "/x"))
@@ -100,7 +102,7 @@ def test_a_file_is_told_from_a_model_of_a_provider(name: str, provider: str) -> 
         ),
     ],
 )
-def test_a_mistyped_name_is_answered_with_the_likely_one(name: str, told: str) -> None:
+def test_a_mistyped_provider_gets_a_suggestion(name: str, told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         make_client(name, {})
 
@@ -113,9 +115,7 @@ def test_a_mistyped_name_is_answered_with_the_likely_one(name: str, told: str) -
         ("openai-compatible/m", "LLM_BASE_URL"),
     ],
 )
-async def test_a_wrong_address_names_the_variable_that_it_comes_from(
-    model: str, variable: str
-) -> None:
+async def test_a_wrong_address_names_the_variable_it_comes_from(model: str, variable: str) -> None:
     keys = {"OPENAI_API_KEY": "k", "ANTHROPIC_API_KEY": "k"}
     with pytest.raises(ConfigError, match=f"^{variable} must start with http://"):
         make_client(model, {**keys, variable: "localhost:1/v1"})

@@ -1,4 +1,4 @@
-"""Whether text or bytes in shared pages can be told from ordinary ones, by anything Python does.
+"""Whether any Python operation distinguishes text or bytes in shared pages from ordinary ones.
 
 Runs on every Python that a worker may meet (3.9 and newer), in the tests and in child processes.
 """
@@ -23,7 +23,7 @@ Operation = Callable[[Any], Any]
 
 
 def differences(made: Any, plain: Any) -> list[str]:
-    """The operations that give another result, or another error, for the object in shared pages."""
+    """Return the operations with a different result or error for the object in shared pages."""
     found = [] if type(made) is type(plain) else ["type"]
     if isinstance(plain, (list, dict)):
         if list(made) != list(plain):

@@ -42,7 +42,7 @@ def rewritten(source: str) -> str:
         ("f(1)", "f(1)"),
     ],
 )
-def test_what_is_rewritten(source: str, expected: str) -> None:
+def test_calls_are_rewritten_to_be_awaitable(source: str, expected: str) -> None:
     assert rewritten(source) == expected
 
 
@@ -81,7 +81,7 @@ awaited: st.SearchStrategy[str] = st.deferred(
 
 @settings(max_examples=30)
 @given(awaited)
-def test_code_without_our_functions_means_the_same(expression: str) -> None:
+def test_rewriting_does_not_change_the_meaning_of_other_code(expression: str) -> None:
     source = f"async def main():\n    return {expression}"
     names: dict[str, Any] = {
         "asyncio": asyncio,

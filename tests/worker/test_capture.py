@@ -27,7 +27,7 @@ def test_head_and_tail_are_kept_however_the_text_was_written(pieces: list[str], 
         assert f"[... {len(whole) - kept:,} characters cut ...]" in text
 
 
-def test_taking_starts_afresh() -> None:
+def test_taking_the_output_clears_it() -> None:
     stream = BoundedStream(10)
     stream.write("a" * 100)
     stream.take()
@@ -44,7 +44,7 @@ def test_many_tiny_writes_stay_bounded() -> None:
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])), st.integers(1, 7))
-def test_bytes_may_be_cut_inside_a_character(text: str, step: int) -> None:
+def test_a_write_may_end_inside_a_character(text: str, step: int) -> None:
     stream = BoundedStream(10_000)
     data = text.encode()
     for start in range(0, len(data), step):

@@ -59,7 +59,7 @@ def pair() -> Iterator[Pair]:
     made.close()
 
 
-def test_fds_are_taken_in_the_order_they_came(pair: Pair) -> None:
+def test_descriptors_are_taken_in_order_of_arrival(pair: Pair) -> None:
     pair.host.sendall(wire.encode(wire.EXEC, 1, [b"plain"]))
     pair.send(wire.encode(wire.LOAD_SHARED, 2, [b"context"]), "ab")
     pair.send(wire.encode(wire.CHECKPOINT, 3, []), "c")
@@ -69,7 +69,7 @@ def test_fds_are_taken_in_the_order_they_came(pair: Pair) -> None:
         pair.channel.take_fd()
 
 
-def test_an_fd_comes_with_the_first_byte_of_a_frame_in_pieces(pair: Pair) -> None:
+def test_a_descriptor_arrives_with_the_first_byte_of_its_frame(pair: Pair) -> None:
     data = wire.encode(wire.LOAD_SHARED, 1, [b"x" * 100_000])
     pair.send(data[:1], "a")
     for start in range(1, len(data), 30_000):
@@ -92,7 +92,7 @@ def test_an_fd_is_kept_while_a_thread_waits_for_an_answer(pair: Pair, on_main: b
     assert _letter_of(pair.channel.take_fd()) == "a"
 
 
-def test_more_fds_than_there_is_room_for_end_the_worker(
+def test_more_descriptors_than_fit_end_the_worker(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def leave(status: int) -> None:
@@ -104,7 +104,7 @@ def test_more_fds_than_there_is_room_for_end_the_worker(
         pair.channel.next_request()
 
 
-def test_a_question_and_its_answer_are_one_frame_each(pair: Pair) -> None:
+def test_a_question_and_its_answer_take_one_frame_each(pair: Pair) -> None:
     pair.host.sendall(wire.encode(wire.ANSWER, 1, [b""]))
     pair.channel.ask([b"llm", b"{}", b"prompt"])
     sent = wire.Decoder(wire.TO_HOST, wire.MAX_TO_HOST_BYTES)

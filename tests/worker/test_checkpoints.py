@@ -48,16 +48,16 @@ def refused() -> int:
     raise PermissionError(errno.EPERM, "no permit")
 
 
-def test_without_a_way_to_fork() -> None:
+def test_without_a_way_to_fork_there_are_no_checkpoints() -> None:
     assert take(None) == "this sandbox has no checkpoints"
 
 
-def test_a_fork_that_is_refused_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_fork_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("_thread._count", lambda: 0)
     assert "no permit" in take(refused)
 
 
-def test_the_copy_is_forked_with_the_end_of_its_worker_blocked(
+def test_the_end_signal_is_blocked_while_forking(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("_thread._count", lambda: 0)
@@ -71,7 +71,7 @@ def test_the_copy_is_forked_with_the_end_of_its_worker_blocked(
     assert blocked == [True]
 
 
-def test_threads_of_user_code_would_be_lost() -> None:
+def test_no_checkpoint_is_taken_while_user_threads_run() -> None:
     stop = threading.Event()
     thread = threading.Thread(target=stop.wait)
     thread.start()

@@ -63,14 +63,14 @@ def text(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-def test_what_is_brought_twice_is_taken_once(place: Place) -> None:
+def test_a_repeated_put_is_taken_once(place: Place) -> None:
     assert place.say("put", "100", text(b"abc")) == b"103"
     assert place.say("put", "100", text(b"abc")) == b"103"  # The answer had been lost.
     assert place.say("put", "103", text(b"de")) == b"105"
     assert place.brought == b"abcde"
 
 
-def test_what_was_fetched_and_lost_is_fetched_again(place: Place) -> None:
+def test_lost_output_can_be_fetched_again(place: Place) -> None:
     place.pipe.send(b"hello")
     assert place.say("get", "0", "0") == b"hello"
     assert place.say("get", "0", "0") == b"hello"
@@ -79,7 +79,7 @@ def test_what_was_fetched_and_lost_is_fetched_again(place: Place) -> None:
     assert place.say("get", "5", "0") == b"!"
 
 
-def test_a_command_waits_for_something_to_fetch(place: Place) -> None:
+def test_a_get_waits_until_there_is_output(place: Place) -> None:
     fetched: list[bytes] = []
     asking = threading.Thread(target=lambda: fetched.append(place.say("get", "0", "60000")))
     asking.start()
@@ -90,7 +90,7 @@ def test_a_command_waits_for_something_to_fetch(place: Place) -> None:
     assert fetched == [b"news"]
 
 
-def test_much_is_fetched_in_parts(place: Place) -> None:
+def test_large_output_is_fetched_in_parts(place: Place) -> None:
     data = bytes(range(256)) * 2_000
     place.pipe.send(data)
     received = b""
@@ -104,7 +104,7 @@ def test_much_is_fetched_in_parts(place: Place) -> None:
 @pytest.mark.parametrize(
     "line", [b"", b"get\n", b"put x\n", b"get 1 -1\n", b"steal 1\n", b"\xff\n"]
 )
-def test_nonsense_is_hung_up_on(place: Place, line: bytes) -> None:
+def test_connections_that_send_nonsense_are_closed(place: Place, line: bytes) -> None:
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(place.path)
         connection.sendall(line)
@@ -113,5 +113,5 @@ def test_nonsense_is_hung_up_on(place: Place, line: bytes) -> None:
     assert place.say("put", "100", text(b"a")) == b"101"
 
 
-def test_a_piece_to_bring_fits_into_one_word_of_a_command_line() -> None:
+def test_a_put_fits_into_one_argument_of_a_command_line() -> None:
     assert len(text(bytes(command_pipe.MAX_PUT_BYTES))) < 128 << 10

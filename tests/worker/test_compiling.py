@@ -93,7 +93,7 @@ AWKWARD = [
 
 
 @pytest.mark.parametrize("source", AWKWARD)
-def test_awkward_cells_mean_what_their_tree_means(source: str) -> None:
+def test_awkward_cells_compile_as_their_syntax_trees_do(source: str) -> None:
     ours, trees = both_ways(source)
     assert ours == trees
 
@@ -107,7 +107,7 @@ pieces = st.sampled_from(
 
 @settings(max_examples=400)
 @given(st.lists(pieces, max_size=14).map("".join))
-def test_any_cell_means_what_its_tree_means(source: str) -> None:
+def test_any_cell_compiles_as_its_syntax_tree_does(source: str) -> None:
     ours, trees = both_ways(source)
     assert ours == trees
 
@@ -122,12 +122,12 @@ LINES = st.sampled_from(
 
 @settings(max_examples=200)
 @given(st.lists(LINES, max_size=6).map("\n".join))
-def test_plausible_cells_mean_what_their_tree_means(source: str) -> None:
+def test_plausible_cells_compile_as_their_syntax_trees_do(source: str) -> None:
     ours, trees = both_ways(source)
     assert ours == trees
 
 
-def test_most_cells_do_without_a_tree(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_most_cells_are_compiled_without_a_syntax_tree(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiling, "_compile_by_tree", None)
     for source in (
         "x = 1",
@@ -142,7 +142,7 @@ def test_most_cells_do_without_a_tree(monkeypatch: pytest.MonkeyPatch) -> None:
         compiling.compile_cell(source, "<cell>")
 
 
-def test_the_lines_are_there_for_tracebacks() -> None:
+def test_source_lines_are_available_for_tracebacks() -> None:
     compiling.compile_cell("x = 1\r\ny = 2", "<cell lines>")
     assert linecache.getlines("<cell lines>") == ["x = 1\n", "y = 2"]
 

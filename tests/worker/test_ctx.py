@@ -19,7 +19,9 @@ def test_slice_clamps(text: str, start: int, end: int) -> None:
 
 
 @given(any_text, st.text(min_size=1, max_size=3), st.booleans())
-def test_found_offsets_point_at_the_text(text: str, pattern: str, case_sensitive: bool) -> None:
+def test_offsets_of_matches_point_at_the_text(
+    text: str, pattern: str, case_sensitive: bool
+) -> None:
     matches = ContextView(text).find(pattern, case_sensitive=case_sensitive, max_matches=5)
     assert len(matches) <= 5
     assert bool(matches) or pattern not in text
@@ -70,7 +72,7 @@ def test_grep_finds_the_lines_that_contain_it(text: str, context_lines: int) -> 
     assert found == expected
 
 
-def test_grep_takes_a_regular_expression_or_else_the_literal() -> None:
+def test_grep_accepts_a_regular_expression_or_a_literal() -> None:
     view = ContextView("cost: 12\nsum(\ncost: x")
     assert view.grep(r"cost: \d+") == ["1: cost: 12"]
     assert view.grep("sum(") == ["2: sum("]
@@ -78,7 +80,7 @@ def test_grep_takes_a_regular_expression_or_else_the_literal() -> None:
 
 
 @given(any_text, st.sampled_from(["a", "ab", " ", "é", "a a"]), st.integers(0, 3))
-def test_words_are_found_as_regular_expressions_find_them(
+def test_the_fast_word_search_agrees_with_regular_expressions(
     text: str, word: str, max_matches: int
 ) -> None:
     view = ContextView(text)
@@ -98,13 +100,13 @@ def test_hits_say_how_many_there_are_in_all() -> None:
     assert str(view.find("cost", max_matches=1)) == "1 of 3 hits:\n(0, 4, 'cost')"
 
 
-def test_a_long_line_is_cut_only_where_it_is_shown() -> None:
+def test_a_long_line_is_cut_only_when_displayed() -> None:
     hits = ContextView("x" * 2_000).grep("x")
     assert len(hits[0]) == len("1: ") + 2_000
     assert len(str(hits)) < 600
 
 
-def test_saved_hits_are_a_plain_list() -> None:
+def test_pickled_hits_become_a_plain_list() -> None:
     saved = pickle.loads(pickle.dumps(ContextView("a\nb").grep("a|b")))
     assert (type(saved), saved) == (list, ["1: a", "2: b"])
 
@@ -112,7 +114,7 @@ def test_saved_hits_are_a_plain_list() -> None:
 FOLDER = {"a.txt": "refund of 3\nnothing", "b/c.txt": "one\n\nrefund 4\n", "empty.txt": ""}
 
 
-def test_a_line_of_a_folder_is_found_with_its_file_and_number() -> None:
+def test_hits_in_a_folder_name_their_file_and_line() -> None:
     view = ContextView(FOLDER)
     assert view.grep("refund") == ["a.txt:1: refund of 3", "b/c.txt:3: refund 4"]
     assert view.grep("refund|chargeback", max_matches=1).total == 2
@@ -122,7 +124,7 @@ def test_a_line_of_a_folder_is_found_with_its_file_and_number() -> None:
     ]
 
 
-def test_the_text_of_a_folder_is_readable_and_has_its_names() -> None:
+def test_the_text_of_a_folder_includes_file_names() -> None:
     view = ContextView(FOLDER)
     ((start, end, text),) = view.find("refund of")
     assert (view.slice(start, end), text) == ("refund of", "refund of")
@@ -134,9 +136,7 @@ def test_the_text_of_a_folder_is_readable_and_has_its_names() -> None:
 
 
 @given(st.dictionaries(any_text, any_text, max_size=3), st.sampled_from(["a", "a|b", "^$"]))
-def test_each_text_of_a_dict_is_searched_as_if_it_were_alone(
-    texts: dict[str, str], pattern: str
-) -> None:
+def test_each_text_of_a_dict_is_searched_separately(texts: dict[str, str], pattern: str) -> None:
     alone = [(name, hit) for name in texts for hit in ContextView(texts[name]).grep(pattern)]
     assert ContextView(texts).grep(pattern) == (
         [f"{on_one_line(name)}:{hit}" if name else hit for name, hit in alone]

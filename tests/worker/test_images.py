@@ -47,11 +47,11 @@ class Figure:
         (b"", None),
     ],
 )
-def test_the_first_bytes_tell_the_kind(data: bytes, media_type: str | None) -> None:
+def test_the_first_bytes_determine_the_media_type(data: bytes, media_type: str | None) -> None:
     assert images.media_type_of(data) == media_type
 
 
-def test_a_picture_is_sent_once_however_often_it_is_shown() -> None:
+def test_a_picture_used_several_times_is_sent_once() -> None:
     saved = Saved(GIF)
     rows, parts = images.attached([[PNG, "a.png"], None, bytearray(PNG), [saved, GIF], saved])
     assert rows == [[0, "a.png"], [], [0], [1, 1], [1]]
@@ -59,18 +59,18 @@ def test_a_picture_is_sent_once_however_often_it_is_shown() -> None:
     assert saved.saved == 1
 
 
-def test_everything_that_can_be_saved_as_png_is_taken() -> None:
+def test_anything_that_can_be_saved_as_png_is_accepted() -> None:
     rows, parts = images.attached([[Saved(PNG), Figure(), memoryview(PNG), PNG]])
     assert (rows, parts) == ([[0, 0, 0, 0]], [PNG])
 
 
 @pytest.mark.parametrize("image", [3, None, 1.5, {"a": 1}, object(), [[1]]])
-def test_what_is_no_picture_is_a_type_error_that_says_what_is(image: Any) -> None:
+def test_a_value_that_is_not_a_picture_is_a_clear_type_error(image: Any) -> None:
     with pytest.raises(TypeError, match=f"PNG, JPEG, GIF or WebP.*not {type(image).__name__}"):
         images.attached([[image]])
 
 
-def test_limits_are_told_before_anything_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limits_are_checked_before_anything_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="21 images are over the limit of 20 a prompt"):
         images.attached([["a.png"] * 21])
     with pytest.raises(ValueError, match="these 3 bytes are not a PNG"):
@@ -84,7 +84,7 @@ def test_limits_are_told_before_anything_is_sent(monkeypatch: pytest.MonkeyPatch
 
 
 @given(st.lists(st.none() | st.lists(st.sampled_from([PNG, GIF, "a.png", "\ud800"]), max_size=5)))
-def test_rows_mean_what_was_given(given_images: list[Any]) -> None:
+def test_rows_refer_to_the_given_pictures(given_images: list[Any]) -> None:
     rows, parts = images.attached(given_images)
     meant = [[each if isinstance(each, str) else parts[each] for each in row] for row in rows]
     assert meant == [each or [] for each in given_images]

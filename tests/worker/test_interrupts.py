@@ -87,7 +87,7 @@ def test_a_signal_at_any_moment_leaves_the_worker_alive(interrupts: Interrupts, 
     assert moment > 50
 
 
-def test_a_signal_in_the_work_ends_it(interrupts: Interrupts) -> None:
+def test_a_signal_during_the_work_interrupts_it(interrupts: Interrupts) -> None:
     cells = CellRunner(Namespace({}), interrupts, lambda function: function)
     outcome = cells.guard(lambda: interrupts._on_signal(signal.SIGINT, sys._getframe()))
     assert outcome.interrupted
@@ -95,7 +95,7 @@ def test_a_signal_in_the_work_ends_it(interrupts: Interrupts) -> None:
     assert outcome.error["type"] == "KeyboardInterrupt"
 
 
-def test_a_signal_before_the_work_ends_the_cell(interrupts: Interrupts) -> None:
+def test_a_signal_just_before_the_work_interrupts_the_cell(interrupts: Interrupts) -> None:
     variables: dict[str, Any] = {}
     cells = CellRunner(Namespace(variables), interrupts, lambda function: function)
     begin = interrupts.begin_cell
@@ -112,7 +112,7 @@ def test_a_signal_before_the_work_ends_the_cell(interrupts: Interrupts) -> None:
     assert "ran" not in variables
 
 
-def test_a_signal_without_a_frame_ends_the_work(interrupts: Interrupts) -> None:
+def test_a_signal_without_a_frame_interrupts_the_work(interrupts: Interrupts) -> None:
     """WebAssembly has no signals: its host calls the handler, without a frame."""
     cells = CellRunner(Namespace({}), interrupts, lambda function: function)
     assert cells.guard(lambda: interrupts._on_signal(signal.SIGINT, None)).error is not None

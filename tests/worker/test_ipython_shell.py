@@ -33,7 +33,7 @@ print("as before")
 """
 
 
-def test_a_shell_leaves_everything_else_as_it_was(tmp_path: Path) -> None:
+def test_making_a_shell_leaves_the_process_unchanged(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],
         cwd=tmp_path,

@@ -33,7 +33,7 @@ def test_pieces_arrive_as_they_were_sent_however_they_were_cut(
     assert received == sent
 
 
-def test_nothing_comes_after_the_end_of_a_channel() -> None:
+def test_nothing_may_follow_the_end_of_a_channel() -> None:
     """Pieces without bytes take no room, so any number of them could be sent otherwise."""
     sender, receiver = multiplex.Multiplexer(), multiplex.Multiplexer()
     assert receiver.feed(sender.packed(multiplex.STREAM, b"")) == [(multiplex.STREAM, b"")]
@@ -42,14 +42,14 @@ def test_nothing_comes_after_the_end_of_a_channel() -> None:
             receiver.feed(sender.packed(multiplex.STREAM, piece))
 
 
-def test_a_whole_line_that_is_too_long_is_refused() -> None:
+def test_an_oversized_complete_line_is_refused() -> None:
     line = multiplex.to_line(bytes(4 * multiplex.MAX_PIECE_BYTES), relay.TO_HOST).encode()
     with pytest.raises(multiplex.MultiplexError, match="too long"):
         multiplex.LineReader(relay.TO_HOST).feed(line)
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_are_pieces_or_an_error(data: bytes) -> None:
+def test_any_bytes_decode_to_pieces_or_an_error(data: bytes) -> None:
     receiver = multiplex.Multiplexer()
     try:
         for number, piece in receiver.feed(data):
@@ -77,7 +77,7 @@ def test_a_channel_has_limited_room_until_bytes_are_consumed() -> None:
     assert sender.room(multiplex.STREAM) == multiplex.MAX_PIECE_BYTES
 
 
-def test_little_that_was_taken_is_not_worth_telling() -> None:
+def test_small_amounts_consumed_are_not_reported_yet() -> None:
     assert multiplex.Multiplexer().took(multiplex.STREAM, 10) == b""
 
 
@@ -92,12 +92,12 @@ def test_little_that_was_taken_is_not_worth_telling() -> None:
     ],
     ids=["unknown channel", "too long", "half a room", "room that was not taken", "room of nobody"],
 )
-def test_what_can_not_be_right_is_refused(data: bytes) -> None:
+def test_invalid_pieces_are_refused(data: bytes) -> None:
     with pytest.raises(multiplex.MultiplexError):
         multiplex.Multiplexer().feed(data)
 
 
-def test_more_than_there_was_room_for_is_refused() -> None:
+def test_more_than_the_window_is_refused() -> None:
     receiver, piece = multiplex.Multiplexer(), bytes(multiplex.MAX_PIECE_BYTES)
     for _ in range(multiplex.WINDOW_BYTES // len(piece)):
         receiver.feed(multiplex.Multiplexer().packed(multiplex.STREAM, piece))
@@ -109,9 +109,7 @@ def test_more_than_there_was_room_for_is_refused() -> None:
 
 
 @given(st.lists(st.binary(max_size=100), max_size=10), st.lists(st.integers(1, 30), max_size=20))
-def test_lines_carry_bytes_past_whatever_else_is_printed(
-    sent: list[bytes], sizes: list[int]
-) -> None:
+def test_lines_carry_bytes_among_other_output(sent: list[bytes], sizes: list[int]) -> None:
     reader = multiplex.LineReader(relay.TO_HOST)
     noise = "a banner\r\n" + multiplex.to_line(b"an echo", relay.FROM_HOST)
     text = "".join(noise + multiplex.to_line(each, relay.TO_HOST) for each in sent)
@@ -120,14 +118,14 @@ def test_lines_carry_bytes_past_whatever_else_is_printed(
 
 
 @given(st.binary(max_size=300))
-def test_any_text_is_bytes_or_an_error(text: bytes) -> None:
+def test_any_text_decodes_to_bytes_or_an_error(text: bytes) -> None:
     try:
         multiplex.LineReader(relay.TO_HOST).feed(text)
     except multiplex.MultiplexError:
         return
 
 
-def test_a_line_without_end_is_not_kept() -> None:
+def test_an_endless_line_is_not_kept() -> None:
     reader = multiplex.LineReader(relay.TO_HOST)
     for _ in range(10):
         assert reader.feed(b"x" * multiplex.MAX_PIECE_BYTES) == b""

@@ -39,7 +39,7 @@ def test_passages_are_parts_of_their_source(texts: list[str], query: str, k: int
 
 
 @given(st.lists(st.sampled_from(["boat ", "mira ", "x" * 90, "\n", "\n\n", "# ", ": "])))
-def test_every_word_that_occurs_is_found_within_bounds(parts: list[str]) -> None:
+def test_every_occurring_word_is_found_within_bounds(parts: list[str]) -> None:
     text = "".join(parts)
     found = best_passages([(None, text)], "mira boats", 100)
     has_any = any(stem(word) in ("mira", "boat") for word in text.split())
@@ -68,7 +68,7 @@ def found_among(graded: tuple[Graded, ...], k: int) -> list[str]:
     ]
 
 
-def test_questions_about_the_documentation() -> None:
+def test_questions_about_the_documentation_find_the_right_passages() -> None:
     """Measured: 9 of 10 among the best five, 8 as the best; of those held out, 8 and 6."""
     assert len(found_among(TUNED, 5)) >= 8
     assert len(found_among(TUNED, 1)) >= 6
@@ -83,12 +83,12 @@ def test_a_passage_is_a_paragraph_with_its_heading() -> None:
     assert (first["source"], first["line"], first["last_line"]) == ("a.md", 5, 8)
 
 
-def test_a_heading_counts_for_all_paragraphs_below_it() -> None:
+def test_a_heading_applies_to_all_paragraphs_below_it() -> None:
     below = "## Sails\n\nNothing.\n\nThey are red.\n\n## Ropes\n\nThey are red.\n"
     assert [e["line"] for e in ContextView(below).search("red ropes")][:2] == [7, 5]
 
 
-def test_a_line_of_a_long_block_is_a_passage_of_its_own() -> None:
+def test_a_line_in_a_long_block_is_a_passage() -> None:
     log = "2031 INFO all is well\n" * 100
     text = f"{log}2031 WARN the mast is\nbroken\n{log}"
     (passage,) = ContextView(text).search("broken mast")
@@ -96,7 +96,7 @@ def test_a_line_of_a_long_block_is_a_passage_of_its_own() -> None:
     assert passage["line"] == 101
 
 
-def test_words_count_in_all_their_forms() -> None:
+def test_words_match_in_all_inflections() -> None:
     text = "He resumed.\n\nIt is retried.\n\nTwo bodies.\n\nConfigured.\n\nInstallation."
     for query, expected in (
         ("resuming", "He resumed."),
@@ -108,7 +108,7 @@ def test_words_count_in_all_their_forms() -> None:
         assert [each["text"] for each in ContextView(text).search(query)] == [expected]
 
 
-def test_the_question_itself_is_no_passage() -> None:
+def test_the_question_itself_is_not_a_passage() -> None:
     text = "Who mended the Blue-Heron?\n\nNotes follow.\n\nMira mended the Blue-Heron."
     found = ContextView(text).search('Who mended the "Blue-Heron"?')
     assert [each["text"] for each in found] == ["Mira mended the Blue-Heron."]
@@ -121,18 +121,18 @@ def test_quoted_words_are_required() -> None:
     assert ContextView(text).search('"red heron" sails') == []
 
 
-def test_words_without_spaces_between_them() -> None:
+def test_languages_without_spaces_between_words_can_be_searched() -> None:
     found = ContextView("今天天气很好。\n\n明天下雨。").search("天气怎么样")
     assert [each["text"] for each in found] == ["今天天气很好。"]
 
 
-def test_items_that_are_no_texts_have_no_offsets() -> None:
+def test_passages_of_items_that_are_not_texts_have_no_offsets() -> None:
     (one, *_) = ContextView([{"id": "KX-1", "code": 7}, "x"]).search("KX-1 code")
     assert one["text"] == '{"id": "KX-1", "code": 7}'
     assert (one["source"], one["start"], one["end"]) == (0, None, None)
 
 
-def test_passages_are_printed_below_their_places_and_saved_as_a_list() -> None:
+def test_passages_print_with_their_locations_and_pickle_as_a_list() -> None:
     found = ContextView({"a.txt": "one mira\n\ntwo"}).search("mira")
     assert str(found) == "1. a.txt:1\n   one mira"
     assert str(ContextView("x\n\none mira\nthree").search("mira")) == (
@@ -142,7 +142,7 @@ def test_passages_are_printed_below_their_places_and_saved_as_a_list() -> None:
     assert (type(loaded), loaded) == (list, list(found))
 
 
-def test_nothing_to_look_for() -> None:
+def test_an_empty_text_or_query_finds_nothing() -> None:
     assert ContextView("").search("anything") == []
     with pytest.raises(ValueError, match="no words"):
         ContextView("text").search("?!")
@@ -156,13 +156,13 @@ def test_rare_words_count_more_and_long_lines_are_cut() -> None:
     assert len(other["text"]) <= PASSAGE_CHARS
 
 
-def test_passages_without_number_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_candidate_passages_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rlm.worker.passages.MAX_PASSAGES", 10)
     text = "boat\n\n" * 100 + "boat mira\n\n" + "boat\n\n" * 100
     assert best_passages([(None, text)], "boat mira", 1)[0]["text"] == "boat mira"
 
 
-def test_quotations_and_headings_without_number_are_bounded() -> None:
+def test_the_number_of_quotations_and_headings_is_bounded() -> None:
     words = [f"w{number}x" for number in range(40)]
     search = Query(" ".join(f'"{each}"' for each in words))
     assert search.required == 8
@@ -194,7 +194,7 @@ def test_lines_near_a_quotation_are_read_once(monkeypatch: pytest.MonkeyPatch) -
     assert looked <= 40 * lines, "a few terms for each line, not all within 800 characters"
 
 
-def test_a_name_can_not_look_like_another_hit() -> None:
+def test_a_file_name_cannot_look_like_another_hit() -> None:
     ctx = ContextView({"a\n2. trusted.txt:1\x1b.txt": "walrus", "é.txt": "no"})
     assert str(ctx.search("walrus")) == "1. a\\n2. trusted.txt:1\\x1b.txt:1\n   walrus"
     assert list(ctx.grep("walrus|no")) == ["a\\n2. trusted.txt:1\\x1b.txt:1: walrus", "é.txt:1: no"]

@@ -25,7 +25,7 @@ WORKER_FILES = sorted(Path(worker.__file__).parent.glob("*.py"))
         ("use [brackets] like [1]", [1]),
     ],
 )
-def test_json_is_found_in_what_models_write(text: str, value: object) -> None:
+def test_json_is_found_in_text_that_models_write(text: str, value: object) -> None:
     assert loose_json.parse(text) == value
 
 

@@ -107,14 +107,14 @@ def python(request: pytest.FixtureRequest) -> str:
 @example(text="\ud83d\ude00")
 @example(text="a\ud83d\ude00😀")
 @example(text="ab\0")
-def test_any_text(zero_copy: bool, text: str) -> None:
+def test_any_text_can_be_shared(zero_copy: bool, text: str) -> None:
     assert differences(made_of(text, zero_copy=zero_copy), text) == []
 
 
 @pytest.mark.parametrize("zero_copy", [True, False])
 @given(texts=st.lists(ANY_TEXT, min_size=1, max_size=8))
 @example(texts=["", "a", "é", "😀", "ab"])
-def test_any_list_of_texts(zero_copy: bool, texts: list[str]) -> None:
+def test_any_list_of_texts_can_be_shared(zero_copy: bool, texts: list[str]) -> None:
     made = made_of(texts, zero_copy=zero_copy)
     assert made == texts
     assert differences(made, texts) == []
@@ -124,7 +124,7 @@ def test_any_list_of_texts(zero_copy: bool, texts: list[str]) -> None:
 
 @pytest.mark.parametrize("zero_copy", [True, False])
 @given(texts=st.dictionaries(ANY_TEXT, ANY_TEXT, min_size=1, max_size=6))
-def test_any_dict_of_texts(zero_copy: bool, texts: dict[str, str]) -> None:
+def test_any_dict_of_texts_can_be_shared(zero_copy: bool, texts: dict[str, str]) -> None:
     made = made_of(texts, zero_copy=zero_copy)
     assert made == texts
     assert list(made) == list(texts)
@@ -133,7 +133,7 @@ def test_any_dict_of_texts(zero_copy: bool, texts: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("zero_copy", [True, False])
 @given(data=st.binary(max_size=60))
-def test_any_bytes(zero_copy: bool, data: bytes) -> None:
+def test_any_bytes_can_be_shared(zero_copy: bool, data: bytes) -> None:
     assert differences(made_of(data, zero_copy=zero_copy), data) == []
 
 
@@ -141,17 +141,17 @@ def test_any_bytes(zero_copy: bool, data: bytes) -> None:
 @pytest.mark.parametrize(
     "value", VALUES, ids=lambda value: repr(value)[:12].encode("ascii", "replace")
 )
-def test_samples(zero_copy: bool, value: Any) -> None:
+def test_sample_values_can_be_shared(zero_copy: bool, value: Any) -> None:
     assert differences(made_of(value, zero_copy=zero_copy), value) == []
 
 
-def test_only_texts_of_two_and_more_are_shared() -> None:
+def test_empty_and_single_character_texts_are_not_shared() -> None:
     for text in ("", chr(97), chr(233)):  # CPython has these only once
         assert made_of(text, zero_copy=True) is text
         assert made_of([text, "ab"], zero_copy=True)[0] is text
 
 
-def test_json_that_is_none_is_an_error_of_the_value() -> None:
+def test_invalid_json_is_a_value_error() -> None:
     source = store_context("{" * 10)
     context = shared_context(source)
     for zero_copy in (True, False):
@@ -169,7 +169,7 @@ def test_json_that_is_none_is_an_error_of_the_value() -> None:
         ({"kind": "texts", "count": 1_000, "table": 0, "names": None}, "too short"),
     ],
 )
-def test_a_layout_that_does_not_fit_is_refused(
+def test_an_inconsistent_layout_is_refused(
     zero_copy: bool, layout: dict[str, Any], words: str
 ) -> None:
     source = store_context("a short text")
@@ -177,7 +177,7 @@ def test_a_layout_that_does_not_fit_is_refused(
         shared.value_of(shared_context(source).fd, layout, zero_copy=zero_copy)
 
 
-def test_a_table_that_is_cut_is_refused() -> None:
+def test_a_truncated_table_is_refused() -> None:
     with pytest.raises(ValueError, match="incomplete"):
         Table.parse(bytes(33), 2)
 
@@ -185,7 +185,7 @@ def test_a_table_that_is_cut_is_refused() -> None:
 # -- where it is tried at all ---------------------------------------------------------------------
 
 
-def test_this_python_is_supported() -> None:
+def test_this_python_version_supports_sharing() -> None:
     assert shared.is_supported() is (HERE in {"3.9", "3.10", "3.11", "3.12", "3.13"})
 
 
@@ -202,7 +202,7 @@ def test_this_python_is_supported() -> None:
         (os, "memfd_create", None),
     ],
 )
-def test_anything_unusual_is_declined(
+def test_the_self_test_declines_an_unusual_interpreter(
     monkeypatch: pytest.MonkeyPatch, place: Any, name: str, value: Any
 ) -> None:
     with monkeypatch.context() as patch:
@@ -220,7 +220,7 @@ def test_one_difference_fails_the_self_test(monkeypatch: pytest.MonkeyPatch) -> 
     assert not selftest.passes()  # wide texts over narrow data
 
 
-def test_the_self_test_runs_once_and_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_self_test_runs_once_and_its_result_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
     def fail() -> bool:
@@ -239,13 +239,13 @@ def test_the_self_test_runs_once_and_decides(monkeypatch: pytest.MonkeyPatch) ->
 # -- in other processes ---------------------------------------------------------------------------
 
 
-def test_another_process_sees_the_same(python: str) -> None:
+def test_another_process_sees_the_same_values(python: str) -> None:
     sources = [store_context(value) for value in VALUES]
     process = start(python, "compare", [shared_context(source) for source in sources])
     assert answer(process, pickle.dumps(VALUES)) == "alike"
 
 
-def test_who_writes_into_a_context_harms_only_himself() -> None:
+def test_a_process_that_writes_into_a_context_harms_only_itself() -> None:
     source = store_context("a" * 10_000)
     context = shared_context(source)
     process = start(sys.executable, "overwrite", [context])
@@ -277,12 +277,12 @@ def test_many_documents_take_little_memory(python: str, mixed: bool) -> None:
     assert private < MAX_PRIVATE_BYTES
 
 
-def test_random_work_for_a_moment() -> None:
+def test_random_work_for_a_second() -> None:
     _stress(sys.executable, seconds=1.0)
 
 
 @pytest.mark.heavy
-def test_random_work_for_long(python: str) -> None:
+def test_random_work_for_a_long_time(python: str) -> None:
     _stress(python, seconds=20.0)
 
 

@@ -30,7 +30,7 @@ compare()
 """
 
 
-def test_warming_up_leaves_no_trace() -> None:
+def test_warming_up_leaves_the_process_unchanged() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("as before", "")
 

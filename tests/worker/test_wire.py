@@ -111,7 +111,7 @@ def test_an_oversized_frame_is_not_built() -> None:
 
 
 @pytest.mark.parametrize("part", [b"\xff", b"\xc0\x80", b"{"])
-def test_parts_that_are_no_json_are_refused(part: bytes) -> None:
+def test_invalid_json_parts_are_refused(part: bytes) -> None:
     with pytest.raises(wire.WireError):
         wire.Frame(wire.CALL, 0, [part]).json(0)
 
@@ -126,7 +126,7 @@ def test_json_nested_past_the_recursion_limit_is_refused() -> None:
         wire.Frame(wire.CALL, 0, [b"[" * 100_000]).json(0)
 
 
-def test_several_frames_of_one_read_and_the_start_of_another() -> None:
+def test_one_read_may_hold_several_frames_and_the_start_of_another() -> None:
     first, second = wire.encode(wire.DONE, 1, [b"a"]), wire.encode(wire.CALL, 2, [b"b", b"c"])
     source = decoder()
     source.feed(memoryview(first + second + first[:7]))
@@ -137,7 +137,7 @@ def test_several_frames_of_one_read_and_the_start_of_another() -> None:
     assert [frame.id for frame in drain(source)] == [1, 2]
 
 
-def test_what_was_popped_is_not_held() -> None:
+def test_a_decoded_frame_is_released() -> None:
     source = decoder(wire.MAX_TO_HOST_BYTES)
     data = wire.encode(wire.DONE, 1, [b"x" * 1_000_000])
     for pieces in ([data], [data[:500_000], data[500_000:]]):
@@ -150,7 +150,7 @@ def test_what_was_popped_is_not_held() -> None:
         assert held < 50_000
 
 
-def test_the_bytes_may_be_reused_after_feeding() -> None:
+def test_the_buffer_may_be_reused_after_feeding() -> None:
     data = bytearray(wire.encode(wire.DONE, 1, [b"abc"]))
     source = decoder()
     source.feed(memoryview(data))
@@ -159,18 +159,18 @@ def test_the_bytes_may_be_reused_after_feeding() -> None:
 
 
 @given(st.lists(texts, max_size=20), st.integers(0, 3))
-def test_many_texts_at_once(sent: list[str], start: int) -> None:
+def test_many_texts_are_decoded_at_once(sent: list[str], start: int) -> None:
     frame = wire.Frame(wire.CALL, 0, [wire.to_bytes(text) for text in sent])
     assert frame.texts(start) == sent[start:]
 
 
-def test_one_text_that_is_not_utf_8_refuses_all() -> None:
+def test_one_text_that_is_not_utf_8_refuses_the_whole_frame() -> None:
     with pytest.raises(wire.WireError, match="not UTF-8"):
         wire.Frame(wire.CALL, 0, [b"ok", b"\xff"]).texts(0)
 
 
 @pytest.mark.parametrize("count", [0, 1, 15, 16, 17, 1000])
-def test_any_number_of_parts(count: int) -> None:
+def test_frames_may_have_any_number_of_parts(count: int) -> None:
     parts = [b"%d" % index for index in range(count)]
     source = decoder()
     source.feed(wire.encode(wire.CALL, 7, parts))
@@ -182,6 +182,6 @@ def test_more_parts_than_allowed_are_not_built() -> None:
         wire.encode(wire.CALL, 1, [b""] * (wire.MAX_PARTS + 1))
 
 
-def test_numbers_that_both_sides_agreed_on() -> None:
+def test_protocol_numbers_are_fixed() -> None:
     assert (wire.LOAD_SHARED, wire.CHECKPOINT, wire.RESUME) == (8, 9, 10)
     assert not wire.TO_HOST & wire.TO_WORKER

@@ -30,7 +30,7 @@ def sent(server: FakeServer) -> str:
 # -- what it lists --------------------------------------------------------------------------------
 
 
-def test_plugins_tools_and_models_show_it(cli: Cli, serve: Serve) -> None:
+def test_llm_lists_the_plugin_its_tools_and_models(cli: Cli, serve: Serve) -> None:
     serve("unused")
     listed = json.loads(cli.ok("plugins"))
     hooks = next(each for each in listed if each["name"] == "llm-rlm")["hooks"]
@@ -50,13 +50,13 @@ def test_plugins_tools_and_models_show_it(cli: Cli, serve: Serve) -> None:
     assert "temperature: float" in options
 
 
-def test_which_models_are_wrapped_can_be_said(cli: Cli, serve: Serve) -> None:
+def test_the_wrapped_models_can_be_chosen(cli: Cli, serve: Serve) -> None:
     serve("unused")
     listed = cli.ok("models", LLM_RLM_MODELS="mine, gpt-4o")
     assert listed.count("RLM: ") == 2
 
 
-def test_more_models_than_people_read_are_one_line(cli: Cli) -> None:
+def test_a_long_list_of_models_is_one_line(cli: Cli) -> None:
     rows = [
         f"- model_id: many-{number}\n  model_name: m\n  api_base: http://127.0.0.1:9/v1\n"
         for number in range(100)
@@ -98,7 +98,7 @@ def test_a_file_is_the_context(cli: Cli, serve: Serve, mode: tuple[str, ...]) ->
 
 
 @pytest.mark.parametrize("mode", [(), ("--async",)])
-def test_what_is_piped_in_is_split_from_the_question(
+def test_piped_input_is_separated_from_the_question(
     cli: Cli, serve: Serve, mode: tuple[str, ...]
 ) -> None:
     server = serve(LENGTH)
@@ -128,7 +128,7 @@ def test_a_long_task_that_is_piped_in_is_the_context(cli: Cli, serve: Serve) -> 
         ("Count the lines.", "please"),
     ],
 )
-def test_templates_are_no_part_of_what_is_piped_in(
+def test_template_text_is_not_part_of_the_piped_input(
     cli: Cli, serve: Serve, template: str, question: str
 ) -> None:
     server = serve(LENGTH)
@@ -140,7 +140,7 @@ def test_templates_are_no_part_of_what_is_piped_in(
     assert "line 17" not in sent(server)
 
 
-def test_files_by_path_and_pattern_stay_out_of_the_logs(cli: Cli, serve: Serve) -> None:
+def test_files_given_by_path_or_pattern_are_not_logged(cli: Cli, serve: Serve) -> None:
     server = serve(LENGTH, cell("FINAL(len(context))"))
     (cli.folder / "big.log").write_text(LINES)
     (cli.folder / "more.log").write_text("other lines")
@@ -150,7 +150,7 @@ def test_files_by_path_and_pattern_stay_out_of_the_logs(cli: Cli, serve: Serve) 
     assert "line 17" not in cli.stored()
 
 
-def test_of_fragments_llm_itself_keeps_one_copy_and_we_add_none(cli: Cli, serve: Serve) -> None:
+def test_fragments_are_stored_once_by_llm_and_not_again_by_us(cli: Cli, serve: Serve) -> None:
     serve(cell("print(context)\nFINAL(1)"))
     (cli.folder / "big.log").write_text(LINES)
     cli.ok("-m", "rlm/mine", "-f", "big.log", "?")
@@ -165,7 +165,9 @@ def test_of_fragments_llm_itself_keeps_one_copy_and_we_add_none(cli: Cli, serve:
         ("rlm:pipe", "not a regular file"),
     ],
 )
-def test_what_is_no_file_is_told(cli: Cli, serve: Serve, argument: str, words: str) -> None:
+def test_an_argument_that_is_not_a_file_is_reported(
+    cli: Cli, serve: Serve, argument: str, words: str
+) -> None:
     server = serve("unused")
     os.mkfifo(cli.folder / "pipe")
     done = cli("-m", "rlm/mine", "-f", argument, "?")
@@ -254,7 +256,7 @@ def test_errors_of_the_provider_are_one_line(
 @pytest.mark.parametrize(
     "options", [("-o", "max_steps", "x"), ("-o", "environment", "moon"), ("-o", "budget", "1")]
 )
-def test_wrong_options_are_told_before_anything_is_sent(
+def test_wrong_options_are_reported_before_anything_is_sent(
     cli: Cli, serve: Serve, options: tuple[str, ...]
 ) -> None:
     server = serve("unused")
@@ -265,14 +267,14 @@ def test_wrong_options_are_told_before_anything_is_sent(
     assert server.count == 0
 
 
-def test_half_characters_are_shown_and_logged_as_what_they_are(cli: Cli, serve: Serve) -> None:
+def test_lone_surrogates_are_shown_and_logged_escaped(cli: Cli, serve: Serve) -> None:
     serve(cell("print('a\\ud800b')\nFINAL('x\\ud800y')", "I am \ud800 odd."))
     done = cli("-m", "rlm/mine", "?")
     assert (done.code, done.out.strip()) == (0, "x\ufffdy")
     assert "a\ufffdb" in cli.ok("logs", "-n", "1")
 
 
-def test_a_model_that_nobody_has_is_told(cli: Cli) -> None:
+def test_an_unknown_model_is_reported(cli: Cli) -> None:
     done = cli("-m", "rlm/nobody", "?")
     assert done.code == 1
     assert "Unknown model: rlm/nobody" in done.err
@@ -310,7 +312,7 @@ def living(pids: set[int]) -> set[int]:
         ("-m", "mine", "-T", 'RLMToolbox({"sub_model": "mine"})', "?"),
     ],
 )
-def test_ctrl_c_ends_it_and_leaves_no_process(
+def test_ctrl_c_ends_the_run_and_leaves_no_process(
     cli: Cli, serve: Serve, arguments: tuple[str, ...]
 ) -> None:
     code = "import time\ntime.sleep(600)"
@@ -342,7 +344,7 @@ def test_ctrl_c_ends_it_and_leaves_no_process(
 # -- the engine's own commands --------------------------------------------------------------------
 
 
-def test_llm_rlm_ask_takes_llms_models(cli: Cli, serve: Serve) -> None:
+def test_llm_rlm_ask_accepts_models_of_llm(cli: Cli, serve: Serve) -> None:
     serve(LENGTH, loop=True)
     (cli.folder / "big.log").write_text(LINES)
     expected = str(len(LINES))

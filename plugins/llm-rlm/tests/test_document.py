@@ -128,7 +128,7 @@ def test_the_secret_of_a_log_of_200_lines(cli: Cli, serve: Serve) -> None:
     is_nowhere("INFO request 7 ok", cli, server)
 
 
-def test_a_conversation_goes_on_with_the_same_context_file(cli: Cli, serve: Serve) -> None:
+def test_a_conversation_continues_with_the_same_context_file(cli: Cli, serve: Serve) -> None:
     serve(
         called("execute_python", code="print(len(context))"),
         Answer(reply="one"),
@@ -141,7 +141,7 @@ def test_a_conversation_goes_on_with_the_same_context_file(cli: Cli, serve: Serv
     assert f"again {len(LOG)}" in done.err
 
 
-def test_a_context_that_was_not_logged_is_asked_for(cli: Cli, serve: Serve) -> None:
+def test_a_context_that_was_not_logged_is_requested_again(cli: Cli, serve: Serve) -> None:
     serve(called("execute_python", code="print(1)"), Answer(reply="one"))
     given = json.dumps({"context": "a secret text", "sub_model": "mine"})
     assert cli.ok("-m", "mine", "-T", f"RLMToolbox({given})", "How long?").strip() == "one"
@@ -189,7 +189,7 @@ def test_thirty_items_are_classified_by_a_wrapped_model(cli: Cli, serve: Serve) 
     assert server.count == 31
 
 
-def test_the_exercise_by_a_wrapped_model(cli: Cli, serve: Serve) -> None:
+def test_the_exercise_of_the_document_with_a_wrapped_model(cli: Cli, serve: Serve) -> None:
     serve(
         cell("from sympy import prime"),
         cell(PRIMES + "\nFINAL(sum(primes))"),
@@ -203,7 +203,7 @@ def test_the_exercise_by_a_wrapped_model(cli: Cli, serve: Serve) -> None:
 # -- the toolbox by its bare name ------------------------------------------------------------------
 
 
-def test_the_command_of_the_document_as_it_is_written(cli: Cli, serve: Serve) -> None:
+def test_the_command_of_the_document_as_written(cli: Cli, serve: Serve) -> None:
     """`llm -T RLMToolbox`, without arguments: the first call gives the context."""
     question = "What is the magic number?"
     server = serve(
@@ -226,7 +226,7 @@ def test_the_command_of_the_document_as_it_is_written(cli: Cli, serve: Serve) ->
     assert SMALL in str(bodies[2]["messages"][-1]["content"])
 
 
-def test_a_second_turn_has_a_sandbox_of_its_own(cli: Cli, serve: Serve) -> None:
+def test_a_second_turn_has_a_new_sandbox(cli: Cli, serve: Serve) -> None:
     """`llm -c` continues the conversation; the answer of the first turn is not handed in again."""
     server = serve(
         called("execute_python", code="found = 1\nprint('first')"),

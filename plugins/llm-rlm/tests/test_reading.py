@@ -40,14 +40,16 @@ class Stdin:
 
 
 @given(piped=st.text(min_size=1, max_size=200), question=lines)
-def test_piped_text_and_question_come_apart_as_they_were_joined(piped: str, question: str) -> None:
+def test_piped_text_and_question_are_separated_where_llm_joined_them(
+    piped: str, question: str
+) -> None:
     with typed(llm.cli.prompt, prompt=question):
         assert split_piped(f"{piped} {question}") == (piped, question)
         assert split_piped(question) == ("", question)
 
 
 @pytest.mark.parametrize(("is_terminal", "split"), [(False, ("text", "")), (True, ("", "text"))])
-def test_without_a_question_all_was_piped_in_or_typed(
+def test_without_a_question_the_whole_text_was_piped_or_typed(
     monkeypatch: pytest.MonkeyPatch, is_terminal: bool, split: tuple[str, str]
 ) -> None:
     monkeypatch.setattr(sys, "stdin", Stdin(is_terminal=is_terminal))
@@ -55,7 +57,7 @@ def test_without_a_question_all_was_piped_in_or_typed(
         assert split_piped("text") == split
 
 
-def test_outside_of_llms_command_everything_is_the_question() -> None:
+def test_outside_llms_command_everything_is_the_question() -> None:
     assert split_piped("a b") == ("", "a b")
     with typed(click.Command("other"), prompt="b"):
         assert split_piped("a b") == ("", "a b")
@@ -63,7 +65,9 @@ def test_outside_of_llms_command_everything_is_the_question() -> None:
 
 @settings(max_examples=50)
 @given(fragments=st.lists(texts, max_size=4), question=texts)
-def test_a_prompt_is_read_as_it_was_put_together(fragments: list[str], question: str) -> None:
+def test_a_prompt_is_split_into_the_parts_it_was_made_of(
+    fragments: list[str], question: str
+) -> None:
     prompt = llm.Prompt(question, _Model(), fragments=list(fragments))
     asked = read_prompt(prompt)
     assert (asked.query or "") == question
@@ -71,7 +75,7 @@ def test_a_prompt_is_read_as_it_was_put_together(fragments: list[str], question:
 
 
 @given(st.text(min_size=1, max_size=9))
-def test_no_question_is_longer_than_the_model_should_read(word: str) -> None:
+def test_a_question_longer_than_the_limit_becomes_a_context(word: str) -> None:
     text = word * (MAX_QUERY_CHARS + 1)
     prompt = llm.Prompt(text, _Model(), system=f"Rules: {text}.")
     asked = read_prompt(prompt)
@@ -104,7 +108,7 @@ class _Model(llm.Model):
 
 
 @given(st.lists(st.tuples(texts, st.text(max_size=20)), max_size=8), texts)
-def test_every_text_keeps_a_name_of_its_own(given: list[tuple[str, str]], piped: str) -> None:
+def test_every_text_has_a_unique_name(given: list[tuple[str, str]], piped: str) -> None:
     named = named_texts([llm.Fragment(text, source) for text, source in given], piped)
     assert list(named.values()) == [text for text, _ in given] + ([piped] if piped else [])
     assert all("/" not in name for name in named)
@@ -119,7 +123,7 @@ def test_bytes_are_text_only_if_they_are_utf8(data: bytes) -> None:
         assert value == data
 
 
-def test_patterns_name_files_in_order(tmp_path: Path) -> None:
+def test_files_matching_a_pattern_are_sorted(tmp_path: Path) -> None:
     for name in ("b.log", "a.log", "deep/c.log", "d.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(name)
@@ -141,12 +145,12 @@ def test_a_cut_text_keeps_its_ends(text: str, most: int) -> None:
 
 
 @given(st.text(max_size=50))
-def test_plain_texts_can_be_encoded_and_others_stay_as_they_are(text: str) -> None:
+def test_lone_surrogates_are_replaced_and_other_texts_unchanged(text: str) -> None:
     assert replace_surrogates(text) == text
     assert replace_surrogates(f"{text}\ud83d|").encode().decode().startswith(text)
 
 
-def test_a_thousand_calls_are_a_few_lines() -> None:
+def test_a_thousand_calls_take_a_few_lines() -> None:
     converter = EventParts()
     lines = [
         part.chunk
@@ -160,7 +164,7 @@ def test_a_thousand_calls_are_a_few_lines() -> None:
     assert len(lines) == 10
 
 
-def test_every_kind_of_event_can_be_told() -> None:
+def test_every_kind_of_event_can_be_shown() -> None:
     converter = EventParts()
     common: dict[str, Any] = {"run_id": "r" * 20, "step": 1}
     happened: list[events.Event] = [
@@ -181,7 +185,7 @@ def test_every_kind_of_event_can_be_told() -> None:
     ]
 
 
-def test_code_is_told_as_json_however_odd() -> None:
+def test_code_is_shown_as_json() -> None:
     started = events.CellStarted(run_id="r" * 20, step=1, cell=1, code='print("\\u0000 \ud800")')
     name, arguments = EventParts().parts(started)
     assert name.chunk == "python"

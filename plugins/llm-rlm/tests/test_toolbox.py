@@ -56,7 +56,7 @@ def test_variables_stay_between_calls(box: RLMToolbox) -> None:
     assert box.execute_python("x * 2") == "40"
 
 
-def test_an_answer_of_earlier_code_is_not_handed_in_again(box: RLMToolbox) -> None:
+def test_an_answer_of_earlier_code_is_not_submitted_again(box: RLMToolbox) -> None:
     handed_in = box.execute_python("answer['content'] = 'first'; answer['ready'] = True")
     assert handed_in.endswith("first")
     assert box.execute_python("print(2)") == "2"
@@ -67,7 +67,7 @@ def test_code_that_ends_with_a_quote_runs(box: RLMToolbox) -> None:
     assert box.execute_python('"q"') == "'q'"
 
 
-def test_an_error_is_told_and_can_be_repaired(box: RLMToolbox) -> None:
+def test_an_error_is_reported_and_can_be_repaired(box: RLMToolbox) -> None:
     output = box.execute_python("import sympy")
     assert "ModuleNotFoundError: No module named 'sympy'" in output
     assert "SyntaxError" in box.execute_python("def (")
@@ -99,7 +99,7 @@ def test_the_first_call_may_give_the_context(said: Said) -> None:
         assert box.execute_python("print(context)") == "abc"
 
 
-def test_a_context_that_was_given_is_not_replaced(box: RLMToolbox) -> None:
+def test_a_context_given_to_the_constructor_is_not_replaced(box: RLMToolbox) -> None:
     assert "set already" in box.execute_python("print(1)", context="other")
     assert box.execute_python("print('other' in context)") == "False"
 
@@ -111,7 +111,7 @@ def test_code_that_takes_too_long_is_interrupted_and_keeps_its_variables(said: S
         assert box.execute_python("print(x)") == "1"
 
 
-def test_sub_calls_reach_a_model_of_llms(box: RLMToolbox, said: Said) -> None:
+def test_sub_calls_go_to_a_model_of_llm(box: RLMToolbox, said: Said) -> None:
     said.to_calls = lambda prompt: prompt.upper()
     assert box.execute_python("r = await llm_query(prompt='hi')\nprint(r)") == "HI"
     output = box.execute_python("print(await llm_batch(prompts=['a', 'b', 'c']))")
@@ -119,7 +119,7 @@ def test_sub_calls_reach_a_model_of_llms(box: RLMToolbox, said: Said) -> None:
     assert SMALL not in said.text
 
 
-def test_a_batch_runs_side_by_side(box: RLMToolbox, said: Said) -> None:
+def test_a_batch_runs_concurrently(box: RLMToolbox, said: Said) -> None:
     together = threading.Barrier(4, timeout=30)
 
     def reply(prompt: str) -> str:
@@ -132,7 +132,7 @@ def test_a_batch_runs_side_by_side(box: RLMToolbox, said: Said) -> None:
     assert output == "['a', 'b', 'c', 'd']"
 
 
-def test_a_failed_sub_call_is_told_in_the_code(box: RLMToolbox, said: Said) -> None:
+def test_a_failed_sub_call_raises_in_the_code(box: RLMToolbox, said: Said) -> None:
     said.failure = ValueError("the provider is on holiday")
     output = box.execute_python("await llm_query(prompt='x')")
     assert "CallFailed" in output
@@ -148,11 +148,11 @@ def test_a_failed_sub_call_is_told_in_the_code(box: RLMToolbox, said: Said) -> N
         ("call_tool('x')", "only llm_query and llm_batch"),
     ],
 )
-def test_other_wishes_of_the_code_are_refused(box: RLMToolbox, code: str, words: str) -> None:
+def test_unsupported_calls_from_code_are_refused(box: RLMToolbox, code: str, words: str) -> None:
     assert words in box.execute_python(code)
 
 
-async def test_there_is_an_end_to_the_number_of_calls(said: Said) -> None:
+async def test_the_number_of_calls_is_limited(said: Said) -> None:
     host = ModelHost("scripted", max_calls=2)
     meta, texts = await host.answer("llm", {}, ["a", "b", "c"])
     assert texts == ["a reply", "a reply", ""]
@@ -162,7 +162,7 @@ async def test_there_is_an_end_to_the_number_of_calls(said: Said) -> None:
         await host.answer("stream", {}, ("", ""))
 
 
-def test_an_answer_is_handed_in_as_text_or_by_a_variable(box: RLMToolbox) -> None:
+def test_an_answer_is_submitted_as_text_or_by_a_variable(box: RLMToolbox) -> None:
     assert box.answer is None
     assert "42" in box.submit_answer(answer="42")
     assert box.answer == "42"
@@ -176,7 +176,7 @@ def test_an_answer_is_handed_in_as_text_or_by_a_variable(box: RLMToolbox) -> Non
     assert box.answer == "by code"
 
 
-def test_arguments_of_other_types_are_taken_or_refused_in_words(box: RLMToolbox) -> None:
+def test_arguments_of_other_types_are_converted_or_refused(box: RLMToolbox) -> None:
     tools: Any = box
     assert "must be a text" in tools.execute_python(5)
     assert "name of a variable" in tools.submit_answer(variable_name=5)
@@ -188,7 +188,7 @@ def test_arguments_of_other_types_are_taken_or_refused_in_words(box: RLMToolbox)
 # -- setting up -----------------------------------------------------------------------------------
 
 
-def test_preparing_twice_is_preparing_once(box: RLMToolbox) -> None:
+def test_preparing_twice_has_no_further_effect(box: RLMToolbox) -> None:
     box.prepare()
     box.execute_python("x = 1")
     box.prepare()
@@ -204,14 +204,14 @@ def test_a_closed_toolbox_says_so(said: Said) -> None:
         box.execute_python("1")
 
 
-def test_code_that_kills_its_interpreter_loses_no_toolbox(box: RLMToolbox) -> None:
+def test_code_that_kills_its_interpreter_does_not_break_the_toolbox(box: RLMToolbox) -> None:
     box.execute_python("x = 1")
     output = box.execute_python("import os\nos._exit(1)")
     assert output.startswith("Error: ")
     assert box.execute_python("print(len(context))") == str(len(SMALL))
 
 
-def test_two_threads_take_turns(box: RLMToolbox) -> None:
+def test_two_threads_run_their_code_one_after_the_other(box: RLMToolbox) -> None:
     box.execute_python("seen = []")
     code = "n = len(seen)\nimport time\ntime.sleep(0.05)\nseen.append(n)"
     threads = [threading.Thread(target=box.execute_python, args=(code,)) for _ in range(4)]
@@ -237,7 +237,7 @@ def test_two_threads_take_turns(box: RLMToolbox) -> None:
         ({"context": {"not_stored_chars": 9}}, "pass it again"),
     ],
 )
-def test_what_it_is_given_is_checked_at_once(said: Said, given: dict[str, Any], words: str) -> None:
+def test_invalid_options_are_refused_at_once(said: Said, given: dict[str, Any], words: str) -> None:
     with pytest.raises(ToolboxError, match=words):
         RLMToolbox(**{**SCRIPTED, **given})
 
@@ -269,16 +269,14 @@ def test_a_large_context_file_is_not_read_into_this_process(said: Said, tmp_path
         )
 
 
-def test_without_a_sub_model_it_is_llms_default_model(said: Said, home: Path) -> None:
+def test_the_default_sub_model_is_llms_default_model(said: Said, home: Path) -> None:
     (home / "default_model.txt").write_text("small")
     with RLMToolbox() as box:
         assert box.execute_python("print(llm_query('x'))") == "a reply"
     assert said.asked[0][0] == "small"
 
 
-def test_elsewhere_than_on_linux_local_means_auto(
-    said: Said, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_on_other_systems_local_means_auto(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
     from llm_rlm.chats import _environment
 
     from rlm.environments.wasm import WasmEnvironment
@@ -295,7 +293,7 @@ def test_elsewhere_than_on_linux_local_means_auto(
 
 
 @pytest.mark.skipif(no_wasm is not None, reason=str(no_wasm))
-def test_wasm_is_another_sandbox(said: Said) -> None:
+def test_wasm_can_be_chosen_as_the_sandbox(said: Said) -> None:
     with RLMToolbox(context=SMALL, sub_model="scripted", sandbox="wasm") as box:
         assert box.execute_python("x = 1\nprint(len(context))") == str(len(SMALL))
         assert box.execute_python("print(x, await llm_query(prompt='a'))") == "1 a reply"
@@ -310,7 +308,7 @@ def test_without_wasm_the_error_says_what_it_needs(said: Said) -> None:
 # -- what llm keeps of it -------------------------------------------------------------------------
 
 
-def test_the_context_is_not_among_the_arguments_that_llm_logs(said: Said) -> None:
+def test_the_context_is_not_logged_among_the_tools_arguments(said: Said) -> None:
     box = RLMToolbox(context=SMALL, sub_model="scripted")
     assert "magic" not in json.dumps(box._config)
     assert box._config["sub_model"] == "scripted"
@@ -357,12 +355,12 @@ CALLS = [
 ]
 
 
-def test_llms_loop_drives_it(box: RLMToolbox) -> None:
+def test_llms_tool_loop_can_use_the_toolbox(box: RLMToolbox) -> None:
     assert Caller(CALLS).chain("Which number?", tools=[box]).text().endswith("42")
     assert box.answer == "42"
 
 
-async def test_llms_async_loop_drives_it_and_is_not_blocked(box: RLMToolbox) -> None:
+async def test_llms_async_tool_loop_is_not_blocked(box: RLMToolbox) -> None:
     ticks = 0
 
     async def tick() -> None:
@@ -379,6 +377,6 @@ async def test_llms_async_loop_drives_it_and_is_not_blocked(box: RLMToolbox) -> 
     assert ticks > 10
 
 
-async def test_in_a_running_loop_the_blocking_form_still_blocks(box: RLMToolbox) -> None:
+async def test_blocking_methods_work_inside_a_running_loop(box: RLMToolbox) -> None:
     box.prepare()
     assert box.execute_python("print(1)") == "1"

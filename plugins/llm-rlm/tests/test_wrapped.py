@@ -53,21 +53,21 @@ def test_neither_end_of_a_context_is_in_a_prompt(said: Said, wrapped: llm.Model)
     assert "canary" not in said.text
 
 
-async def test_the_async_form_does_the_same(said: Said) -> None:
+async def test_the_async_model_behaves_the_same(said: Said) -> None:
     said.steps = [FIND]
     response = llm.get_async_model("rlm/scripted").prompt("Which number?", fragments=[LINES])
     assert await response.text() == "42"
     assert (await response.usage()).input == 10
 
 
-def test_a_model_that_is_only_blocking_has_both_forms(said: Said) -> None:
+def test_a_blocking_model_also_gets_an_async_form(said: Said) -> None:
     said.steps = [FIND]
     assert llm.get_model("rlm/small").prompt("?", fragments=[LINES]).text() == "42"
     response = llm.get_async_model("rlm/small").prompt("?", fragments=[LINES])
     assert asyncio.run(response.text()) == "42"
 
 
-def test_several_fragments_are_a_dict_by_their_short_names(said: Said, wrapped: llm.Model) -> None:
+def test_several_fragments_become_a_dict_by_short_name(said: Said, wrapped: llm.Model) -> None:
     said.steps = [cell("FINAL(sorted(context))")]
     fragments: list[Any] = [
         llm.Fragment("a", "/secret/place/app.log"),
@@ -80,7 +80,7 @@ def test_several_fragments_are_a_dict_by_their_short_names(said: Said, wrapped: 
     assert "/secret" not in said.text
 
 
-def test_attachments_are_variables_too(said: Said, wrapped: llm.Model, tmp_path: Path) -> None:
+def test_attachments_become_variables_too(said: Said, wrapped: llm.Model, tmp_path: Path) -> None:
     (tmp_path / "data.csv").write_text("name,age\nAda,36\n")
     said.steps = [cell("FINAL([type(each).__name__ for each in (context, context_1, context_2)])")]
     attachments = [
@@ -92,7 +92,7 @@ def test_attachments_are_variables_too(said: Said, wrapped: llm.Model, tmp_path:
     assert answer.endswith("'bytes']")
 
 
-def test_no_path_of_this_machine_is_told(said: Said, wrapped: llm.Model, tmp_path: Path) -> None:
+def test_no_local_path_is_revealed(said: Said, wrapped: llm.Model, tmp_path: Path) -> None:
     said.steps = [cell("FINAL(sorted(context))")]
     attachments = []
     for folder in ("one", "two"):
@@ -112,7 +112,7 @@ def test_a_text_attachment_without_a_path_is_read_as_text(said: Said, wrapped: l
 
 
 @pytest.mark.parametrize("kind", ["missing", "pipe"])
-def test_an_attachment_that_is_no_file_is_an_error_that_says_so(
+def test_an_attachment_that_is_not_a_file_is_a_clear_error(
     said: Said, wrapped: llm.Model, tmp_path: Path, kind: str
 ) -> None:
     path = tmp_path / "it"
@@ -134,7 +134,7 @@ def test_a_long_question_becomes_a_context(said: Said, wrapped: llm.Model) -> No
     assert 'context["task"]' in said.text
 
 
-def test_instructions_reach_the_model_and_long_ones_its_context(
+def test_short_instructions_are_in_the_prompt_and_long_ones_in_the_context(
     said: Said, wrapped: llm.Model
 ) -> None:
     said.steps = [cell("FINAL('ok')")]
@@ -166,7 +166,7 @@ def test_a_conversation_keeps_variables_and_contexts(said: Said, wrapped: llm.Mo
     assert "line 17" not in said.text
 
 
-def test_a_conversation_ends_with_its_object(said: Said, wrapped: llm.Model) -> None:
+def test_a_chat_is_closed_with_its_conversation(said: Said, wrapped: llm.Model) -> None:
     said.steps = [cell("FINAL(1)")]
     conversation = wrapped.conversation()
     conversation.prompt("One?").text()
@@ -196,7 +196,7 @@ async def test_a_conversation_outlives_its_event_loop(said: Said) -> None:
     assert found == ["0", "7"]
 
 
-def test_what_was_said_before_this_process_reaches_the_next_run(
+def test_messages_of_an_earlier_process_are_available_to_the_next_run(
     said: Said, wrapped: llm.Model
 ) -> None:
     said.steps = [
@@ -211,7 +211,7 @@ def test_what_was_said_before_this_process_reaches_the_next_run(
     assert "line 17" not in said.text
 
 
-def test_other_instructions_hold_from_then_on(said: Said, wrapped: llm.Model) -> None:
+def test_changed_instructions_apply_from_then_on(said: Said, wrapped: llm.Model) -> None:
     said.steps = [cell("FINAL('first')"), cell("FINAL(earlier[0]['content'])")]
     conversation = wrapped.conversation()
     conversation.prompt("One?", system="In Latin.").text()
@@ -219,16 +219,14 @@ def test_other_instructions_hold_from_then_on(said: Said, wrapped: llm.Model) ->
     assert "In Greek." in said.asked[-1][1]
 
 
-def test_long_instructions_are_handed_in_once(said: Said, wrapped: llm.Model) -> None:
+def test_long_instructions_are_added_once(said: Said, wrapped: llm.Model) -> None:
     said.steps = [cell("FINAL(len(context))"), cell("FINAL('context_1' in globals())")]
     conversation = wrapped.conversation()
     conversation.prompt("One?", system="so " * 10_000).text()
     assert conversation.prompt("Two?").text() == "False"
 
 
-def test_a_turn_that_failed_can_be_asked_again(
-    said: Said, wrapped: llm.Model, tmp_path: Path
-) -> None:
+def test_a_failed_turn_can_be_repeated(said: Said, wrapped: llm.Model, tmp_path: Path) -> None:
     said.steps = [cell("FINAL((context, earlier[0]['content']))")]
     late = llm.Attachment(type="text/plain", path=str(tmp_path / "late.txt"))
     conversation = wrapped.conversation()
@@ -240,7 +238,7 @@ def test_a_turn_that_failed_can_be_asked_again(
     assert again.text() == "('here', 'Before?')"
 
 
-def test_other_options_start_anew_with_the_history(said: Said, wrapped: llm.Model) -> None:
+def test_changed_options_start_a_new_chat_with_the_history(said: Said, wrapped: llm.Model) -> None:
     said.steps = [cell("kept = 1\nFINAL('first')"), cell("FINAL(earlier[1]['content'])")]
     conversation = wrapped.conversation()
     conversation.prompt("One?").text()
@@ -248,7 +246,7 @@ def test_other_options_start_anew_with_the_history(said: Said, wrapped: llm.Mode
     assert len(chats._open_chats) == 1
 
 
-def test_two_threads_have_a_run_each(said: Said, wrapped: llm.Model) -> None:
+def test_two_threads_have_separate_runs(said: Said, wrapped: llm.Model) -> None:
     said.steps = [cell("FINAL(context)")]
     answers: dict[str, str] = {}
 
@@ -266,7 +264,7 @@ def test_two_threads_have_a_run_each(said: Said, wrapped: llm.Model) -> None:
 # -- what comes back ------------------------------------------------------------------------------
 
 
-def test_cells_are_tools_that_ran_elsewhere_and_the_rest_is_reasoning(
+def test_cells_are_logged_as_tool_calls_and_the_rest_as_reasoning(
     said: Said, wrapped: llm.Model
 ) -> None:
     said.steps = [
@@ -290,7 +288,7 @@ def test_cells_are_tools_that_ran_elsewhere_and_the_rest_is_reasoning(
     assert response.tool_calls() == []
 
 
-def test_of_what_a_cell_prints_the_logs_get_two_ends(said: Said, wrapped: llm.Model) -> None:
+def test_only_both_ends_of_a_cells_output_are_logged(said: Said, wrapped: llm.Model) -> None:
     said.steps = [cell("print(context)\nFINAL('done')")]
     response = wrapped.prompt("?", fragments=[LINES])
     assert response.text() == "done"
@@ -307,7 +305,7 @@ def test_reasoning_can_be_hidden(said: Said, wrapped: llm.Model) -> None:
     ]
 
 
-def test_usage_tells_steps_from_sub_calls(said: Said, wrapped: llm.Model) -> None:
+def test_usage_distinguishes_steps_from_sub_calls(said: Said, wrapped: llm.Model) -> None:
     said.steps = [cell("llm_query('a')\nllm_query('b')"), cell("FINAL('done')")]
     usage = wrapped.prompt("?", sub_model="small").usage()
     assert (usage.input, usage.output) == (40, 8)
@@ -317,7 +315,7 @@ def test_usage_tells_steps_from_sub_calls(said: Said, wrapped: llm.Model) -> Non
     assert set(usage.details["models"]) == {"llm/scripted", "llm/small"}
 
 
-def test_a_child_run_is_counted_and_told(said: Said, wrapped: llm.Model) -> None:
+def test_a_child_run_is_counted_and_shown(said: Said, wrapped: llm.Model) -> None:
     said.steps = [
         cell("FINAL(rlm_query('inner question', context='inner text'))"),
         cell("FINAL(context.upper())"),
@@ -379,7 +377,7 @@ def test_options_are_checked(wrapped: llm.Model, options: dict[str, Any], words:
         wrapped.prompt("?", **options)
 
 
-def test_a_budget_needs_a_price_and_holds(said: Said, wrapped: llm.Model) -> None:
+def test_a_budget_needs_a_price_and_is_enforced(said: Said, wrapped: llm.Model) -> None:
     with pytest.raises(llm.ModelError, match="-o price"):
         wrapped.prompt("?", budget=1).text()
     assert said.asked == []
@@ -395,7 +393,7 @@ def test_a_budget_needs_a_price_and_holds(said: Said, wrapped: llm.Model) -> Non
     assert facts["limit"] == "cost_usd"
 
 
-def test_at_its_time_limit_a_run_ends(said: Said, wrapped: llm.Model) -> None:
+def test_a_run_ends_at_its_time_limit(said: Said, wrapped: llm.Model) -> None:
     said.steps = [cell("import time\nprint('begun')\ntime.sleep(600)")]
     response = wrapped.prompt("?", timeout=2)
     with contextlib.suppress(llm.ModelError):
@@ -420,7 +418,7 @@ def test_without_the_engine_the_error_says_how_to_install_it(
         wrapped.prompt("?", environment="local").text()
 
 
-async def test_blocking_in_the_engines_own_thread_is_refused(wrapped: llm.Model) -> None:
+async def test_blocking_on_the_engines_own_thread_is_refused(wrapped: llm.Model) -> None:
     async def inside() -> str:
         return wrapped.prompt("?").text()
 
@@ -428,25 +426,25 @@ async def test_blocking_in_the_engines_own_thread_is_refused(wrapped: llm.Model)
         await asyncio.to_thread(portal().call, inside)
 
 
-def test_options_of_the_model_inside_reach_it(said: Said, wrapped: llm.Model) -> None:
+def test_options_of_the_wrapped_model_are_passed_to_it(said: Said, wrapped: llm.Model) -> None:
     said.steps = [cell("FINAL(llm_query('x'))")]
     wrapped.prompt("?", temperature=0.5, max_steps=3).text()
     assert said.options == [{"temperature": 0.5}, {"temperature": 0.5}]
 
 
-def test_a_failing_provider_is_an_error_of_llms(said: Said, wrapped: llm.Model) -> None:
+def test_a_failing_provider_raises_an_error_of_llm(said: Said, wrapped: llm.Model) -> None:
     said.failure = ValueError("the provider is on holiday")
     with pytest.raises(llm.ModelError, match="on holiday"):
         wrapped.prompt("?").text()
 
 
-def test_a_missing_key_is_told_before_anything_is_sent(said: Said) -> None:
+def test_a_missing_key_is_reported_before_anything_is_sent(said: Said) -> None:
     with pytest.raises(llm.NeedsKeyException, match="llm keys set locked-provider"):
         llm.get_model("rlm/locked").prompt("?").text()
     assert said.asked == []
 
 
-def test_a_key_goes_to_its_own_provider_only(said: Said) -> None:
+def test_a_key_is_sent_only_to_its_own_provider(said: Said) -> None:
     said.steps = [cell("FINAL(llm_query('x'))")]
     response = llm.get_model("rlm/locked").prompt("?", key="k-1", sub_model="small")
     assert response.text() == "a reply"
@@ -468,14 +466,14 @@ def test_a_key_goes_to_its_own_provider_only(said: Said) -> None:
         "�" * 9,
     ],
 )
-def test_whatever_a_model_replies_the_run_ends(said: Said, wrapped: llm.Model, reply: str) -> None:
+def test_a_run_ends_whatever_its_model_replies(said: Said, wrapped: llm.Model, reply: str) -> None:
     said.steps = [reply]
     with contextlib.suppress(llm.ModelError):
         assert isinstance(wrapped.prompt("?", fragments=["x"], max_steps=2).text(), str)
     assert 1 <= len(said.asked) <= 4
 
 
-async def test_a_task_that_is_cancelled_cancels_the_run(said: Said) -> None:
+async def test_cancelling_a_task_cancels_its_run(said: Said) -> None:
     said.steps = [cell("import time\nprint('begun')\ntime.sleep(600)")]
     response = llm.get_async_model("rlm/scripted").prompt("?")
 
@@ -492,7 +490,7 @@ async def test_a_task_that_is_cancelled_cancels_the_run(said: Said) -> None:
         await task
 
 
-def test_a_consumer_that_leaves_ends_the_run(said: Said, wrapped: llm.Model) -> None:
+def test_abandoning_the_event_stream_ends_the_run(said: Said, wrapped: llm.Model) -> None:
     said.steps = [cell("import time\ntime.sleep(600)", "Begun.")]
     events = wrapped.prompt("?").stream_events()
     assert next(events).chunk == "step 1: Begun.\n"

@@ -46,13 +46,13 @@ def test_every_variable_of_the_document_is_read() -> None:
         ("ELIZA_RLM_STRATEGY", "guess", "one of rlm"),
     ],
 )
-def test_what_can_not_be_meant_is_named(variable: str, value: str, words: str) -> None:
+def test_an_invalid_value_is_named(variable: str, value: str, words: str) -> None:
     with pytest.raises(ConfigProblem, match=words) as caught:
         RLMConfig.from_environment({variable: value})
     assert variable in str(caught.value)
 
 
-def test_validate_checks_what_was_put_together_by_hand() -> None:
+def test_validate_checks_a_manually_built_configuration() -> None:
     RLMConfig().validate()
     for wrong in (
         RLMConfig(max_iterations=0),
@@ -65,7 +65,7 @@ def test_validate_checks_what_was_put_together_by_hand() -> None:
             wrong.validate()
 
 
-def test_the_first_source_that_says_anything_counts_field_by_field() -> None:
+def test_each_field_is_taken_from_the_first_source_that_sets_it() -> None:
     config = RLMConfig.from_sources(
         [
             {"backend": "", "max_depth": 3}.get,
@@ -75,7 +75,7 @@ def test_the_first_source_that_says_anything_counts_field_by_field() -> None:
     assert (config.backend, config.max_depth, config.max_iterations) == ("openai", 3, 9)
 
 
-def test_what_is_told_of_a_configuration_holds_no_key() -> None:
+def test_a_displayed_configuration_contains_no_key() -> None:
     config = RLMConfig(backend_kwargs={"api_key": "sk-secret"})
     assert "sk-secret" not in str(config.to_dict())
 
@@ -87,7 +87,9 @@ names = st.sampled_from(sorted(RLMConfig.__dataclass_fields__))
 
 
 @given(st.dictionaries(names, values))
-def test_any_settings_make_a_valid_configuration_or_a_problem(settings: dict[str, object]) -> None:
+def test_any_settings_give_a_valid_configuration_or_a_named_problem(
+    settings: dict[str, object],
+) -> None:
     try:
         config = RLMConfig.from_sources([settings.get])
     except ConfigProblem as problem:
@@ -99,7 +101,7 @@ def test_any_settings_make_a_valid_configuration_or_a_problem(settings: dict[str
 
 
 @given(names)
-def test_every_field_has_a_variable_of_its_own(name: str) -> None:
+def test_every_field_has_its_own_variable(name: str) -> None:
     assert variable_of(name).startswith("ELIZA_RLM_")
     same = [
         each for each in RLMConfig.__dataclass_fields__ if variable_of(each) == variable_of(name)

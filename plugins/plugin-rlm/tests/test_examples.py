@@ -23,14 +23,14 @@ def run(*command: str, given: str = "") -> str:
     return done.stdout
 
 
-def test_the_example_of_the_message_loop() -> None:
+def test_the_message_loop_example_runs() -> None:
     output = run(sys.executable, "examples/message_loop.py")
     assert "Ada:  The ferry to Brest, number 07777, leaves at 01:30." in output
     assert "2 requests" in output
 
 
 @pytest.mark.parametrize("number", range(len(blocks("python"))))
-def test_a_python_block_of_the_readme(number: int) -> None:
+def test_the_python_blocks_of_the_readme_run(number: int) -> None:
     """Each block is a program; `# prints:` holds the expected output."""
     block = blocks("python")[number]
     output = run(sys.executable, "-c", block)
@@ -40,7 +40,7 @@ def test_a_python_block_of_the_readme(number: int) -> None:
         assert line in output
 
 
-def test_the_exchange_of_the_readme() -> None:
+def test_the_exchange_shown_in_the_readme_is_accurate() -> None:
     """Send the lines with `>`; compare ids and texts with the lines with `<`."""
     (exchange,) = blocks("text")
     sent = [line[2:] for line in exchange.splitlines() if line.startswith("> ")]

@@ -34,7 +34,7 @@ def openai(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         server.stop()
 
 
-async def test_a_request_that_fails_is_told_and_not_raised(
+async def test_a_failed_request_returns_an_error_text_and_does_not_raise(
     make_runtime: MakeRuntime, openai: Any
 ) -> None:
     openai(("", Answer(status=400, error="the model is asleep")))
@@ -46,7 +46,7 @@ async def test_a_request_that_fails_is_told_and_not_raised(
     assert "".join([piece async for piece in pieces]) == text
 
 
-async def test_an_error_tells_no_key(
+async def test_an_error_reveals_no_key(
     make_runtime: MakeRuntime, openai: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     openai(("", Answer(status=401, error="wrong key: sk-very-secret")))
@@ -58,7 +58,7 @@ async def test_an_error_tells_no_key(
 
 
 @pytest.mark.parametrize("params", [{}, {"prompt": ""}, {"messages": 7}, {"messages": [7]}])
-async def test_a_request_that_asks_nothing_is_an_error(
+async def test_a_request_without_a_prompt_is_an_error(
     make_runtime: MakeRuntime, openai: Any, params: dict[str, Any]
 ) -> None:
     server = openai(("", ECHO))
@@ -67,7 +67,7 @@ async def test_a_request_that_asks_nothing_is_an_error(
     assert server.count == 0
 
 
-async def test_after_the_last_step_comes_the_best_answer_there_is(
+async def test_after_the_last_step_the_best_answer_is_returned(
     make_runtime: MakeRuntime, openai: Any
 ) -> None:
     server = openai(("", cell("print('still reading')")))
@@ -86,7 +86,7 @@ async def test_a_budget_ends_a_request_before_it_is_exceeded(
     assert server.count == 0
 
 
-async def test_an_environment_nobody_knows_is_answered_by_the_stub(
+async def test_an_unknown_environment_is_answered_by_the_stub(
     make_runtime: MakeRuntime, openai: Any
 ) -> None:
     openai(("", ECHO))
@@ -96,7 +96,7 @@ async def test_an_environment_nobody_knows_is_answered_by_the_stub(
     assert "nowhere" in str(result.error)
 
 
-async def test_cancelling_a_request_is_raised_and_ends_the_run(
+async def test_cancelling_a_request_raises_and_ends_the_run(
     make_runtime: MakeRuntime, openai: Any
 ) -> None:
     server = openai(("", Answer(reply=ECHO, delay_seconds=60)))
@@ -111,7 +111,7 @@ async def test_cancelling_a_request_is_raised_and_ends_the_run(
     assert [each.stop_reason for each in kept] == ["cancelled"]
 
 
-async def test_stopping_the_runtime_ends_what_goes_on(
+async def test_stopping_the_runtime_ends_requests_in_progress(
     make_runtime: MakeRuntime, openai: Any
 ) -> None:
     server = openai(("", Answer(reply=ECHO, delay_seconds=60)))
@@ -123,7 +123,7 @@ async def test_stopping_the_runtime_ends_what_goes_on(
     assert (await request).startswith("[RLM ERROR] ")
 
 
-async def test_a_long_cell_does_not_hold_up_the_event_loop(
+async def test_a_long_cell_does_not_block_the_event_loop(
     make_runtime: MakeRuntime, openai: Any
 ) -> None:
     """The loop runs while the model's code is executing."""
@@ -144,7 +144,7 @@ async def test_a_long_cell_does_not_hold_up_the_event_loop(
     assert seen[-1] >= seen[0] + 50
 
 
-async def test_a_server_that_is_away_for_a_moment_costs_a_retry_and_no_answer(openai: Any) -> None:
+async def test_a_temporary_server_failure_is_retried(openai: Any) -> None:
     server = openai(("", Answer(status=503, times=5, retry_after=0.0)), ("", ECHO))
     config = RLMConfig(backend="openai", max_retries=1, retry_seconds=0.0)
     result = await RLMClient(config).infer("p")
@@ -152,7 +152,7 @@ async def test_a_server_that_is_away_for_a_moment_costs_a_retry_and_no_answer(op
     assert server.count == 6, "the engine's five tries of one request, and a new beginning"
 
 
-async def test_what_a_model_does_not_take_is_left_out_from_then_on(
+async def test_an_option_the_model_rejects_is_omitted_from_then_on(
     make_runtime: MakeRuntime, openai: Any
 ) -> None:
     """OpenAI's reasoning models refuse a temperature, which elizaOS always sets."""
@@ -175,9 +175,7 @@ async def test_what_a_model_does_not_take_is_left_out_from_then_on(
     assert server.count == 5, "another model is asked for itself"
 
 
-async def test_what_a_provider_has_no_word_for_is_left_out(
-    make_runtime: MakeRuntime, openai: Any
-) -> None:
+async def test_options_a_provider_lacks_are_omitted(make_runtime: MakeRuntime, openai: Any) -> None:
     server = openai(("", ECHO))
     runtime = await make_runtime({"ELIZA_RLM_BACKEND": "anthropic"})
     params = {"prompt": "p", "seed": 7, "frequencyPenalty": 0.5, "temperature": 0.5}
@@ -185,7 +183,7 @@ async def test_what_a_provider_has_no_word_for_is_left_out(
     assert server.requests[-1].asked.body["temperature"] == 0.5
 
 
-async def test_a_refusal_that_names_nothing_of_ours_is_an_error_at_once(
+async def test_a_refusal_that_names_none_of_our_options_is_an_error_at_once(
     make_runtime: MakeRuntime, openai: Any
 ) -> None:
     server = openai(("", Answer(status=400, error="the temperature outside is low")))
@@ -194,7 +192,7 @@ async def test_a_refusal_that_names_nothing_of_ours_is_an_error_at_once(
     assert server.count == 1
 
 
-async def test_an_engine_that_is_gone_between_two_tries_is_answered_by_the_stub(
+async def test_an_engine_that_disappears_between_attempts_is_answered_by_the_stub(
     openai: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     openai(("", Answer(status=503, retry_after=0.0)))

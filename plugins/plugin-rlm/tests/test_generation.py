@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from elizaos_plugin_rlm.generation import Generation, ParamsProblem, as_params
 
 
-def test_a_prompt_is_the_context_as_it_is() -> None:
+def test_a_prompt_is_the_context_unchanged() -> None:
     generation = Generation.of({"prompt": "a\nb"})
     assert generation.context == "a\nb"
     assert "context" in generation.query
@@ -22,7 +22,7 @@ def test_messages_override_the_prompt() -> None:
     assert Generation.of({"prompt": "ignored", "messages": messages}).context == messages
 
 
-def test_no_messages_at_all_leave_the_prompt() -> None:
+def test_an_empty_list_of_messages_leaves_the_prompt() -> None:
     assert Generation.of({"prompt": "p", "messages": []}).context == "p"
 
 
@@ -35,12 +35,12 @@ def test_a_system_text_is_kept_with_the_messages_and_not_in_the_query() -> None:
     assert "Be brief." not in generation.query
 
 
-def test_a_system_text_that_is_among_the_messages_is_not_told_twice() -> None:
+def test_a_system_text_already_in_the_messages_is_not_repeated() -> None:
     messages = [{"role": "system", "content": "S"}, {"role": "user", "content": "U"}]
     assert Generation.of({"system": "S", "messages": messages}).context == messages
 
 
-def test_objects_and_texts_do_as_messages_as_well() -> None:
+def test_objects_and_texts_are_accepted_as_messages() -> None:
     class Said:
         role, content = "assistant", "yes"
 
@@ -51,7 +51,7 @@ def test_objects_and_texts_do_as_messages_as_well() -> None:
     ]
 
 
-def test_every_control_is_forwarded_under_the_name_that_servers_know() -> None:
+def test_every_control_is_forwarded_under_the_servers_name() -> None:
     generation = Generation.of(
         {
             "prompt": "p",
@@ -80,19 +80,19 @@ def test_every_control_is_forwarded_under_the_name_that_servers_know() -> None:
     }
 
 
-def test_names_in_the_way_of_python_are_known_too() -> None:
+def test_snake_case_names_are_accepted_too() -> None:
     sampling = Generation.of({"prompt": "p", "max_tokens": 900, "stop_sequences": []}).sampling
     assert sampling == {"max_tokens": 900}
 
 
-def test_a_cap_of_ten_tokens_leaves_room_to_write_code() -> None:
+def test_a_very_small_cap_is_raised_so_that_code_can_be_written() -> None:
     assert Generation.of({"prompt": "p", "maxTokens": 10}).sampling == {"max_tokens": 512}
 
 
 @pytest.mark.parametrize(
     "wanted", ["json_object", {"type": "json_object"}, {"type": "json_schema"}]
 )
-def test_a_response_format_is_asked_of_the_answer_and_not_of_replies(wanted: Any) -> None:
+def test_a_response_format_applies_to_the_answer_and_not_to_replies(wanted: Any) -> None:
     generation = Generation.of({"prompt": "p", "responseFormat": wanted})
     assert "valid JSON" in generation.query
     assert generation.sampling == {}
@@ -116,7 +116,7 @@ def test_an_answer_ends_at_the_first_stop_sequence() -> None:
         {"prompt": "p", "stopSequences": [1]},
     ],
 )
-def test_what_can_not_be_answered_is_a_problem(params: dict[str, Any]) -> None:
+def test_invalid_parameters_are_reported(params: dict[str, Any]) -> None:
     with pytest.raises(ParamsProblem):
         Generation.of(params)
 
@@ -127,7 +127,7 @@ def test_the_parameters_of_elizaos_own_type_are_read() -> None:
     assert sampling == {"max_tokens": 700, "top_p": 0.5}
 
 
-def test_keywords_are_parameters_and_override_others() -> None:
+def test_keywords_override_parameters() -> None:
     assert as_params({"prompt": "a"}, {"prompt": "b"}) == {"prompt": "b"}
     assert as_params(None, {"prompt": "b"}) == {"prompt": "b"}
     with pytest.raises(ParamsProblem):
@@ -145,7 +145,7 @@ known = st.sampled_from(
 
 
 @given(st.dictionaries(known, anything))
-def test_any_parameters_make_a_context_that_json_can_hold_or_a_problem(
+def test_any_parameters_give_a_serializable_context_or_a_problem(
     params: dict[str, Any],
 ) -> None:
     try:

@@ -53,7 +53,7 @@ def answers(python: Path, folder: Path) -> list[str]:
     ]
 
 
-def test_from_wheels_first_without_an_engine_and_then_with_one(tmp_path: Path) -> None:
+def test_the_wheel_works_first_without_and_then_with_an_engine(tmp_path: Path) -> None:
     wheels = tmp_path / "wheels"
     build = (
         sys.executable,
@@ -76,7 +76,7 @@ def test_from_wheels_first_without_an_engine_and_then_with_one(tmp_path: Path) -
         assert "7F-113" in answer
 
 
-def test_by_the_one_command_of_the_readme(tmp_path: Path) -> None:
+def test_the_install_command_of_the_readme_works(tmp_path: Path) -> None:
     readme = (PLUGIN / "README.md").read_text("utf-8")
     command = re.search(r"^pip install .*$", readme, re.MULTILINE)
     assert command is not None

@@ -173,7 +173,7 @@ async def test_core_streams_the_text_of_an_answer_and_checks_its_codes(
     assert "".join(shown) == "At nine."
 
 
-async def test_an_echo_that_is_wrong_is_asked_for_again_by_core(
+async def test_a_wrong_echo_is_requested_again_by_elizaos(
     agent: Any, model: dict[str, Any], received: list[str]
 ) -> None:
     wrong = {"initial": "a", "middle": "b", "end": "c"}
@@ -190,7 +190,7 @@ async def test_an_echo_that_is_wrong_is_asked_for_again_by_core(
     assert result.response_content.text == "right"
 
 
-async def test_an_engine_that_fails_leaves_the_loop_without_an_answer_but_alive(
+async def test_a_failing_engine_leaves_the_message_loop_running_without_an_answer(
     agent: Any, model: dict[str, Any]
 ) -> None:
     model["answer"] = lambda _: "I would rather not."

@@ -65,19 +65,21 @@ async def test_both_names_of_the_provider_work(
         await runtime.use_model(ModelType.TEXT_LARGE, {"prompt": "a"}, provider="other")
 
 
-async def test_the_second_name_may_be_loaded_by_hand_as_well(make_runtime: MakeRuntime) -> None:
+async def test_the_second_provider_name_can_be_loaded_explicitly_too(
+    make_runtime: MakeRuntime,
+) -> None:
     runtime = await make_runtime(OPENAI, plugins=[provider_plugin, plugin])
     assert [each.name for each in runtime.plugins] == ["bootstrap", "rlm", "plugin-rlm"]
 
 
-def test_nothing_is_registered_but_what_the_plugins_declare() -> None:
+def test_no_model_is_registered_imperatively() -> None:
     folder = Path(inspect.getfile(plugin_init)).parent
     sources = {path.name: path.read_text("utf-8") for path in folder.glob("*.py")}
     assert "plugin.py" in sources
     assert not [name for name, text in sources.items() if re.search(r"register_\w*model", text)]
 
 
-async def test_the_streaming_types_answer_in_pieces_that_make_the_answer(
+async def test_streaming_model_types_yield_pieces_of_the_answer(
     make_runtime: MakeRuntime, server: FakeServer
 ) -> None:
     runtime = await make_runtime(OPENAI)
@@ -88,9 +90,7 @@ async def test_the_streaming_types_answer_in_pieces_that_make_the_answer(
         assert len(pieces) == 3
 
 
-async def test_keywords_take_the_place_of_params(
-    make_runtime: MakeRuntime, server: FakeServer
-) -> None:
+async def test_keywords_can_replace_params(make_runtime: MakeRuntime, server: FakeServer) -> None:
     runtime = await make_runtime(OPENAI)
     assert await runtime.use_model(ModelType.TEXT_LARGE, prompt="by keyword") == "by keyword"
     mixed = await runtime.use_model("TEXT_SMALL", {"prompt": "a"}, prompt="b", temperature=0.0)
@@ -151,7 +151,7 @@ async def test_controls_that_a_provider_lacks_do_not_fail_the_request(
     assert await runtime.use_model("TEXT_LARGE", {**params, "user": "u", "stream": True}) == "p"
 
 
-async def test_code_of_the_model_runs_and_calls_models(
+async def test_code_of_the_model_runs_and_can_call_models(
     make_runtime: MakeRuntime, server: FakeServer
 ) -> None:
     ask = cell("FINAL(llm_query('How many?'))")
@@ -175,7 +175,7 @@ async def test_init_stores_the_configuration_and_does_nothing_else() -> None:
     assert runtime.rlm_config is not config
 
 
-def test_the_declaration_is_that_of_the_document() -> None:
+def test_the_plugin_is_declared_as_documented() -> None:
     assert plugin.name == "plugin-rlm"
     assert plugin.models is not None
     assert plugin.streaming_models is not None

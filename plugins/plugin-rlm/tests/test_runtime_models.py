@@ -40,7 +40,7 @@ class Local:
         return handle
 
 
-async def test_other_plugins_answer_for_the_root_and_for_calls(make_runtime: MakeRuntime) -> None:
+async def test_other_plugins_can_answer_root_requests_and_calls(make_runtime: MakeRuntime) -> None:
     local = Local("TEXT_LARGE", "TEXT_SMALL")
     runtime = await make_runtime(OURS, plugins=[plugin, local.plugin])
     params = {"prompt": "lighthouse", "temperature": 0.3, "topP": 0.5}
@@ -53,14 +53,14 @@ async def test_other_plugins_answer_for_the_root_and_for_calls(make_runtime: Mak
     assert "lighthouse" not in str(root), "the context is read by code, and not sent along"
 
 
-async def test_one_model_type_is_enough(make_runtime: MakeRuntime) -> None:
+async def test_one_model_type_of_another_plugin_is_enough(make_runtime: MakeRuntime) -> None:
     local = Local("TEXT_LARGE")
     runtime = await make_runtime(OURS, plugins=[local.plugin, plugin])
     assert await runtime.use_model("TEXT_LARGE", {"prompt": "x"}, provider="rlm") == "small x"
     assert [model_type for model_type, _ in local.asked] == ["TEXT_LARGE", "TEXT_LARGE"]
 
 
-async def test_calls_may_go_elsewhere(
+async def test_calls_can_go_to_another_backend(
     make_runtime: MakeRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     local = Local("TEXT_LARGE", "TEXT_SMALL")
@@ -74,7 +74,7 @@ async def test_calls_may_go_elsewhere(
     assert [model_type for model_type, _ in local.asked] == ["TEXT_LARGE"]
 
 
-async def test_it_never_asks_itself(make_runtime: MakeRuntime) -> None:
+async def test_the_plugin_never_calls_itself(make_runtime: MakeRuntime) -> None:
     runtime = await make_runtime(OURS)
     result = await RLMClient(runtime=runtime).generate({"prompt": "x"})
     assert result.stub
@@ -84,7 +84,7 @@ async def test_it_never_asks_itself(make_runtime: MakeRuntime) -> None:
     assert "a plugin other than" in str(result.error)
 
 
-async def test_the_provider_of_a_model_that_was_registered_by_hand_can_be_named(
+async def test_a_manually_registered_provider_can_be_named(
     make_runtime: MakeRuntime,
 ) -> None:
     local = Local("TEXT_LARGE")
@@ -95,7 +95,7 @@ async def test_the_provider_of_a_model_that_was_registered_by_hand_can_be_named(
     assert await runtime.use_model("TEXT_LARGE", params, provider="rlm") == "small x"
 
 
-async def test_a_plugin_that_fails_fails_the_request_and_nothing_else(
+async def test_a_failing_plugin_fails_only_its_request(
     make_runtime: MakeRuntime,
 ) -> None:
     async def fail(runtime: Any, params: dict[str, Any]) -> str:
@@ -108,7 +108,7 @@ async def test_a_plugin_that_fails_fails_the_request_and_nothing_else(
     assert "no such model" in text
 
 
-async def test_a_double_is_asked_as_the_real_runtime_is() -> None:
+async def test_a_test_double_of_the_runtime_is_called_like_the_real_one() -> None:
     double = RuntimeDouble(ELIZA_RLM_BACKEND="elizaos", ELIZA_RLM_PROVIDER="anybody")
     result = await RLMClient(runtime=double).generate({"prompt": "12345"})
     assert result.text == "5"
@@ -117,7 +117,7 @@ async def test_a_double_is_asked_as_the_real_runtime_is() -> None:
     assert set(params) == {"prompt", "system", "maxTokens"}
 
 
-async def test_a_conversation_with_the_root_is_told_as_one_prompt() -> None:
+async def test_a_conversation_with_the_root_model_is_sent_as_one_prompt() -> None:
     double = RuntimeDouble(ELIZA_RLM_BACKEND="elizaos", ELIZA_RLM_PROVIDER="anybody")
     double.reply = cell("print('peeked')")
     await RLMClient(runtime=double).generate({"prompt": "x", "maxIterations": 2})
@@ -149,7 +149,7 @@ async def test_cancelling_reaches_the_other_plugin(make_runtime: MakeRuntime) ->
     assert was_cancelled.is_set()
 
 
-async def test_what_core_logged_itself_is_not_logged_again(make_runtime: MakeRuntime) -> None:
+async def test_requests_logged_by_elizaos_are_not_logged_again(make_runtime: MakeRuntime) -> None:
     logger = pytest.importorskip("elizaos_plugin_trajectory_logger")
     local = Local("TEXT_LARGE")
     plugins = [logger.get_trajectory_logger_plugin(), local.plugin, plugin]
@@ -163,7 +163,7 @@ async def test_what_core_logged_itself_is_not_logged_again(make_runtime: MakeRun
     assert kinds == ["runtime.use_model"] * 3, "root, call, and the request itself"
 
 
-async def test_the_real_openai_plugin_of_elizaos_is_such_a_backend(
+async def test_the_real_openai_plugin_can_be_the_backend(
     make_runtime: MakeRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     theirs = pytest.importorskip("elizaos_plugin_openai.plugin")

@@ -75,7 +75,9 @@ def infer(identity: Any, **params: Any) -> dict[str, Any]:
     return {"id": identity, "method": "infer", "params": params}
 
 
-async def test_it_says_when_it_is_ready_answers_and_ends_with_its_input(model: FakeServer) -> None:
+async def test_the_server_announces_itself_answers_and_ends_with_its_input(
+    model: FakeServer,
+) -> None:
     async with served(model) as server:
         assert await server.answer() == {"ready": True, "protocol": 1, "available": True}
         server.send(infer(1, prompt="hello"))
@@ -88,7 +90,7 @@ async def test_it_says_when_it_is_ready_answers_and_ends_with_its_input(model: F
         assert await server.end() == 0
 
 
-async def test_what_was_asked_before_the_input_ended_is_still_answered(model: FakeServer) -> None:
+async def test_requests_sent_before_the_input_ended_are_answered(model: FakeServer) -> None:
     async with served(model) as server:
         server.send(*(infer(number, prompt=f"p{number}") for number in range(5)))
         assert server.process.stdin is not None
@@ -100,7 +102,7 @@ async def test_what_was_asked_before_the_input_ended_is_still_answered(model: Fa
         assert await server.process.wait() == 0
 
 
-async def test_status_tells_the_configuration_and_the_sums(model: FakeServer) -> None:
+async def test_status_reports_the_configuration_and_totals(model: FakeServer) -> None:
     async with served(model, ELIZA_RLM_MAX_DEPTH="2") as server:
         await server.answer()
         server.send({"id": "s", "method": "status"})
@@ -111,7 +113,7 @@ async def test_status_tells_the_configuration_and_the_sums(model: FakeServer) ->
         assert status["cost"]["answers"] == 0
 
 
-async def test_without_a_key_it_serves_the_stub_and_says_why() -> None:
+async def test_without_a_key_the_server_answers_with_the_stub_and_says_why() -> None:
     async with served() as server:
         assert (await server.answer())["available"] is False
         server.send({"id": 1, "method": "status"})
@@ -120,7 +122,7 @@ async def test_without_a_key_it_serves_the_stub_and_says_why() -> None:
         assert (await server.answer())["result"]["text"] == "[RLM STUB] RLM backend not available"
 
 
-async def test_a_slow_request_does_not_hold_up_the_others_and_shutdown_ends_it(
+async def test_a_slow_request_delays_no_other_and_shutdown_ends_it(
     model: FakeServer,
 ) -> None:
     async with served(model) as server:
@@ -146,7 +148,7 @@ async def test_a_line_of_many_megabytes_is_one_request(model: FakeServer) -> Non
             assert (await server.answer())["result"]["text"] == "[13000000, ' é ']"
 
 
-async def test_many_requests_are_answered_each_under_its_id(model: FakeServer) -> None:
+async def test_many_requests_are_answered_under_their_ids(model: FakeServer) -> None:
     identities: list[Any] = [*range(30), "text", None, {"a": [1]}, 2.5, True]
     async with served(model) as server:
         await server.answer()
@@ -172,7 +174,7 @@ NO_REQUESTS: list[tuple[bytes, Any, str]] = [
 ]
 
 
-async def test_a_line_that_is_no_request_is_answered_and_the_next_is_served(
+async def test_an_invalid_line_is_answered_and_the_next_is_served(
     model: FakeServer,
 ) -> None:
     async with served(model) as server:
@@ -187,14 +189,14 @@ async def test_a_line_that_is_no_request_is_answered_and_the_next_is_served(
         assert (await server.answer())["result"]["text"] == "still here"
 
 
-async def test_what_others_print_stays_out_of_the_protocol(model: FakeServer) -> None:
+async def test_output_of_libraries_stays_out_of_the_protocol(model: FakeServer) -> None:
     async with served(model, ELIZA_RLM_VERBOSE="true") as server:
         await server.answer()
         server.send(infer(1, prompt="hello"))
         assert (await server.answer())["result"]["text"] == "hello"
 
 
-async def test_a_reader_that_goes_away_ends_it(model: FakeServer) -> None:
+async def test_the_server_ends_when_its_reader_disappears(model: FakeServer) -> None:
     async with served(model) as server:
         await server.answer()
         stdout: Any = server.process.stdout

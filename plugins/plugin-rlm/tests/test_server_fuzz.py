@@ -35,7 +35,7 @@ lines = st.binary(max_size=80) | (requests | json_values).map(
 
 
 @pytest.mark.usefixtures("no_engine")
-def test_every_line_is_answered_by_one_line() -> None:
+def test_every_line_gets_exactly_one_answer() -> None:
     @given(st.lists(lines, max_size=5))
     def check(sent: list[bytes]) -> None:
         answered = asyncio.run(exchange(sent))
@@ -82,7 +82,7 @@ class Chunks(io.RawIOBase):
 
 
 @given(st.lists(st.binary(max_size=12)), st.integers(min_value=1, max_value=20))
-def test_lines_are_the_same_however_they_arrive(pieces: list[bytes], most: int) -> None:
+def test_lines_are_read_however_they_are_split(pieces: list[bytes], most: int) -> None:
     async def read() -> list[bytes | None]:
         reader = LineReader(Chunks(list(pieces)), most)
         return [None if isinstance(line, TooLong) else line async for line in reader]

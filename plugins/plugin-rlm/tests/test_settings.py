@@ -29,7 +29,7 @@ def asked_models(server: FakeServer) -> list[str]:
     return [each.asked.model for each in server.requests if each.asked]
 
 
-async def test_each_place_counts_before_the_next(
+async def test_sources_of_settings_have_an_order_of_precedence(
     make_runtime: MakeRuntime, server: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key = "ELIZA_RLM_ROOT_MODEL"
@@ -49,7 +49,7 @@ async def test_each_place_counts_before_the_next(
     ]
 
 
-async def test_a_setting_that_changes_later_counts_from_then_on(
+async def test_a_changed_setting_applies_from_then_on(
     make_runtime: MakeRuntime, server: FakeServer
 ) -> None:
     runtime = await make_runtime()
@@ -59,7 +59,7 @@ async def test_a_setting_that_changes_later_counts_from_then_on(
     assert asked_models(server) == ["first", "second"]
 
 
-async def test_keys_are_found_among_the_settings_of_the_runtime(
+async def test_keys_are_read_from_the_runtimes_settings(
     make_runtime: MakeRuntime, server: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("OPENAI_API_KEY")
@@ -73,7 +73,7 @@ async def test_keys_are_found_among_the_settings_of_the_runtime(
     assert headers["authorization"] == "Bearer of-this-agent"
 
 
-async def test_two_runtimes_in_one_process_keep_their_own(
+async def test_two_runtimes_in_one_process_have_separate_settings(
     make_runtime: MakeRuntime, server: FakeServer
 ) -> None:
     """By settings and by their own plugins, in any order and concurrently."""
@@ -89,7 +89,7 @@ async def test_two_runtimes_in_one_process_keep_their_own(
     assert [summary["answers"] for summary in summaries] == [5, 5]
 
 
-async def test_concurrent_overrides_do_not_reach_each_other_or_the_next_request(
+async def test_concurrent_overrides_do_not_affect_each_other_or_later_requests(
     make_runtime: MakeRuntime, server: FakeServer
 ) -> None:
     runtime = await make_runtime({"ELIZA_RLM_ROOT_MODEL": "usual"})
@@ -113,20 +113,20 @@ async def test_a_small_double_of_the_runtime_is_enough(server: FakeServer) -> No
     assert asked_models(server) == ["of-double"]
 
 
-def test_overrides_may_have_either_spelling() -> None:
+def test_overrides_may_be_in_camel_case_or_snake_case() -> None:
     params = {"maxIterations": 9, "max_depth": 2, "subcallModel": "s", "root_model": "r"}
     config = config_of(params, None, RLMConfig(max_iterations=1))
     assert (config.max_iterations, config.max_depth) == (9, 2)
     assert (config.subcall_model, config.root_model) == ("s", "r")
 
 
-def test_a_request_can_not_send_our_key_elsewhere() -> None:
+def test_a_request_cannot_redirect_our_key() -> None:
     params = {"backend_kwargs": {"base_url": "http://elsewhere"}, "environmentKwargs": {"a": 1}}
     config = config_of(params, None, RLMConfig())
     assert (config.backend_kwargs, config.environment_kwargs) == ({}, {})
 
 
-async def test_a_client_with_a_configuration_of_its_own_asks_nobody_else(
+async def test_a_client_with_its_own_configuration_reads_no_other_source(
     server: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ELIZA_RLM_ROOT_MODEL", "of-environment")
@@ -135,7 +135,7 @@ async def test_a_client_with_a_configuration_of_its_own_asks_nobody_else(
     assert asked_models(server) == ["mine"]
 
 
-async def test_what_one_backend_is_made_with_does_not_reach_another(
+async def test_options_of_one_backend_do_not_reach_another(
     server: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The provider that answers calls must not see a key of the root's provider."""
@@ -154,7 +154,7 @@ async def test_what_one_backend_is_made_with_does_not_reach_another(
     assert server.count == 0
 
 
-def test_the_usual_models_are_those_of_the_engine() -> None:
+def test_default_models_are_those_of_the_engine() -> None:
     from rlm.wiring.registry import PROVIDERS
 
     from elizaos_plugin_rlm.engines import DEFAULT_MODELS

@@ -28,7 +28,7 @@ async def test_without_an_engine_every_model_type_answers_with_the_stub(
 
 
 @pytest.mark.usefixtures("no_engine")
-async def test_without_an_engine_it_does_not_matter_what_is_asked() -> None:
+async def test_without_an_engine_any_request_gets_the_stub() -> None:
     double: Any = RuntimeDouble()
     asked: list[dict[str, Any]] = [{}, {"messages": 7}, {"prompt": "x", "model": "y"}]
     for params in asked:
@@ -36,7 +36,7 @@ async def test_without_an_engine_it_does_not_matter_what_is_asked() -> None:
 
 
 @pytest.mark.usefixtures("no_engine")
-async def test_the_client_says_why(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_client_logs_why_it_uses_the_stub(caplog: pytest.LogCaptureFixture) -> None:
     client = RLMClient(RLMConfig())
     with caplog.at_level(logging.WARNING, "elizaos_plugin_rlm"):
         results = [await client.infer("a"), await client.infer("b")]
@@ -46,14 +46,14 @@ async def test_the_client_says_why(caplog: pytest.LogCaptureFixture) -> None:
     assert len(caplog.records) == 1, "the same reason is logged once"
 
 
-async def test_something_else_that_is_called_rlm_is_no_engine(
+async def test_another_module_called_rlm_is_not_an_engine(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "rlm", type(sys)("rlm"))
     assert (await RLMClient(RLMConfig()).infer("a")).text == STUB
 
 
-async def test_an_engine_that_fails_to_initialise_is_no_engine(
+async def test_an_engine_that_fails_to_initialise_is_replaced_by_the_stub(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     modules = upstream_double([])
@@ -70,13 +70,13 @@ async def test_an_engine_that_fails_to_initialise_is_no_engine(
     assert result.error == "API key is required: [hidden]"
 
 
-async def test_a_setting_that_means_nothing_is_no_engine(make_runtime: MakeRuntime) -> None:
+async def test_an_invalid_setting_leads_to_the_stub(make_runtime: MakeRuntime) -> None:
     runtime = await make_runtime({"ELIZA_RLM_MAX_ITERATIONS": "many"})
     assert await runtime.use_model("TEXT_LARGE", {"prompt": "a"}) == STUB
     assert "whole number" in str(await RLMClient(runtime=runtime).unavailable_reason())
 
 
-async def test_a_runtime_whose_settings_can_not_be_read_gets_the_stub(
+async def test_a_runtime_with_unreadable_settings_gets_the_stub(
     make_runtime: MakeRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runtime = await make_runtime({"ELIZA_RLM_BACKEND": "openai"})

@@ -26,7 +26,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeServer]:
 
 
 @pytest.mark.usefixtures("server")
-async def test_a_result_says_how_it_was_found() -> None:
+async def test_a_result_describes_how_it_was_found() -> None:
     client = RLMClient(RLMConfig(backend="openai"))
     result = await client.infer("x" * 4321)
     assert (result.text, result.stub, result.error) == ("it", False, None)
@@ -47,7 +47,7 @@ async def test_a_result_says_how_it_was_found() -> None:
 
 
 @pytest.mark.usefixtures("server")
-async def test_the_sums_are_those_of_the_engine() -> None:
+async def test_totals_are_those_of_the_engine() -> None:
     from rlm.events import RunEnded
 
     client = RLMClient(RLMConfig(backend="openai"))
@@ -67,7 +67,7 @@ async def test_the_sums_are_those_of_the_engine() -> None:
     assert summary["total_cost_usd"] == pytest.approx(2 * (result.cost.total_cost_usd or 0))
 
 
-async def test_the_sums_of_child_runs_are_counted_once(server: FakeServer) -> None:
+async def test_totals_of_child_runs_are_counted_once(server: FakeServer) -> None:
     from rlm.events import RunEnded
 
     ask = cell("FINAL(rlm_query('The child.'))")
@@ -87,7 +87,7 @@ async def test_the_sums_of_child_runs_are_counted_once(server: FakeServer) -> No
     assert result.cost.requests == ended.usage.requests == 3
 
 
-def test_a_sum_with_an_unknown_price_in_it_is_unknown() -> None:
+def test_a_total_with_an_unknown_price_is_unknown() -> None:
     known = RLMCost(total_cost_usd=0.5, requests=1)
     assert (known + known).total_cost_usd == 1.0
     assert (known + RLMCost(requests=1)).total_cost_usd is None
@@ -95,7 +95,7 @@ def test_a_sum_with_an_unknown_price_in_it_is_unknown() -> None:
 
 
 @pytest.mark.usefixtures("server")
-async def test_long_texts_are_cut_where_they_are_exported() -> None:
+async def test_long_texts_are_cut_in_exports() -> None:
     result = await RLMClient(RLMConfig(backend="openai")).infer("y" * 10_000)
     assert result.trajectory is not None
     result.trajectory.steps[0].repl_output = "z" * 100_000
@@ -114,7 +114,7 @@ def logged(service: Any) -> tuple[list[Any], list[Any]]:
 
 
 @pytest.mark.usefixtures("server")
-async def test_the_trajectory_service_hears_of_every_reply(make_runtime: MakeRuntime) -> None:
+async def test_the_trajectory_service_receives_every_reply(make_runtime: MakeRuntime) -> None:
     logger = pytest.importorskip("elizaos_plugin_trajectory_logger")
     runtime = await make_runtime(plugins=[logger.get_trajectory_logger_plugin(), plugin])
     service: Any = runtime.get_service("trajectory_logger")
@@ -133,7 +133,7 @@ async def test_the_trajectory_service_hears_of_every_reply(make_runtime: MakeRun
 
 
 @pytest.mark.usefixtures("server")
-async def test_outside_of_a_step_nothing_is_logged(make_runtime: MakeRuntime) -> None:
+async def test_nothing_is_logged_outside_a_step(make_runtime: MakeRuntime) -> None:
     logger = pytest.importorskip("elizaos_plugin_trajectory_logger")
     runtime = await make_runtime(plugins=[logger.get_trajectory_logger_plugin(), plugin])
     service: Any = runtime.get_service("trajectory_logger")
@@ -143,7 +143,9 @@ async def test_outside_of_a_step_nothing_is_logged(make_runtime: MakeRuntime) ->
 
 
 @pytest.mark.usefixtures("server")
-async def test_a_service_that_fails_costs_no_answer(make_runtime: MakeRuntime) -> None:
+async def test_a_failing_trajectory_service_does_not_fail_the_request(
+    make_runtime: MakeRuntime,
+) -> None:
     class Broken:
         def log_llm_call(self, **_: Any) -> None:
             raise OSError("the disk is full")

@@ -34,7 +34,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint]:
         yield server
 
 
-async def test_it_answers_for_every_model_type_and_both_names(
+async def test_every_model_type_and_both_provider_names_work(
     make_runtime: MakeRuntime, server: Endpoint
 ) -> None:
     runtime = await make_runtime()
@@ -46,7 +46,7 @@ async def test_it_answers_for_every_model_type_and_both_names(
     assert "".join([piece async for piece in pieces]) == "'a b'"
 
 
-async def test_messages_and_system_are_its_context(
+async def test_messages_and_system_text_are_the_context(
     make_runtime: MakeRuntime, server: Endpoint
 ) -> None:
     runtime = await make_runtime()
@@ -58,7 +58,7 @@ async def test_messages_and_system_are_its_context(
     assert "Ada" not in text_of(server.bodies[0])
 
 
-async def test_controls_and_overrides_reach_the_model_and_not_the_next_request(
+async def test_controls_and_overrides_apply_to_one_request_only(
     make_runtime: MakeRuntime, server: Endpoint
 ) -> None:
     runtime = await make_runtime()
@@ -72,7 +72,7 @@ async def test_controls_and_overrides_reach_the_model_and_not_the_next_request(
     assert "temperature" not in second
 
 
-async def test_tokens_are_counted_and_only_the_trajectory_is_missing(
+async def test_tokens_are_counted_but_there_is_no_trajectory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def reply(body: dict[str, Any]) -> str:
@@ -91,7 +91,7 @@ async def test_tokens_are_counted_and_only_the_trajectory_is_missing(
     assert client.get_cost_summary()["requests"] == 2
 
 
-async def test_requests_run_side_by_side(make_runtime: MakeRuntime, server: Endpoint) -> None:
+async def test_requests_run_concurrently(make_runtime: MakeRuntime, server: Endpoint) -> None:
     runtime = await make_runtime()
     requests = [runtime.use_model("TEXT_LARGE", {"prompt": f"p{n}"}) for n in range(4)]
     assert await asyncio.gather(*requests) == [f"'p{n}'" for n in range(4)]
@@ -105,7 +105,7 @@ async def test_requests_run_side_by_side(make_runtime: MakeRuntime, server: Endp
         ("ELIZA_RLM_ENV", "no-such"),
     ],
 )
-async def test_what_it_can_not_be_made_with_is_answered_by_the_stub(
+async def test_an_invalid_setting_is_answered_by_the_stub(
     make_runtime: MakeRuntime, server: Endpoint, setting: str, value: str
 ) -> None:
     runtime = await make_runtime({setting: value})
@@ -114,7 +114,7 @@ async def test_what_it_can_not_be_made_with_is_answered_by_the_stub(
     assert server.bodies == []
 
 
-async def test_a_key_among_the_settings_of_the_runtime_is_used(
+async def test_a_key_in_the_runtimes_settings_is_used(
     make_runtime: MakeRuntime, server: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("OPENAI_API_KEY")
@@ -122,7 +122,7 @@ async def test_a_key_among_the_settings_of_the_runtime_is_used(
     assert await runtime.use_model("TEXT_LARGE", {"prompt": "p"}) == "'p'"
 
 
-async def test_a_server_that_is_gone_is_an_error(
+async def test_an_unreachable_server_is_an_error(
     make_runtime: MakeRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-fake")

@@ -18,7 +18,7 @@ def install(monkeypatch: pytest.MonkeyPatch, *arguments: Any) -> list[dict[str, 
     return made
 
 
-async def test_the_event_loop_goes_on_while_the_engine_blocks(
+async def test_the_event_loop_continues_while_the_engine_blocks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     gate, turns = threading.Event(), 0
@@ -32,7 +32,7 @@ async def test_the_event_loop_goes_on_while_the_engine_blocks(
     assert (await request).text == "asked: hello"
 
 
-async def test_a_cancelled_request_raises_at_once_though_its_thread_goes_on(
+async def test_a_cancelled_request_raises_at_once_while_its_thread_finishes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     gate = threading.Event()
@@ -46,7 +46,7 @@ async def test_a_cancelled_request_raises_at_once_though_its_thread_goes_on(
     gate.set()
 
 
-async def test_everything_that_is_set_reaches_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_all_options_reach_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     made = install(monkeypatch)
     monkeypatch.setenv("OPENAI_API_KEY", "sk-1")
     monkeypatch.setenv("OPENAI_BASE_URL", "http://localhost:1/v1")
@@ -78,7 +78,7 @@ async def test_everything_that_is_set_reaches_the_engine(monkeypatch: pytest.Mon
     ]
 
 
-async def test_what_one_backend_is_made_with_does_not_reach_another(
+async def test_options_of_one_backend_do_not_reach_another(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made = install(monkeypatch)
@@ -92,13 +92,15 @@ async def test_what_one_backend_is_made_with_does_not_reach_another(
     assert made[0]["other_backend_kwargs"] == [{"model_name": "claude-sonnet-5-5"}]
 
 
-async def test_a_failing_engine_is_an_error_and_not_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failing_engine_returns_an_error_and_does_not_raise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     install(monkeypatch, None, RuntimeError("no\nroom  left"))
     result = await RLMClient(RLMConfig()).infer("hello")
     assert (result.text, result.stub) == ("[RLM ERROR] no room left", False)
 
 
-async def test_a_failure_that_may_pass_is_tried_again_as_often_as_is_set(
+async def test_a_temporary_failure_is_retried_max_retries_times(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made = install(monkeypatch, None, ConnectionError("gone"))
@@ -110,7 +112,7 @@ async def test_a_failure_that_may_pass_is_tried_again_as_often_as_is_set(
     assert len(made) == 1
 
 
-async def test_what_only_our_engine_can_do_is_not_pretended(
+async def test_features_of_our_engine_are_not_claimed_for_the_upstream_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     install(monkeypatch)

@@ -60,7 +60,7 @@ def _nested(value: str) -> bytes:
     return f'{start}{value}, "mcpServers": []}}}}'.encode()
 
 
-def test_every_wrong_message_is_answered_and_the_next_one_works(tmp_path: Path) -> None:
+def test_every_invalid_message_is_answered_and_the_next_one_works(tmp_path: Path) -> None:
     wrong: list[tuple[bytes, int]] = [
         (b"{", -32700),
         (b"\xff\xfe", -32700),
@@ -147,7 +147,7 @@ async def test_meta_does_not_replace_parameters(tmp_path: Path) -> None:
     assert made["sessionId"]
 
 
-async def test_files_elsewhere_are_not_read(tmp_path: Path) -> None:
+async def test_files_outside_the_folder_are_not_read(tmp_path: Path) -> None:
     project = tmp_path / "project"
     project.mkdir()
     (project / "a.txt").write_text("x")
@@ -242,7 +242,7 @@ def test_what_libraries_print_is_not_on_stdout(tmp_path: Path) -> None:
     assert b"noise" in done.stderr
 
 
-def test_a_client_that_does_not_read_does_not_keep_the_process(tmp_path: Path) -> None:
+def test_a_client_that_does_not_read_does_not_block_the_process(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("x")
     flood = cell("for i in range(400):\n    print('x' * 1000)\nFINAL(1)")
     with FakeServer([flood], loop=True) as server:
@@ -287,7 +287,7 @@ NAMES = st.sampled_from(["id", "method", "params", "result", "error", "_meta", "
 
 
 @given(st.binary() | JSON.map(json.dumps) | st.dictionaries(NAMES, JSON).map(json.dumps))
-def test_a_message_is_sound_or_refused(line: bytes | str) -> None:
+def test_any_message_is_valid_or_refused(line: bytes | str) -> None:
     try:
         message = read_message(line)
     except RequestError:
@@ -302,7 +302,7 @@ def test_a_message_is_sound_or_refused(line: bytes | str) -> None:
 
 
 @given(st.text())
-def test_a_link_names_a_file_below_the_folder_or_is_refused(uri: str) -> None:
+def test_a_link_names_a_file_inside_the_folder_or_is_refused(uri: str) -> None:
     folder = Folder(str(Path(__file__).parent))
     for each in (uri, f"file://{uri}", f"file://{folder.path}/{uri}"):
         try:
@@ -313,13 +313,13 @@ def test_a_link_names_a_file_below_the_folder_or_is_refused(uri: str) -> None:
 
 
 @given(st.text())
-def test_an_id_of_a_session_is_no_path(session_id: str) -> None:
+def test_a_session_id_cannot_be_a_path(session_id: str) -> None:
     with pytest.raises(RequestError):
         SessionStore(None).chat_path(session_id)
 
 
 @given(st.lists(st.text(), max_size=5))
-def test_texts_become_a_query(texts: list[str]) -> None:
+def test_any_texts_become_a_query(texts: list[str]) -> None:
     blocks = [acp.text_block(text) for text in texts]
     try:
         prompt = read_prompt(blocks, Folder(str(Path(__file__).parent)))

@@ -45,7 +45,9 @@ except Exception as error:
 """
 
 
-async def test_an_allowed_tool_runs_after_the_question(tmp_path: Path, project: Path) -> None:
+async def test_an_allowed_tool_runs_after_the_permission_request(
+    tmp_path: Path, project: Path
+) -> None:
     client = await asked(tmp_path, project, ["allow_once"], CALL)
     assert client.said == "written: hello"
     assert (project / "note.txt").read_text() == "hello\n"
@@ -73,7 +75,7 @@ async def test_without_permission_nothing_happens(
 
 
 @pytest.mark.parametrize(("answer", "lines"), [("allow_always", 4), ("reject_always", 0)])
-async def test_always_is_remembered_for_the_session(
+async def test_an_answer_of_always_is_remembered_for_the_session(
     tmp_path: Path, project: Path, answer: str, lines: int
 ) -> None:
     client = await asked(tmp_path, project, [answer], CALL.replace("FINAL(n", "print(n") + CALL, 2)
@@ -82,7 +84,7 @@ async def test_always_is_remembered_for_the_session(
     assert (note.read_text().count("hello") if note.exists() else 0) == lines
 
 
-async def test_a_server_that_does_not_start_is_left_out_and_named(
+async def test_a_server_that_does_not_start_is_omitted_and_named(
     tmp_path: Path, project: Path
 ) -> None:
     servers = [notes("broken", "/nonexistent/program"), notes()]
@@ -95,7 +97,7 @@ async def test_a_server_that_does_not_start_is_left_out_and_named(
 
 
 @pytest.mark.parametrize("chars", [5_000, 500_000])
-async def test_all_arguments_are_shown_before_they_are_allowed(
+async def test_permission_requests_show_all_arguments(
     tmp_path: Path, project: Path, chars: int
 ) -> None:
     text = f"'o' * {chars} + ' MIDDLE ' + 'k' * {chars}"
@@ -108,7 +110,7 @@ async def test_all_arguments_are_shown_before_they_are_allowed(
     assert " MIDDLE " in tool_call.content[0].content.text
 
 
-async def test_a_session_is_opened_once(tmp_path: Path, project: Path) -> None:
+async def test_a_session_can_be_opened_only_once(tmp_path: Path, project: Path) -> None:
     with FakeServer([cell("FINAL(1)")]) as server:
         async with editor(server, tmp_path) as client:
             session = await client.new(project)

@@ -68,7 +68,7 @@ async def test_a_prompt_streams_thoughts_cells_calls_and_the_answer(
     assert "['.gitignore', 'docs/gate.txt', 'plan.txt']\nhi" in texts[1]
 
 
-def test_a_second_prompt_has_the_variables_and_the_history(tmp_path: Path, project: Path) -> None:
+def test_a_second_prompt_can_use_variables_and_history(tmp_path: Path, project: Path) -> None:
     async def converse() -> Editor:
         replies = [
             cell("n = 41\nFINAL('first')"),
@@ -137,7 +137,7 @@ async def test_a_long_message_becomes_a_context(tmp_path: Path, project: Path) -
     assert shown(server, 0).count("word ") < 2_000
 
 
-async def test_a_folder_without_files_is_no_context(tmp_path: Path) -> None:
+async def test_a_folder_without_files_is_not_a_context(tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
     with FakeServer([cell("FINAL(repr(context))"), cell("FINAL(repr(context_1))")]) as server:
@@ -182,7 +182,7 @@ async def test_a_prompt_is_cancelled_in_a_cell_and_in_a_request(
         ("--budget-usd", "0.03", "max_tokens", 1),
     ],
 )
-async def test_a_limit_is_a_stop_reason_with_words(
+async def test_reaching_a_limit_is_a_stop_reason_with_an_explanation(
     tmp_path: Path, project: Path, option: str, value: str, reason: str, requests: int
 ) -> None:
     look = {"reply": cell("print(1)"), "usage": {"input_tokens": 30_000, "output_tokens": 10_000}}
@@ -193,7 +193,7 @@ async def test_a_limit_is_a_stop_reason_with_words(
     assert client.said, "the user is told"
 
 
-async def test_a_session_without_budget_says_so(tmp_path: Path, project: Path) -> None:
+async def test_a_session_whose_budget_is_used_up_says_so(tmp_path: Path, project: Path) -> None:
     reply = {"reply": cell("FINAL(1)"), "usage": {"input_tokens": 30_000, "output_tokens": 10_000}}
     with FakeServer([reply]) as server:
         async with editor(server, tmp_path, "--max-tokens", "30000") as client:
@@ -204,7 +204,7 @@ async def test_a_session_without_budget_says_so(tmp_path: Path, project: Path) -
     assert "30,000 tokens" in client.said
 
 
-async def test_a_model_that_fails_is_an_error(tmp_path: Path, project: Path) -> None:
+async def test_a_failing_model_is_an_error(tmp_path: Path, project: Path) -> None:
     with FakeServer([{"status": 401, "error": "no such key"}] * 9) as server:
         async with editor(server, tmp_path) as client:
             session = await client.new(project)
@@ -220,7 +220,7 @@ async def test_a_refusal_is_a_stop_reason(tmp_path: Path, project: Path) -> None
     assert ended.stop_reason == "refusal"
 
 
-async def test_thoughts_of_a_model_are_thoughts(tmp_path: Path, project: Path) -> None:
+async def test_reasoning_of_a_model_is_sent_as_thoughts(tmp_path: Path, project: Path) -> None:
     reply = {"reasoning": "Let me see.", "reply": cell("FINAL(1)")}
     with FakeServer([reply]) as server:
         async with editor(server, tmp_path, model="deepseek/deepseek-reasoner") as client:
@@ -229,7 +229,9 @@ async def test_thoughts_of_a_model_are_thoughts(tmp_path: Path, project: Path) -
     assert client.updates[0].content.text == "Let me see."
 
 
-async def test_thousands_of_calls_are_counted_not_shown(tmp_path: Path, project: Path) -> None:
+async def test_many_calls_are_counted_and_not_shown_individually(
+    tmp_path: Path, project: Path
+) -> None:
     code = "FINAL(len(llm_query_batched([f'number:{i}' for i in range(60)])))"
     with FakeServer(rules=[("How many?", cell(code)), ("number:", "ok")]) as server:
         async with editor(server, tmp_path) as client:
@@ -251,7 +253,7 @@ async def test_an_unknown_provider_refuses_a_session(tmp_path: Path, project: Pa
                 await client.new(project)
 
 
-async def test_an_edited_file_breaks_nothing(tmp_path: Path, project: Path) -> None:
+async def test_editing_a_file_does_not_break_a_session(tmp_path: Path, project: Path) -> None:
     """A chat reads its contexts again to save them, and for another model or worker."""
     replies = [
         cell("n = 1\nFINAL('one')"),
@@ -282,7 +284,9 @@ async def test_an_edited_file_breaks_nothing(tmp_path: Path, project: Path) -> N
     assert replayed[::2] == ["One?", "Two?", "Three?", "Four?"]
 
 
-async def test_backticks_end_no_block_and_hold_nothing_up(tmp_path: Path, project: Path) -> None:
+async def test_backticks_in_output_neither_end_its_block_nor_slow_it_down(
+    tmp_path: Path, project: Path
+) -> None:
     with FakeServer([cell("print('`' * 2_000_000)\nFINAL('ok')")]) as server:
         async with editor(server, tmp_path) as client:
             await client.ask(await client.new(project), "Print!")
@@ -290,7 +294,7 @@ async def test_backticks_end_no_block_and_hold_nothing_up(tmp_path: Path, projec
     assert max(len(str(update)) for update in client.updates) < 200_000
 
 
-async def test_a_limit_before_any_answer_is_told(tmp_path: Path, project: Path) -> None:
+async def test_a_limit_reached_before_any_answer_is_reported(tmp_path: Path, project: Path) -> None:
     with FakeServer(["unused"]) as server:
         async with editor(server, tmp_path, "--max-tokens", "100") as client:
             ended = await client.ask(await client.new(project), "When?")
@@ -298,7 +302,7 @@ async def test_a_limit_before_any_answer_is_told(tmp_path: Path, project: Path) 
     assert client.said.startswith("There is no answer: ")
 
 
-async def test_selections_of_one_file_are_all_kept(tmp_path: Path, project: Path) -> None:
+async def test_several_selections_of_one_file_are_kept(tmp_path: Path, project: Path) -> None:
     gate = (project / "docs" / "gate.txt").as_uri()
     blocks = [
         "Compare ",

@@ -19,7 +19,7 @@ def project(tmp_path: Path) -> Path:
     return folder
 
 
-async def test_capabilities_are_what_there_is(tmp_path: Path) -> None:
+async def test_capabilities_match_what_is_supported(tmp_path: Path) -> None:
     with FakeServer(["unused"]) as server:
         async with editor(server, tmp_path, "--no-save", ready=False) as client:
             told = await client.agent.initialize(protocol_version=99)
@@ -99,7 +99,7 @@ async def test_a_saved_session_is_listed_loaded_and_resumed(tmp_path: Path, proj
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
-async def test_saved_sessions_of_others_and_damaged_ones_are_not_loaded(
+async def test_saved_sessions_that_are_damaged_or_of_other_users_are_not_loaded(
     tmp_path: Path, project: Path
 ) -> None:
     folder = tmp_path / "state" / "acp"
@@ -159,7 +159,7 @@ async def test_another_model_continues_with_the_variables(tmp_path: Path, projec
     assert models == ["gpt-5-mini", "gpt-5"]
 
 
-async def test_settings_of_the_user_are_limits(tmp_path: Path, project: Path) -> None:
+async def test_user_settings_apply_as_limits(tmp_path: Path, project: Path) -> None:
     (tmp_path / "config" / "rlm").mkdir(parents=True)
     (tmp_path / "config" / "rlm" / "config.toml").write_text("[limits]\nmax_steps = 1\n")
     with FakeServer([cell("print(1)"), "perhaps"]) as server:

@@ -46,7 +46,7 @@ async def test_settings_reach_the_model_and_unknown_ones_are_refused() -> None:
         await client.complete(bad, timeout_seconds=5)
 
 
-def test_dspy_retries_and_the_engine_does_not() -> None:
+def test_only_dspy_retries_and_not_the_engine() -> None:
     lm, asked = scripted(*[dspy.LMServerError("overloaded", model="scripted/model")] * 9)
     client = DspyClient(lm)
     with RLM(client) as rlm, pytest.raises(ModelError, match="overloaded"):
@@ -67,7 +67,7 @@ def test_a_real_provider_is_reached_with_its_own_address_and_key() -> None:
         assert len(lm.history) == 1
 
 
-def test_an_old_model_with_forward_still_works() -> None:
+def test_an_older_model_class_with_forward_works() -> None:
     class Old(dspy.BaseLM):
         def forward(
             self, prompt: object = None, messages: object = None, **given: object
@@ -86,7 +86,7 @@ def test_an_old_model_with_forward_still_works() -> None:
         assert rlm.ask("What?").answer == "ok"
 
 
-def test_what_is_no_model_is_refused() -> None:
+def test_an_object_that_is_not_a_model_is_refused() -> None:
     for wrong in (None, "openai/gpt-5-mini", print):
         with pytest.raises(ConfigError, match=r"a model of dspy is a dspy\.LM, not"):
             DspyClient(wrong)

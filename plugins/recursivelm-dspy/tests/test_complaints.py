@@ -51,7 +51,7 @@ def _workers() -> set[int]:
     return found
 
 
-def test_no_deno_is_needed(tmp_path: Path) -> None:
+def test_deno_is_not_needed(tmp_path: Path) -> None:
     """Issue 9643: with Deno, the handshake failed on some machines at every step."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],
@@ -68,7 +68,7 @@ def test_no_deno_is_needed(tmp_path: Path) -> None:
     assert done.stdout == "4 ['4', \"FINAL: {'answer': 4}\"]\n", done.stderr
 
 
-def test_starting_many_starts_no_interpreter_process_of_its_own() -> None:
+def test_starting_many_interpreters_starts_no_processes_for_each() -> None:
     """Issue 9917: three seconds for each start. Here one process forks all sandboxes."""
     with SandboxInterpreter() as first:
         first("1")
@@ -99,7 +99,7 @@ def test_a_large_text_is_sent_once(interpreter: SandboxInterpreter) -> None:
     assert loaded.count("_rlm_value_1") == 3, "what a cell could change in place is sent again"
 
 
-def test_threads_may_share_an_interpreter(interpreter: SandboxInterpreter) -> None:
+def test_threads_can_share_an_interpreter(interpreter: SandboxInterpreter) -> None:
     """dspy's own refuses a second thread, or a second execution at the same time."""
     interpreter("seen = []")
     with ThreadPoolExecutor(8) as threads:
@@ -123,7 +123,7 @@ met"""
     assert interpreter(code) == [0, 1, 2, 3]
 
 
-def test_an_async_failure_does_not_end_the_session(interpreter: SandboxInterpreter) -> None:
+def test_an_error_in_async_code_does_not_end_the_session(interpreter: SandboxInterpreter) -> None:
     """Issue 10165: an error in async code of a cell ended the process, with code 0."""
 
     def fail() -> None:
@@ -145,7 +145,7 @@ raise RuntimeError("and the cell fails too")"""
     assert interpreter("await asyncio.sleep(0)\nx") == 1
 
 
-def test_an_endless_cell_is_stopped_and_its_variables_stay() -> None:
+def test_an_endless_cell_is_stopped_and_keeps_its_variables() -> None:
     with SandboxInterpreter(execution_timeout=0.5) as interpreter:
         interpreter("kept = 'yes'")
         with pytest.raises(CodeExecutionError, match=r"TimeoutError: cell stopped after 0\.5 s"):
@@ -153,13 +153,13 @@ def test_an_endless_cell_is_stopped_and_its_variables_stay() -> None:
         assert interpreter("kept, n > 0") == ["yes", True]
 
 
-def test_the_time_of_tools_is_not_that_of_code() -> None:
+def test_time_spent_in_tools_does_not_count_as_execution_time() -> None:
     waited = threading.Event()
     with SandboxInterpreter({"wait": lambda: waited.wait(1.5)}, execution_timeout=0.7) as one:
         assert one("wait()") is False
 
 
-def test_a_tool_may_use_another_interpreter_and_not_its_own(
+def test_a_tool_may_use_another_interpreter_but_not_its_own(
     interpreter: SandboxInterpreter,
 ) -> None:
     def inner(depth: int) -> int:
@@ -203,7 +203,7 @@ def test_evaluate_runs_modules_in_threads() -> None:
     assert len(asked) == 16
 
 
-def test_a_forgotten_interpreter_is_closed() -> None:
+def test_a_garbage_collected_interpreter_is_closed() -> None:
     interpreter = SandboxInterpreter()
     interpreter("1")
     finalizer = interpreter._finalizer
@@ -212,7 +212,7 @@ def test_a_forgotten_interpreter_is_closed() -> None:
     assert not finalizer.alive
 
 
-def test_hostile_code_reaches_no_file_no_network_and_no_key(
+def test_hostile_code_reaches_no_files_network_or_keys(
     interpreter: SandboxInterpreter, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     secret = tmp_path / "secret.txt"
@@ -228,7 +228,7 @@ def test_hostile_code_reaches_no_file_no_network_and_no_key(
     assert interpreter("import os\n'OPENAI_API_KEY' in os.environ") is False
 
 
-def test_code_can_forge_nothing_but_its_own_answer(interpreter: SandboxInterpreter) -> None:
+def test_code_can_forge_only_its_own_answer(interpreter: SandboxInterpreter) -> None:
     interpreter.tools["one"] = lambda: 1
     for code in (
         "import __main__\n__main__._rlm_cells.run = None",

@@ -37,20 +37,22 @@ def interpreter() -> Iterator[SandboxInterpreter]:
         yield opened
 
 
-def test_it_is_an_interpreter_and_its_class_is_a_factory() -> None:
+def test_the_class_satisfies_dspys_interpreter_protocol_and_is_a_factory() -> None:
     assert isinstance(SandboxInterpreter(), CodeInterpreter)
     module = dspy.RLM("question -> answer", interpreter_factory=SandboxInterpreter)
     assert "sandbox without network" in module.generate_action.signature.instructions
 
 
-def test_state_stays_between_cells(interpreter: SandboxInterpreter) -> None:
+def test_variables_persist_between_cells(interpreter: SandboxInterpreter) -> None:
     interpreter("import math\nx = 5\ndef double(n):\n    return 2 * n")
     assert interpreter("print(double(x) + math.floor(1.5))") == "11"
     assert interpreter("class A:\n    n = x\nA().n") == 5
     assert interpreter("x") == 5
 
 
-def test_what_a_cell_returns(interpreter: SandboxInterpreter) -> None:
+def test_the_value_of_a_cell_is_its_output_or_last_expression(
+    interpreter: SandboxInterpreter,
+) -> None:
     assert interpreter("y = 1") is None
     assert interpreter("print('a')\nprint('b')") == "a\nb"
     assert interpreter("[1, (2, 3)]") == [1, [2, 3]]
@@ -63,14 +65,14 @@ def test_what_a_cell_returns(interpreter: SandboxInterpreter) -> None:
     assert interpreter("") is None
 
 
-def test_the_names_of_the_engine_are_not_there(interpreter: SandboxInterpreter) -> None:
+def test_names_of_the_engine_do_not_exist_in_cells(interpreter: SandboxInterpreter) -> None:
     for name in ("FINAL", "context", "rlm_query", "answer", "call_tool", "Cells"):
         with pytest.raises(CodeExecutionError, match=f"NameError: name '{name}' is not defined"):
             interpreter(name)
     assert interpreter("answer = {'content': 'x', 'ready': True}") is None, "an ordinary variable"
 
 
-def test_errors_are_of_dspys_types_and_name_the_line(interpreter: SandboxInterpreter) -> None:
+def test_errors_have_dspys_types_and_name_the_line(interpreter: SandboxInterpreter) -> None:
     with pytest.raises(SyntaxError, match=r"invalid syntax \(line 2\)"):
         interpreter("x = 1\nx +")
     with pytest.raises(
@@ -119,7 +121,7 @@ class Pair:
     left: str
 
 
-def test_variables_of_every_kind(interpreter: SandboxInterpreter) -> None:
+def test_variables_of_every_kind_can_be_passed(interpreter: SandboxInterpreter) -> None:
     kinds: dict[str, Any] = {
         "text": "ünïcode \ud800 'quotes' \\n\n",
         "number": 12,
@@ -149,7 +151,7 @@ def test_variables_of_every_kind(interpreter: SandboxInterpreter) -> None:
     assert interpreter("number") == 12, "such mistakes of the caller end nothing"
 
 
-def test_variables_are_set_again_with_every_cell(interpreter: SandboxInterpreter) -> None:
+def test_given_variables_are_reset_before_each_cell(interpreter: SandboxInterpreter) -> None:
     given = {"text": "abc", "items": [1]}
     assert interpreter("text += 'd'\nitems.append(2)\n(text, items)", given) == ["abcd", [1, 2]]
     assert interpreter("(text, items)") == ["abcd", [1, 2]], "unless none are given"
@@ -180,7 +182,7 @@ def test_any_json_goes_in_and_comes_back(interpreter: SandboxInterpreter, value:
     | JSON.map(json.dumps)
     | st.dictionaries(st.sampled_from(["final", "value", "error", "syntax"]), JSON).map(json.dumps)
 )
-def test_whatever_a_cell_reports_is_an_outcome_or_an_error_of_code(text: str) -> None:
+def test_any_cell_result_becomes_an_outcome_or_an_error_of_the_code(text: str) -> None:
     result = CellResult(submission=Submission(text, "FINAL"))
     with contextlib.suppress(CodeExecutionError, SyntaxError):
         _outcome(result)
@@ -234,7 +236,7 @@ def test_errors_of_tools_are_exceptions_of_the_cell(interpreter: SandboxInterpre
         interpreter("fail(lambda: 1)")
 
 
-def test_tools_may_be_async_and_may_come_and_go(interpreter: SandboxInterpreter) -> None:
+def test_tools_may_be_async_and_change_between_cells(interpreter: SandboxInterpreter) -> None:
     async def later(n: int) -> int:
         await asyncio.sleep(0)
         return n + 1
@@ -258,7 +260,7 @@ def test_tools_run_with_the_settings_of_the_caller(interpreter: SandboxInterpret
             assert interpreter("setting()") == size
 
 
-def test_a_tool_that_is_interrupted_interrupts_the_caller(interpreter: SandboxInterpreter) -> None:
+def test_an_interrupted_tool_interrupts_the_caller(interpreter: SandboxInterpreter) -> None:
     def stop() -> None:
         raise KeyboardInterrupt
 
@@ -285,7 +287,7 @@ class Told(BaseCallback):
         self.names.append("shut down")
 
 
-def test_callbacks_are_told() -> None:
+def test_callbacks_are_called() -> None:
     told = Told()
     with SandboxInterpreter({"one": lambda: 1}, callbacks=[told]) as interpreter:
         interpreter("one()")
@@ -295,7 +297,7 @@ def test_callbacks_are_told() -> None:
 # -- ends -----------------------------------------------------------------------------------------
 
 
-def test_after_its_end_it_says_so() -> None:
+def test_a_closed_interpreter_says_so() -> None:
     interpreter = SandboxInterpreter()
     interpreter.start()
     interpreter.start()
@@ -325,7 +327,7 @@ def test_a_shutdown_ends_the_running_cell() -> None:
     assert len(raised) == 1
 
 
-def test_a_cell_that_kills_its_process_ends_the_cell_and_not_the_program() -> None:
+def test_a_cell_that_kills_its_process_does_not_end_the_program() -> None:
     with SandboxInterpreter() as interpreter:
         interpreter("x = 1")
         with pytest.raises(CodeInterpreterError) as caught:
@@ -353,7 +355,7 @@ def test_options_are_checked_and_factories_can_be_pickled() -> None:
 
 
 @pytest.mark.parametrize("environment", ["agent", "inprocess", "local"])
-def test_other_environments_by_name(environment: str) -> None:
+def test_other_environments_can_be_chosen_by_name(environment: str) -> None:
     made = SandboxInterpreter.factory(environment=environment, tools={"add": lambda a, b=1: a + b})
     with made() as interpreter:
         assert interpreter("x = 2\nprint(add(x))") == "3"

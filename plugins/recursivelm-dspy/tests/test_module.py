@@ -17,7 +17,7 @@ from rlm.errors import NoAnswerError
 TEXT = "filler\n" * 20_000 + "the code is 7391\n" + "filler\n" * 20_000
 
 
-def test_a_signature_in_and_a_prediction_out() -> None:
+def test_a_signature_gives_a_prediction() -> None:
     lm, asked = scripted(
         cell("where = context.find('code')\nprint(where)"),
         cell("FINAL(context[where:where + 12])"),
@@ -85,7 +85,7 @@ def test_one_output_has_its_type(kind: str, code: str, wanted: Any) -> None:
         assert RecursiveLM(f"text -> found: {kind}")(text="abc").found == wanted
 
 
-def test_which_inputs_are_the_context() -> None:
+def test_the_context_inputs_are_chosen_from_the_signature() -> None:
     def fields(signature: str, context: Any = None) -> tuple[str, ...]:
         return RecursiveLM(signature, context=context).context_fields
 
@@ -162,7 +162,7 @@ async def test_async_programs() -> None:
     assert done[0].get_lm_usage()["scripted/model"]["total_tokens"] == 11, "its own, not the sum"
 
 
-def test_evaluate_and_parallel_run_it_in_threads() -> None:
+def test_evaluate_and_parallel_work_with_threads() -> None:
     lm, asked = by_rule(lambda _: cell("FINAL(len(context))"))
     module = RecursiveLM("text -> size: int")
     examples = [dspy.Example(text="x" * n, size=n).with_inputs("text") for n in range(1, 9)]
@@ -181,7 +181,7 @@ def test_evaluate_and_parallel_run_it_in_threads() -> None:
     assert len(asked) == 16
 
 
-def test_it_can_be_copied_saved_and_optimized(tmp_path: Path) -> None:
+def test_a_module_can_be_copied_saved_and_optimized(tmp_path: Path) -> None:
     lm, asked = by_rule(lambda _: cell("FINAL(len(context))"))
     module = RecursiveLM("text -> size: int", limits={"max_steps": 3})
     [(name, predictor)] = module.named_predictors()

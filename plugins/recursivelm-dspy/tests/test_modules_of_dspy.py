@@ -11,7 +11,7 @@ from scripted import action, by_rule, fields, scripted, text_of
 TEXT = "filler\n" * 20_000 + "the code is 7391\n" + "filler\n" * 20_000
 
 
-def test_rlm_looks_into_a_text_and_submits_typed_outputs() -> None:
+def test_dspys_rlm_reads_a_text_and_submits_typed_outputs() -> None:
     lm, asked = scripted(
         action("where = context.find('code')\nprint(context[where:where + 12])"),
         action("number = int(context[where:][8:12])\nSUBMIT(answer=number, places=[where])"),
@@ -28,7 +28,7 @@ def test_rlm_looks_into_a_text_and_submits_typed_outputs() -> None:
     assert "7391" not in text_of(asked[0])
 
 
-def test_rlm_repairs_its_mistakes() -> None:
+def test_dspys_rlm_repairs_its_mistakes() -> None:
     lm, asked = scripted(
         action("print(undefined)"),
         action("x +"),
@@ -46,7 +46,7 @@ def test_rlm_repairs_its_mistakes() -> None:
     assert len(asked) == 4
 
 
-def test_rlm_asks_its_model_in_batches_and_counts_them() -> None:
+def test_dspys_rlm_calls_its_model_in_batches_and_counts_them() -> None:
     def reply(text: str) -> str:
         if "Classify" in text:
             return "B" if "second" in text else "A"
@@ -64,7 +64,7 @@ def test_rlm_asks_its_model_in_batches_and_counts_them() -> None:
     assert got.get_lm_usage()["scripted/model"]["prompt_tokens"] == 50
 
 
-def test_rlm_stops_code_that_asks_too_often() -> None:
+def test_dspys_rlm_stops_code_that_makes_too_many_calls() -> None:
     lm, asked = scripted(
         action("for _ in range(5):\n    llm_query('hi')"), "x", "y", action("SUBMIT('enough')")
     )
@@ -76,7 +76,7 @@ def test_rlm_stops_code_that_asks_too_often() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Passing OpenAI-style message:DeprecationWarning")  # dspy's own
-def test_rlm_has_tools_and_agents_below_it() -> None:
+def test_dspys_rlm_has_tools_and_nested_agents() -> None:
     def shout(text: str, times: int = 1) -> str:
         """Repeat a text in capitals."""
         return text.upper() * times
@@ -111,7 +111,7 @@ class Frame(dspy.SandboxSerializable):
         return "two rows"
 
 
-def test_rlm_takes_values_that_build_themselves_in_the_sandbox() -> None:
+def test_dspys_rlm_accepts_values_that_are_built_in_the_sandbox() -> None:
     lm, _ = scripted(action("SUBMIT(sum(int(row['size']) for row in table))"))
     module = dspy.RLM("table -> total: int", interpreter_factory=SandboxInterpreter)
     with dspy.context(lm=lm):

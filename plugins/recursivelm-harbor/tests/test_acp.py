@@ -16,7 +16,7 @@ RUNNER = Path(next(iter(harbor.agents.installed.__path__))) / "acp_runner.py"
 SECONDS = 120
 
 
-def test_the_client_of_harbor_asks_rlm_acp(tmp_path: Path) -> None:
+def test_harbors_acp_client_can_ask_rlm_acp(tmp_path: Path) -> None:
     workspace = tmp_path / "workspace"
     workspace.mkdir()
     (workspace / "a.txt").write_text("The code is 4471902.\n")

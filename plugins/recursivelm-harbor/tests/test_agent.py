@@ -115,7 +115,7 @@ async def test_tools_run_commands_and_move_files(environment: FolderEnvironment)
     assert (await tools.shell(f"ls {copies[0]}"))["exit_code"] != 0, "no copy stays"
 
 
-async def test_a_link_is_followed_in_the_container(environment: FolderEnvironment) -> None:
+async def test_a_link_is_resolved_inside_the_container(environment: FolderEnvironment) -> None:
     (environment.folder / "target.txt").write_text("in the container")
     (environment.folder / "link").symlink_to("target.txt")
     tools = ContainerTools(environment)
@@ -141,7 +141,7 @@ def _swap_for_folder(copy: Path) -> None:
 
 
 @pytest.mark.parametrize("swap", [_swap_for_link, _swap_for_pipe, _swap_for_folder])
-async def test_what_the_container_swaps_is_not_read_on_the_host(
+async def test_a_file_swapped_by_the_container_is_not_followed_on_the_host(
     environment: FolderEnvironment, swap: Callable[[Path], object]
 ) -> None:
     (environment.folder / "a.txt").write_text("text")
@@ -154,7 +154,7 @@ async def test_what_the_container_swaps_is_not_read_on_the_host(
             copy.rmdir()
 
 
-async def test_folders_and_pipes_are_not_files(environment: FolderEnvironment) -> None:
+async def test_folders_and_pipes_are_refused_as_files(environment: FolderEnvironment) -> None:
     os.mkfifo(environment.folder / "pipe")
     tools = ContainerTools(environment)
     for path in ("pipe", "/", "."):
@@ -165,7 +165,7 @@ async def test_folders_and_pipes_are_not_files(environment: FolderEnvironment) -
         await tools.write_file("trial", "text")
 
 
-async def test_of_a_huge_file_both_ends_are_read(
+async def test_both_ends_of_a_huge_file_are_read(
     environment: FolderEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("recursivelm_harbor.tools.MAX_BYTES", 10)
@@ -190,7 +190,7 @@ async def test_a_program_stays_executable(environment: FolderEnvironment) -> Non
     assert (await tools.shell("./run.sh"))["exit_code"] == 7
 
 
-async def test_a_container_that_does_not_tell_its_folder(environment: FolderEnvironment) -> None:
+async def test_a_container_without_a_known_working_folder(environment: FolderEnvironment) -> None:
     (environment.folder / "a.txt").write_text("text")
     tools, real = ContainerTools(environment), environment.exec
 
@@ -216,7 +216,7 @@ async def test_wrong_types_are_errors_for_the_model(environment: FolderEnvironme
             await wrong(*given)
 
 
-async def test_lone_surrogates_fail_no_trial(
+async def test_lone_surrogates_do_not_fail_a_trial(
     tmp_path: Path, environment: FolderEnvironment
 ) -> None:
     with FakeServer([cell("print('\\ud800')\nFINAL('done \\ud800')")]) as server:
@@ -226,7 +226,7 @@ async def test_lone_surrogates_fail_no_trial(
     assert "Do ?" in (tmp_path / "logs" / "trajectory.json").read_text()
 
 
-async def test_the_trajectory_counts_calls_of_cells(
+async def test_the_trajectory_includes_calls_made_by_cells(
     tmp_path: Path, environment: FolderEnvironment
 ) -> None:
     with FakeServer([cell("FINAL(llm_query('a') + llm_query('b'))"), "x", "y"]) as server:
@@ -241,14 +241,14 @@ async def test_the_trajectory_counts_calls_of_cells(
 
 
 @pytest.mark.parametrize("path", ["missing.txt", "", "a\0b", "/proc/nothing"])
-async def test_what_can_not_be_read_is_an_error_for_the_model(
+async def test_an_unreadable_file_is_an_error_for_the_model(
     environment: FolderEnvironment, path: str
 ) -> None:
     with pytest.raises(ToolError):
         await ContainerTools(environment).read_file(path)
 
 
-async def test_a_command_ends_with_its_time(environment: FolderEnvironment) -> None:
+async def test_a_command_that_takes_too_long_is_ended(environment: FolderEnvironment) -> None:
     tools = ContainerTools(environment)
     with pytest.raises(ToolError, match="took too long"):
         await tools.shell("sleep 60", timeout_seconds=1)
@@ -273,7 +273,7 @@ async def test_a_large_file_is_a_variable_and_not_a_prompt(
     assert list(context.model_usage) == ["openai/gpt-5-mini"]
 
 
-async def test_what_was_used_is_known_when_the_agent_is_cancelled(
+async def test_usage_is_known_when_the_agent_is_cancelled(
     tmp_path: Path, environment: FolderEnvironment
 ) -> None:
     replies: list[Any] = [cell("print(shell('echo hi')['stdout'])"), {"behaviour": "never"}]
@@ -295,7 +295,7 @@ async def test_what_was_used_is_known_when_the_agent_is_cancelled(
     assert steps[1].observation.results[0].content == "hi\n\n"
 
 
-async def test_options_are_limits(tmp_path: Path, environment: FolderEnvironment) -> None:
+async def test_options_set_the_limits(tmp_path: Path, environment: FolderEnvironment) -> None:
     with FakeServer([cell("print(1)"), "I could not."]) as server:
         context = AgentContext()
         await agent(server, tmp_path / "logs", max_steps=1).run("Do it.", environment, context)
@@ -305,7 +305,7 @@ async def test_options_are_limits(tmp_path: Path, environment: FolderEnvironment
         agent(server, tmp_path / "logs", max_step=1)
 
 
-async def test_errors_of_a_model_fail_the_trial(
+async def test_a_failing_model_fails_the_trial(
     tmp_path: Path, environment: FolderEnvironment
 ) -> None:
     failing = FakeServer([{"status": 401, "error": "no such key"}] * 9)
@@ -315,7 +315,7 @@ async def test_errors_of_a_model_fail_the_trial(
         await RlmAgent(tmp_path / "logs").run("Do it.", environment, AgentContext())
 
 
-def test_harbor_finds_it_by_its_import_path(tmp_path: Path) -> None:
+def test_harbor_can_import_the_agent_by_its_path(tmp_path: Path) -> None:
     found = AgentFactory.create_agent_from_import_path(
         "recursivelm_harbor:RlmAgent", logs_dir=tmp_path, model_name="openai/gpt-5-mini"
     )

@@ -55,7 +55,7 @@ def harbor(
 OURS = ("--agent-import-path", "recursivelm_harbor:RlmAgent", "--model", "openai/gpt-5-mini")
 
 
-def test_harbor_run_does_a_task_and_reports_what_it_cost(tmp_path: Path) -> None:
+def test_harbor_runs_a_task_and_reports_its_cost(tmp_path: Path) -> None:
     with FakeServer([cell(code) for code in CELLS]) as server:
         printed, trial, result = harbor(tmp_path, server, *OURS)
     print(printed)
@@ -78,7 +78,7 @@ def test_harbor_run_does_a_task_and_reports_what_it_cost(tmp_path: Path) -> None
     assert "5050" in str(observation.results[0].content)
 
 
-def test_a_timeout_keeps_what_was_used(tmp_path: Path) -> None:
+def test_usage_is_kept_after_a_timeout(tmp_path: Path) -> None:
     endless: list[Any] = [cell("print(shell('echo hi')['stdout'])"), {"behaviour": "never"}]
     with FakeServer(endless) as server:
         _, trial, result = harbor(tmp_path, server, *OURS, seconds=15.0)

@@ -25,7 +25,7 @@ def cell(code: str) -> str:
     return f"```repl\n{code}\n```"
 
 
-async def test_a_name_of_inspect_drives_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_model_name_of_inspect_can_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
     with FakeServer([cell("FINAL(len(context))")]) as server:
         monkeypatch.setenv("FAKE_BASE_URL", server.openai_url)
         monkeypatch.setenv("FAKE_API_KEY", "fake")
@@ -62,7 +62,7 @@ async def test_settings_and_the_smallest_cap_reach_the_model() -> None:
         await client.complete(bad, timeout_seconds=5)
 
 
-def test_messages_go_there_and_come_back() -> None:
+def test_messages_are_converted_in_both_directions() -> None:
     pixel = {"type": "image", "media_type": "image/png", "data": "AAAA"}
     user, said, tool = as_messages(
         (
@@ -88,7 +88,7 @@ def test_messages_go_there_and_come_back() -> None:
         as_messages((Message("user", [{"type": "sound"}]),))
 
 
-def test_signed_thoughts_are_sent_back_and_cached_tokens_are_input() -> None:
+def test_signed_thinking_is_sent_back_and_cached_tokens_count_as_input() -> None:
     thought = ContentReasoning(reasoning="hm", signature="s1")
     message = ChatMessageAssistant(content=[thought, ContentText(text="yes")])
     output = ModelOutput.from_message(message)

@@ -98,7 +98,7 @@ def test_every_request_and_cell_is_in_the_log(tmp_path: Path) -> None:
     assert log.samples[0].output.completion == "colour is teal"
 
 
-def test_code_asks_the_model_of_the_role_sub(tmp_path: Path) -> None:
+def test_calls_use_the_model_with_the_role_sub(tmp_path: Path) -> None:
     sub = scripted("teal")
     model = scripted(cell("FINAL(llm_query('colour?'))"))
     log = evaluate(tmp_path, model, model_roles={"sub": sub})
@@ -107,7 +107,7 @@ def test_code_asks_the_model_of_the_role_sub(tmp_path: Path) -> None:
     assert log.samples[0].output.completion == "teal"
 
 
-def test_limits_of_the_engine_and_of_inspect_hold(tmp_path: Path) -> None:
+def test_limits_of_the_engine_and_of_inspect_are_enforced(tmp_path: Path) -> None:
     looks = [cell("print(1)")] * 30
     log = evaluate(tmp_path, scripted(*looks[:3], "teal"), rlm_solver(max_steps=3))
     assert log.samples
@@ -128,7 +128,7 @@ def test_an_agent_answers_over_its_own_context(tmp_path: Path) -> None:
     assert log.samples[0].output.completion == "teal"
 
 
-def test_names_of_tasks_in_foreign_metadata_load_nothing(tmp_path: Path) -> None:
+def test_task_names_in_untrusted_metadata_load_nothing(tmp_path: Path) -> None:
     (tmp_path / "evil.py").write_text("raise SystemExit('loaded')")
     about = {"task": f"{tmp_path}/evil.py:Task", "size": 1000, "seed": 0, "gold": []}
     sample = Sample(input="Which?", target="x", metadata={"rlm_bench": about})
@@ -148,5 +148,5 @@ def test_datasets_are_those_of_rlm_bench() -> None:
         bench_dataset(n=0)
 
 
-def test_the_solver_has_the_shape_of_one() -> None:
+def test_the_solver_satisfies_inspects_protocol() -> None:
     assert isinstance(rlm_solver(), Solver)

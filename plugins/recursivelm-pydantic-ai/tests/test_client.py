@@ -30,7 +30,7 @@ SECRET = "the password is swordfish-7391"
 CONTEXT = "filler line\n" * 20_000 + SECRET + "\n" + "filler line\n" * 20_000
 
 
-async def test_a_model_drives_a_run_and_sees_no_context() -> None:
+async def test_a_run_uses_a_pydantic_ai_model_that_does_not_see_the_context() -> None:
     model, asked = scripted(
         cell("where = context.find('password')\nprint(where)"),
         cell("FINAL(context[where:where + 26])"),
@@ -51,7 +51,7 @@ async def test_code_asks_another_model() -> None:
     assert (result.answer, len(asked), result.usage.total.requests) == ("B", 1, 2)
 
 
-async def test_limits_hold() -> None:
+async def test_limits_are_enforced() -> None:
     rounds = [cell("print(1)")] * 3
     model, asked = scripted(*rounds, "nothing")
     async with RLM(PydanticAIClient(model), limits=Limits(max_steps=3)) as rlm:
@@ -87,7 +87,7 @@ async def test_settings_reach_the_model_and_unknown_ones_are_refused() -> None:
         await client.complete(bad, timeout_seconds=5)
 
 
-async def test_the_engine_retries_what_may_succeed_later() -> None:
+async def test_the_engine_retries_temporary_failures() -> None:
     busy = ModelHTTPError(status_code=503, model_name="m", body="overloaded")
     model, asked = scripted(busy, cell("FINAL('done')"))
     async with RLM(PydanticAIClient(model)) as rlm:
@@ -95,7 +95,7 @@ async def test_the_engine_retries_what_may_succeed_later() -> None:
     assert len(asked) == 2
 
 
-def test_messages_go_there_and_come_back() -> None:
+def test_messages_are_converted_in_both_directions() -> None:
     pixel = {"type": "image", "media_type": "image/png", "data": "AAAA"}
     sent = as_messages(
         (
@@ -119,7 +119,7 @@ def test_messages_go_there_and_come_back() -> None:
         as_messages((Message("user", [{"type": "sound"}]),))
 
 
-def test_signed_thoughts_are_sent_back_unchanged() -> None:
+def test_signed_thinking_is_sent_back_unchanged() -> None:
     response = ModelResponse([ThinkingPart("hm", signature="s1"), TextPart("yes")])
     reply = as_reply(response)
     assert (reply.text, reply.reasoning) == ("yes", "hm")
@@ -143,7 +143,7 @@ async def test_a_real_provider_package_reaches_a_server() -> None:
         await provider.client.close()
 
 
-def test_names_are_found_by_the_entry_point_and_wrong_ones_explained() -> None:
+def test_model_names_are_found_by_the_entry_point_and_wrong_ones_explained() -> None:
     with RLM("pydantic-ai/test") as rlm:
         assert rlm.ask("What?").answer is not None, "no code and no context: the reply is it"
     with pytest.raises(ConfigError, match="Pydantic AI has no model 'nobody:x'"):

@@ -15,7 +15,7 @@ from rlm.limits import Budget, Limits
 LOG = "ok\n" * 50_000 + "ERROR disk sda1 is full\n" + "ok\n" * 50_000
 
 
-async def test_an_agent_gets_an_answer_about_what_it_never_sees() -> None:
+async def test_an_agent_gets_an_answer_about_a_context_it_does_not_see() -> None:
     found = cell("FINAL([line for line in context.splitlines() if 'ERROR' in line][0])")
     model, asked = one_question("Which error?", found)
     agent = Agent(model, toolsets=[AskToolset(LOG, about="last night's log")])
@@ -38,7 +38,7 @@ async def test_tokens_count_towards_the_agents_usage() -> None:
     assert usage.input_tokens > 500, "the engine's system prompt is counted"
 
 
-async def test_the_agents_limit_of_tokens_binds_the_engine() -> None:
+async def test_the_agents_token_limit_applies_to_the_engine() -> None:
     ask = ModelResponse([ToolCallPart("ask", {"question": "What?"})])
     model, asked = scripted(ask, "I could not.")
     agent = Agent(model, toolsets=[AskToolset(LOG)])
@@ -49,7 +49,7 @@ async def test_the_agents_limit_of_tokens_binds_the_engine() -> None:
     assert len(asked) == 2, "the worst case of a request did not fit, so none was sent"
 
 
-async def test_one_budget_for_all_questions() -> None:
+async def test_all_questions_share_one_budget() -> None:
     budget = Budget(Limits(max_tokens=1))
     ask = ModelResponse([ToolCallPart("ask", {"question": "What?"})])
     model, asked = scripted(ask, "I could not.")
@@ -75,7 +75,7 @@ async def test_the_context_may_come_from_the_run() -> None:
     assert tool_returns(result.all_messages())[0].content == "5"
 
 
-async def test_a_huge_answer_is_cut_and_a_failure_is_told() -> None:
+async def test_a_huge_answer_is_cut_and_a_failure_reported() -> None:
     model, _ = one_question("All?", cell("FINAL(context)"))
     agent = Agent(model, toolsets=[AskToolset(LOG, max_answer_chars=100)])
     [returned] = tool_returns((await agent.run("Go")).all_messages())
@@ -85,7 +85,7 @@ async def test_a_huge_answer_is_cut_and_a_failure_is_told() -> None:
         AskToolset(LOG, max_answer_chars=0)
 
 
-async def test_code_is_confined() -> None:
+async def test_code_runs_in_the_sandbox() -> None:
     code = (
         "import os\ntry: seen = os.listdir('/etc')\nexcept OSError as e: seen = e\nFINAL(str(seen))"
     )

@@ -57,7 +57,7 @@ def test_a_child_run_is_called_and_returns() -> None:
     }
 
 
-def test_a_compaction_is_an_attempt_until_the_run_goes_on() -> None:
+def test_a_compaction_counts_as_an_attempt_until_the_run_continues() -> None:
     lineage = Lineage()
     for each in (key("step", 1), key("compaction", 1)):
         lineage.answered(lineage.asked(each))
@@ -66,6 +66,6 @@ def test_a_compaction_is_an_attempt_until_the_run_goes_on() -> None:
     assert ("compac", "compaction", "step.2") in told(lineage)
 
 
-def test_wrong_limits_are_refused_by_their_flag() -> None:
+def test_wrong_limits_are_refused_by_name() -> None:
     with pytest.raises(ValueError, match="max_steps"):
         RecursiveLMConfig(max_steps=0)

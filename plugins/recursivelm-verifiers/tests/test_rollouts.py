@@ -44,7 +44,7 @@ def test_twenty_generated_tasks_are_all_solved(tmp_path: Path) -> None:
     assert sorted(trace.task.data.seed for trace in traces) == list(range(TASKS))
 
 
-def test_of_a_context_only_the_preview_is_in_a_trace(tmp_path: Path) -> None:
+def test_a_trace_contains_only_the_preview_of_a_context(tmp_path: Path) -> None:
     options = ("--env.taskset.tasks", "s-niah/single", "--env.taskset.n", "1")
     printed, _ = vf_eval(tmp_path, *options)
     [file] = (tmp_path / "out").glob("*/traces.jsonl")
@@ -55,7 +55,7 @@ def test_of_a_context_only_the_preview_is_in_a_trace(tmp_path: Path) -> None:
         assert inside not in text
 
 
-def test_steps_are_one_branch_and_each_call_has_its_own_with_its_lineage(tmp_path: Path) -> None:
+def test_steps_form_one_branch_and_each_call_has_its_own(tmp_path: Path) -> None:
     first = cell("a = llm_query('one')\nb = llm_query('two')\nprint(a, b)")
     script = [first, "1", "2", cell("FINAL('5997171')")]
     options = ("--env.taskset.tasks", "s-niah/single", "--env.taskset.n", "1")
@@ -78,7 +78,7 @@ def test_steps_are_one_branch_and_each_call_has_its_own_with_its_lineage(tmp_pat
     }
 
 
-def test_a_repeated_attempt_makes_one_turn(tmp_path: Path) -> None:
+def test_a_retried_request_makes_one_turn(tmp_path: Path) -> None:
     script = "[Answer(status=503), " + repr(cell("FINAL('x')")) + "]"
     options = ("--env.taskset.tasks", "s-niah/single", "--env.taskset.n", "1")
     printed, [episode] = vf_eval(tmp_path, *options, example=served(tmp_path, script))
@@ -88,7 +88,7 @@ def test_a_repeated_attempt_makes_one_turn(tmp_path: Path) -> None:
     assert "server requests: 2" in printed
 
 
-def test_limits_of_the_harness_and_of_verifiers_hold(tmp_path: Path) -> None:
+def test_limits_of_the_harness_and_of_verifiers_are_enforced(tmp_path: Path) -> None:
     looks = served(tmp_path, f"[{cell('print(1)')!r}], loop=True")
     tasks = ("--env.taskset.tasks", "s-niah/single", "--env.taskset.n", "1")
     (tmp_path / "a").mkdir()
@@ -105,6 +105,6 @@ def test_limits_of_the_harness_and_of_verifiers_hold(tmp_path: Path) -> None:
     assert trace.num_turns == 2
 
 
-def test_the_example_is_the_model_of_the_readme() -> None:
+def test_the_readme_uses_the_example_model() -> None:
     readme = EXAMPLE.parents[1] / "README.md"
     assert "examples/fake_model.py" in readme.read_text("utf-8")

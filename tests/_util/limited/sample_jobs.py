@@ -1,4 +1,4 @@
-"""Functions that the tests call in processes with limits: good ones, and all kinds of bad ones."""
+"""Functions that the tests call in processes with limits, well-behaved and misbehaving."""
 
 import ctypes
 import os
@@ -71,7 +71,7 @@ def many(most: int) -> Iterator[str]:
 
 
 def attempt(what: str, place: str = "") -> str:
-    """Try something that no job needs; the error it leads to."""
+    """Try something that no job needs; return the error it raises."""
     attempts: dict[str, Callable[[], object]] = {
         "network": lambda: socket.create_connection(("127.0.0.1", 9)),
         "fork": os.fork,
@@ -88,7 +88,7 @@ def attempt(what: str, place: str = "") -> str:
 
 
 class Counter:
-    """An object that is kept in its process, and methods that end it."""
+    """An object kept in its own process, with methods that end the process."""
 
     def __init__(self, start: int) -> None:
         self._count = start

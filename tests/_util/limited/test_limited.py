@@ -76,11 +76,11 @@ VALUES: list[Any] = [
 
 
 @pytest.mark.parametrize("value", VALUES, ids=lambda value: repr(value)[:20])
-def test_values_come_back_as_they_are(jobs: Jobs, value: Any) -> None:
+def test_values_are_returned_unchanged(jobs: Jobs, value: Any) -> None:
     assert jobs.call("echo", value) == value
 
 
-async def test_coroutines_get_the_same(jobs: Jobs) -> None:
+async def test_async_calls_return_the_same_values(jobs: Jobs) -> None:
     assert await asyncio.gather(*(jobs.acall("echo", n) for n in range(12))) == [*range(12)]
     assert await jobs.acollect("count", 5) == ([0, 1, 2, 3, 4], None)
 
@@ -95,11 +95,11 @@ SHARED = jobs_with()
 
 @settings(max_examples=15)
 @given(JSON)
-def test_any_value_of_json_comes_back(value: Any) -> None:
+def test_any_json_value_is_returned_unchanged(value: Any) -> None:
     assert SHARED.call("echo", value) == value
 
 
-def test_each_job_has_a_process_of_its_own(jobs: Jobs) -> None:
+def test_each_job_has_its_own_process(jobs: Jobs) -> None:
     used = {jobs.call("process") for _ in range(5)}
     assert len(used) == 5
     assert os.getpid() not in used
@@ -114,9 +114,9 @@ def test_time_is_limited(jobs: Jobs, function: str) -> None:
     assert jobs.call("echo", 1) == 1
 
 
-def test_processor_time_is_limited_even_if_the_host_does_not_look(forked: Jobs) -> None:
+def test_processor_time_is_limited_even_if_the_host_does_not_check(forked: Jobs) -> None:
     job = _jobs._Job(forked, "spin", (), JobLimits(seconds=1.0))
-    job._limits = JobLimits(seconds=600.0)  # what this side waits; the process was told one second
+    job._limits = JobLimits(seconds=600.0)  # limit on this side; the process itself has 1 s
     found = job.run()
     assert found.stopped is not None
     assert found.stopped.reason == "time"
@@ -140,14 +140,14 @@ async def test_output_is_limited(jobs: Jobs) -> None:
     ("function", "words"),
     [("fail", "ValueError: this value is wrong"), ("die", "status -11"), ("leave", "status 3")],
 )
-def test_a_job_that_fails_says_how(jobs: Jobs, function: str, words: str) -> None:
+def test_a_failing_job_says_why(jobs: Jobs, function: str, words: str) -> None:
     failure = stopped(jobs, function)
     assert failure.reason == "crash"
     assert words in str(failure)
     assert jobs.call("echo", 1) == 1
 
 
-async def test_what_was_found_before_the_end_is_kept(jobs: Jobs) -> None:
+async def test_items_found_before_a_limit_are_kept(jobs: Jobs) -> None:
     found = await jobs.acollect("count_then_sleep", 3, limits=JobLimits(seconds=2.0))
     assert found.items == [0, 1, 2]
     assert found.stopped is not None
@@ -156,7 +156,7 @@ async def test_what_was_found_before_the_end_is_kept(jobs: Jobs) -> None:
 
 @LINUX
 @pytest.mark.parametrize("what", ["network", "fork", "program", "kill", "write", "remove"])
-def test_what_no_job_needs_is_refused(forked: Jobs, tmp_path: Path, what: str) -> None:
+def test_system_calls_no_job_needs_are_refused(forked: Jobs, tmp_path: Path, what: str) -> None:
     place = tmp_path / "file"
     place.write_text("as it was")
     assert forked.call("attempt", what, str(place)) == "PermissionError"
@@ -164,7 +164,9 @@ def test_what_no_job_needs_is_refused(forked: Jobs, tmp_path: Path, what: str) -
 
 
 @LINUX
-def test_nothing_is_inherited(forked: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_inherits_no_variables_or_descriptors(
+    forked: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SOME_API_KEY", "secret")
     read_end, write_end = os.pipe()
     os.set_inheritable(read_end, True)
@@ -181,7 +183,7 @@ def test_nothing_is_inherited(forked: Jobs, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @LINUX
-async def test_no_more_than_allowed_run_at_once() -> None:
+async def test_the_number_of_concurrent_jobs_is_limited() -> None:
     jobs = jobs_with(at_once=2)
     running = [asyncio.create_task(jobs.acall("sleep")) for _ in range(5)]
     waiting = asyncio.create_task(jobs.acall("echo", 1))
@@ -189,7 +191,7 @@ async def test_no_more_than_allowed_run_at_once() -> None:
         await asyncio.sleep(0.01)
     await asyncio.sleep(0.3)
     assert not waiting.done()
-    assert len(processes_of(jobs)) <= 2 + 1  # those that work, and one that is ready
+    assert len(processes_of(jobs)) <= 2 + 1  # the busy ones, and one that is ready
     for task in running:
         task.cancel()
     assert await waiting == 1
@@ -198,7 +200,7 @@ async def test_no_more_than_allowed_run_at_once() -> None:
 
 
 @LINUX
-async def test_one_owner_leaves_room_for_others() -> None:
+async def test_one_owner_cannot_use_all_slots() -> None:
     jobs = jobs_with(at_once=4)
 
     async def of(name: str, function: str, *arguments: Any) -> Any:
@@ -235,7 +237,7 @@ def test_threads_and_loops_share_one_pool() -> None:
 
 
 @LINUX
-async def test_places_are_not_lost_by_cancelling() -> None:
+async def test_cancelling_loses_no_slots() -> None:
     jobs = jobs_with(at_once=2)
     for _ in range(10):
         tasks = [asyncio.create_task(jobs.acall("sleep")) for _ in range(6)]
@@ -266,7 +268,7 @@ async def test_cancelling_kills_the_process() -> None:
 
 
 @LINUX
-def test_a_loop_that_ends_takes_its_jobs_with_it(forked: Jobs) -> None:
+def test_a_closed_event_loop_ends_its_jobs(forked: Jobs) -> None:
     async def leave_one() -> None:
         asyncio.create_task(forked.acall("sleep"))  # noqa: RUF006 - forgotten on purpose
         assert await forked.acall("echo", 1) == 1
@@ -296,7 +298,7 @@ jobs.call("sleep")
 
 @LINUX
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_a_host_that_dies_leaves_no_process(number: int) -> None:
+def test_a_dead_host_leaves_no_process(number: int) -> None:
     host = subprocess.Popen(
         [sys.executable, "-c", HOST],
         cwd=ROOT,
@@ -316,7 +318,7 @@ def test_a_host_that_dies_leaves_no_process(number: int) -> None:
 
 
 @LINUX
-def test_a_forked_host_has_processes_of_its_own(forked: Jobs) -> None:
+def test_a_forked_host_starts_its_own_processes(forked: Jobs) -> None:
     assert forked.call("echo", 1) == 1
     ours = forked._server
     child = os.fork()

@@ -1,4 +1,4 @@
-"""Objects in processes with limits: kept between calls, made again after one that ends it."""
+"""Objects in processes with limits: kept between calls, and recreated after their process ended."""
 
 import asyncio
 import gc
@@ -20,7 +20,7 @@ def jobs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
     one.close()
 
 
-def test_an_object_stays_between_calls(jobs: Jobs) -> None:
+def test_an_object_persists_between_calls(jobs: Jobs) -> None:
     counter = LimitedObject(jobs, "counter", 10)
     first, second = counter.call("add", 1), counter.call("add", 2)
     assert (first[0], second[0]) == (11, 13)
@@ -36,7 +36,7 @@ def test_an_object_stays_between_calls(jobs: Jobs) -> None:
     ("method", "reason"),
     [("sleep", "time"), ("fill", "memory"), ("talk", "output"), ("fail", "crash")],
 )
-async def test_a_call_beyond_a_limit_ends_it_and_the_next_starts_again(
+async def test_a_call_that_exceeds_a_limit_ends_the_process_and_the_next_restarts_it(
     jobs: Jobs, method: str, reason: str
 ) -> None:
     counter = LimitedObject(jobs, "counter", 0)
@@ -49,7 +49,7 @@ async def test_a_call_beyond_a_limit_ends_it_and_the_next_starts_again(
     counter.close()
 
 
-async def test_calls_wait_for_each_other_and_each_is_answered(jobs: Jobs) -> None:
+async def test_concurrent_calls_run_one_after_the_other(jobs: Jobs) -> None:
     counter = LimitedObject(jobs, "counter", 0)
     found = await asyncio.gather(*(counter.acall("add", 1) for _ in range(20)))
     assert sorted(count for count, _ in found) == list(range(1, 21))
@@ -57,7 +57,7 @@ async def test_calls_wait_for_each_other_and_each_is_answered(jobs: Jobs) -> Non
     counter.close()
 
 
-async def test_cancelling_ends_the_process_and_no_other_call(jobs: Jobs) -> None:
+async def test_cancelling_a_call_ends_the_process_but_no_other_call(jobs: Jobs) -> None:
     counter = LimitedObject(jobs, "counter", 0)
     _, pid = await counter.acall("add", 1)
     sleeping = asyncio.create_task(counter.acall("sleep"))
@@ -71,7 +71,7 @@ async def test_cancelling_ends_the_process_and_no_other_call(jobs: Jobs) -> None
     counter.close()
 
 
-async def test_a_forgotten_object_takes_its_process_with_it(jobs: Jobs) -> None:
+async def test_a_garbage_collected_object_ends_its_process(jobs: Jobs) -> None:
     counter = LimitedObject(jobs, "counter", 0)
     _, pid = await counter.acall("add", 1)
     del counter

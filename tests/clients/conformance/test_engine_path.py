@@ -60,7 +60,9 @@ def printed(result: RunResult) -> list[str]:
     ],
     ids=str,
 )
-async def test_trouble_and_then_a_reply(dialect: str, trouble: dict[str, Any]) -> None:
+async def test_a_retryable_failure_is_followed_by_a_reply(
+    dialect: str, trouble: dict[str, Any]
+) -> None:
     async with FakeServer([{**trouble, "times": 2}, "fine"]) as server:
         result = await run(dialect, server, ["llm", 1])
         assert server.count == 3
@@ -70,7 +72,7 @@ async def test_trouble_and_then_a_reply(dialect: str, trouble: dict[str, Any]) -
 
 
 @pytest.mark.parametrize("status", NEVER)
-async def test_what_stays_wrong_is_not_tried_again(dialect: str, status: int) -> None:
+async def test_a_permanent_failure_is_not_retried(dialect: str, status: int) -> None:
     async with FakeServer([{"status": status, "error": "no"}, "unreached"]) as server:
         result = await run(dialect, server, ["batch", 1])
         assert server.count == 1
@@ -80,7 +82,7 @@ async def test_what_stays_wrong_is_not_tried_again(dialect: str, status: int) ->
     assert result.answer == "done", "the run goes on"
 
 
-async def test_the_wait_that_a_server_asks_for_is_kept(
+async def test_the_wait_requested_by_a_server_is_respected(
     dialect: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked_for = []
@@ -103,7 +105,7 @@ async def test_the_wait_that_a_server_asks_for_is_kept(
     assert asked_for == [0.03, 0.02]
 
 
-async def test_a_wait_beyond_the_deadline_is_not_begun(dialect: str) -> None:
+async def test_a_wait_beyond_the_deadline_is_not_started(dialect: str) -> None:
     answers: list[Any] = [
         {"status": 429, "retry_after": 3_600, "error": "come back tomorrow"},
         "late",
@@ -115,7 +117,7 @@ async def test_a_wait_beyond_the_deadline_is_not_begun(dialect: str) -> None:
     assert "come back tomorrow" in str(call.error)
 
 
-async def test_it_gives_up_after_a_few_tries(dialect: str) -> None:
+async def test_a_call_gives_up_after_five_attempts(dialect: str) -> None:
     async with FakeServer(rules=[("", {"status": 500, "error": "still down"})]) as server:
         result = await run(dialect, server, ["batch", 1])
         assert server.count == 5
@@ -152,7 +154,9 @@ def killed() -> Iterator[Killed]:
     made.server.stop()
 
 
-async def test_a_server_killed_in_the_middle_of_a_batch(dialect: str, killed: Killed) -> None:
+async def test_a_server_killed_during_a_batch_leaves_an_outcome_for_each_item(
+    dialect: str, killed: Killed
+) -> None:
     result = await run(dialect, killed.server, ["batch", 12], call_seconds=10)
     lines = printed(result)
     assert len(lines) == 12, "every item has an outcome, in its place"
@@ -169,7 +173,7 @@ async def test_a_server_killed_in_the_middle_of_a_batch(dialect: str, killed: Ki
 
 
 @pytest.mark.parametrize("behaviour", ["no_usage", "drip", "gzip"])
-async def test_odd_but_whole_replies_count(dialect: str, behaviour: str) -> None:
+async def test_an_odd_but_complete_reply_counts(dialect: str, behaviour: str) -> None:
     """A provider that does not say what it used is billed at the bound, never at nothing."""
     async with FakeServer([{"reply": "fine", "behaviour": behaviour}]) as server:
         result = await run(dialect, server, ["llm", 1])

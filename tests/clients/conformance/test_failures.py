@@ -18,7 +18,7 @@ ADVICE = {
 
 
 @pytest.mark.parametrize("status", [*AGAIN, *NEVER])
-async def test_statuses(dialect: str, how: str, status: int) -> None:
+async def test_each_status_has_its_kind_of_failure(dialect: str, how: str, status: int) -> None:
     async with serving(dialect, {"status": status, "error": "the reason"}) as (server, client):
         error = await failure(client, how)
         assert server.count == 1, "a client never tries again by itself"
@@ -32,7 +32,7 @@ async def test_statuses(dialect: str, how: str, status: int) -> None:
     ("form", "seconds", "lowest"),
     [("seconds", 7, 7), ("seconds", 0, 0), ("milliseconds", 1.25, 1.25), ("date", 90, 30)],
 )
-async def test_how_long_to_wait(
+async def test_retry_after_is_read_in_each_form(
     dialect: str, how: str, form: str, seconds: float, lowest: float
 ) -> None:
     answer = {"status": 429, "retry_after": seconds, "retry_after_form": form}
@@ -53,7 +53,7 @@ async def test_how_long_to_wait(
     ],
     ids=str,
 )
-async def test_an_answer_that_can_not_be_used_may_have_been_billed(
+async def test_an_unusable_reply_may_have_been_billed(
     dialect: str, how: str, behaviour: object
 ) -> None:
     answer = {"reply": "some words that matter", "behaviour": behaviour}
@@ -65,7 +65,9 @@ async def test_an_answer_that_can_not_be_used_may_have_been_billed(
 
 
 @pytest.mark.parametrize("status", [500, 502, 503])
-async def test_an_error_page_of_a_gateway(dialect: str, how: str, status: int) -> None:
+async def test_a_gateways_error_page_is_a_failure_with_its_status(
+    dialect: str, how: str, status: int
+) -> None:
     answer = {"status": status, "behaviour": "html", "error": "Bad gateway"}
     async with serving(dialect, answer) as (_, client):
         error = await failure(client, how)
@@ -73,21 +75,21 @@ async def test_an_error_page_of_a_gateway(dialect: str, how: str, status: int) -
     assert len(str(error)) < 500
 
 
-async def test_a_time_out_after_sending(dialect: str, how: str) -> None:
+async def test_a_timeout_after_sending_is_ambiguous(dialect: str, how: str) -> None:
     async with serving(dialect, {"behaviour": "never"}) as (_, client):
         error = await failure(client, how, seconds=0.1)
     assert (error.status, error.retryable, error.ambiguous) == (None, True, True)
     assert "0.1 s" in str(error)
 
 
-async def test_a_time_out_in_the_middle(dialect: str, how: str) -> None:
+async def test_a_timeout_during_a_reply_is_ambiguous(dialect: str, how: str) -> None:
     answer = {"reply": "a b c d e f", "behaviour": "drip", "pause_seconds": 0.05}
     async with serving(dialect, answer) as (_, client):
         error = await failure(client, how, seconds=0.2)
     assert (error.status, error.retryable, error.ambiguous) == (None, True, True)
 
 
-async def test_a_connection_dropped_on_reuse(dialect: str, how: str) -> None:
+async def test_a_connection_dropped_on_reuse_is_a_retryable_failure(dialect: str, how: str) -> None:
     """The keep-alive race: the server gave the connection up just when it was used again."""
     async with serving(dialect, {"reply": "one", "behaviour": "stale"}, "two") as (server, client):
         assert (await ask(client, how)).reply.text == "one"
@@ -98,7 +100,7 @@ async def test_a_connection_dropped_on_reuse(dialect: str, how: str) -> None:
 
 
 @pytest.mark.parametrize("behaviour", ["huge", ["huge", "gzip"]], ids=str)
-async def test_a_huge_reply_is_refused(
+async def test_an_oversized_reply_is_refused(
     dialect: str, how: str, behaviour: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_http, "LARGEST_RESPONSE_BYTES", 1 << 20)
@@ -110,7 +112,7 @@ async def test_a_huge_reply_is_refused(
     assert "larger than 1 MiB" in str(error)
 
 
-async def test_a_large_reply_within_the_bound_is_whole(dialect: str, how: str) -> None:
+async def test_a_large_reply_within_the_limit_is_complete(dialect: str, how: str) -> None:
     async with serving(dialect, {"behaviour": "huge", "size_bytes": 2_000_000}) as (_, client):
         assert len((await ask(client, how)).reply.text) == 2_000_000
 
@@ -129,7 +131,7 @@ async def test_redirects_are_not_followed(dialect: str, how: str, status: int) -
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-async def test_an_error_inside_a_reply_of_status_200(dialect: str, how: str, status: int) -> None:
+async def test_an_error_inside_a_reply_with_status_200(dialect: str, how: str, status: int) -> None:
     answer = {"reply": "so far so", "behaviour": "error_event", "status": status}
     async with serving(dialect, {**answer, "error": "it broke"}) as (_, client):
         error = await failure(client, how)
@@ -138,7 +140,7 @@ async def test_an_error_inside_a_reply_of_status_200(dialect: str, how: str, sta
     assert error.status in {None, status, 500}, "not every dialect says which"
 
 
-async def test_a_server_that_is_not_there(dialect: str, how: str) -> None:
+async def test_an_unreachable_server_is_a_failure(dialect: str, how: str) -> None:
     async with FakeServer(["hello"]) as server:
         client = client_of(dialect, server)
         host = server.url.removeprefix("http://")

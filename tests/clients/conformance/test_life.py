@@ -37,7 +37,7 @@ async def test_cancelling_in_the_middle_of_a_reply_closes_the_connection(
         await until(lambda: server.requests[0].disconnected, "the server saw the client go")
 
 
-async def test_a_stream_given_up_closes_the_connection(dialect: str) -> None:
+async def test_closing_a_stream_early_closes_the_connection(dialect: str) -> None:
     async with serving(dialect, ENDLESS) as (server, client):
         stream = client.stream(asked(), timeout_seconds=20)
         assert await anext(stream) == "word "
@@ -45,14 +45,14 @@ async def test_a_stream_given_up_closes_the_connection(dialect: str) -> None:
         await until(lambda: server.requests[0].disconnected, "the server saw the client go")
 
 
-async def test_a_time_out_closes_the_connection(dialect: str, how: str) -> None:
+async def test_a_timeout_closes_the_connection(dialect: str, how: str) -> None:
     async with serving(dialect, {"behaviour": "never"}) as (server, client):
         await failure(client, how, seconds=0.05)
         await until(lambda: server.requests[0].disconnected, "the server saw the client go")
 
 
 @pytest.mark.skipif(not DESCRIPTORS.exists(), reason="this system does not list open files")
-async def test_nothing_is_left_open(dialect: str, how: str) -> None:
+async def test_no_failure_leaves_a_socket_or_task_open(dialect: str, how: str) -> None:
     """Every way to fail, twice; then neither a socket nor a task is left."""
     answers: list[Any] = [{"behaviour": each, "size_bytes": 100} for each in BEHAVIOURS]
     answers += [{"status": 429}, {"status": 500, "behaviour": "cut"}]
@@ -77,7 +77,7 @@ async def _all_of(dialect: str, how: str, answers: list[Any]) -> None:
                 continue
 
 
-async def test_many_requests_at_once(dialect: str, how: str) -> None:
+async def test_concurrent_requests_get_their_own_answers(dialect: str, how: str) -> None:
     """Each gets its own answer, and the server sees them overlap."""
     rules = [(f"number {n} ", f"answer {n}") for n in range(40)]
     async with serving(dialect, rules=rules, latency_seconds=0.05) as (server, client):

@@ -46,7 +46,7 @@ async def test_a_stream_comes_in_pieces(dialect: str) -> None:
     assert pieces == ["one ", "two ", "three"]
 
 
-async def test_a_slow_first_byte_is_waited_for(dialect: str, how: str) -> None:
+async def test_a_slow_first_byte_is_awaited(dialect: str, how: str) -> None:
     async with serving(dialect, {"reply": "at last", "delay_seconds": 0.05}) as (_, client):
         assert (await ask(client, how)).reply.text == "at last"
 
@@ -62,13 +62,13 @@ async def test_tool_calls(dialect: str, how: str) -> None:
     assert (reply.text, reply.finish_reason) == ("I look.", "tool_calls")
 
 
-async def test_calls_alone_have_no_text(dialect: str, how: str) -> None:
+async def test_a_reply_with_only_tool_calls_has_no_text(dialect: str, how: str) -> None:
     async with serving(dialect, {"tool_calls": TOOLS}) as (_, client):
         _, reply = await ask(client, how)
     assert (reply.text, len(reply.tool_calls)) == ("", 2)
 
 
-async def test_usage_counts_caches_and_reasoning_in(dialect: str, how: str) -> None:
+async def test_usage_includes_cached_and_reasoning_tokens(dialect: str, how: str) -> None:
     async with serving(dialect, {"reply": "hello", "usage": USAGE}) as (_, client):
         usage = (await ask(client, how)).reply.usage
     assert usage is not None
@@ -79,13 +79,13 @@ async def test_usage_counts_caches_and_reasoning_in(dialect: str, how: str) -> N
     )
 
 
-async def test_unstated_usage_is_none_and_not_nothing(dialect: str, how: str) -> None:
+async def test_missing_usage_is_none_and_not_zero(dialect: str, how: str) -> None:
     async with serving(dialect, {"reply": "hello", "behaviour": "no_usage"}) as (_, client):
         _, reply = await ask(client, how)
     assert (reply.text, reply.usage) == ("hello", None)
 
 
-async def test_a_refusal_is_named_so(dialect: str, how: str) -> None:
+async def test_a_refusal_has_the_finish_reason_refusal(dialect: str, how: str) -> None:
     async with serving(dialect, {"refusal": "I won't"}, {"finish_reason": "refusal"}) as (
         _,
         client,
@@ -96,13 +96,13 @@ async def test_a_refusal_is_named_so(dialect: str, how: str) -> None:
     assert silent.finish_reason == "refusal", "with or without a text that says so"
 
 
-async def test_a_reply_cut_by_its_cap_is_named_so(dialect: str, how: str) -> None:
+async def test_a_reply_cut_at_its_cap_has_the_finish_reason_length(dialect: str, how: str) -> None:
     async with serving(dialect, {"reply": "half a", "finish_reason": "length"}) as (_, client):
         _, reply = await ask(client, how)
     assert (reply.finish_reason, reply.text) == ("length", "half a")
 
 
-async def test_the_servers_cap_is_the_requests(dialect: str, how: str) -> None:
+async def test_the_output_cap_is_sent_to_the_server(dialect: str, how: str) -> None:
     async with serving(dialect, "x" * 4_000) as (server, client):
         _, reply = await ask(client, how, asked(max_output_tokens=64))
         assert [each.asked and each.asked.max_output_tokens for each in server.requests] == [64]
@@ -111,7 +111,7 @@ async def test_the_servers_cap_is_the_requests(dialect: str, how: str) -> None:
     assert reply.usage.output_tokens == 64
 
 
-async def test_a_stream_gives_the_reply_that_a_plain_request_would_have(dialect: str) -> None:
+async def test_a_stream_gives_the_same_reply_as_a_plain_request(dialect: str) -> None:
     answer = {"reply": TEXT, "reasoning": "Hm", "tool_calls": TOOLS, "usage": USAGE}
     found = []
     for how in ("complete", "stream"):
@@ -122,7 +122,7 @@ async def test_a_stream_gives_the_reply_that_a_plain_request_would_have(dialect:
 
 
 @pytest.mark.parametrize("dialect", [each for each in DIALECTS if each != "chat"])
-async def test_what_the_provider_signed_goes_back_unchanged(dialect: str, how: str) -> None:
+async def test_signed_parts_are_sent_back_unchanged(dialect: str, how: str) -> None:
     """Reasoning with tool calls: the next request must carry the reasoning's signature."""
     answer = {"reply": "I look.", "reasoning": "Hm", "tool_calls": TOOLS[:1]}
     async with serving(dialect, answer, "done") as (server, client):
@@ -148,7 +148,7 @@ async def test_requests_share_a_connection(dialect: str, how: str, pause_seconds
         assert {each.connection for each in server.requests} == {1}
 
 
-async def test_a_connection_that_was_closed_in_the_pool_is_replaced(dialect: str, how: str) -> None:
+async def test_a_pooled_connection_that_was_closed_is_replaced(dialect: str, how: str) -> None:
     async with serving(dialect, {"reply": "one", "behaviour": "close"}, "two") as (server, client):
         await ask(client, how)
         await until(lambda: _closed(client), "the client saw its connection closed")
@@ -164,7 +164,7 @@ def _closed(client: HttpClient) -> bool:
     return not any(protocol.is_connected() for protocol, *_ in waiting)
 
 
-async def test_a_call_keeps_the_id_that_the_server_gave(dialect: str, how: str) -> None:
+async def test_a_tool_call_keeps_the_servers_id(dialect: str, how: str) -> None:
     tools = [{"name": "f", "arguments": {"a": 1}, "id": "id-from-the-script"}]
     async with serving(dialect, {"tool_calls": tools}) as (_, client):
         _, reply = await ask(client, how)

@@ -14,7 +14,7 @@ FAILING = [{"behaviour": each, "size_bytes": 1_000} for each in BEHAVIOURS if ea
 STATUSES = [{"status": status, "error": ECHOED} for status in (400, 401, 403, 404, 429, 500)]
 
 
-async def test_no_secret_leaves_in_any_form(
+async def test_no_secret_appears_in_errors_or_logs_in_any_form(
     dialect: str, how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -46,7 +46,7 @@ def _everything(record: logging.LogRecord) -> str:
     return f"{record.getMessage()} {record.__dict__!r} {told}"
 
 
-async def test_the_url_of_a_request_holds_no_key(dialect: str, how: str) -> None:
+async def test_the_url_of_a_request_contains_no_key(dialect: str, how: str) -> None:
     """Addresses end up in the logs of proxies."""
     async with serving(dialect, "hello") as (server, client):
         await ask(client, how)

@@ -10,7 +10,7 @@ CERTIFICATE = Path(__file__).with_name("self-signed.pem")
 """For localhost, made for these tests alone; it protects nothing, and no one trusts it."""
 
 
-async def test_a_self_signed_certificate(dialect: str, how: str) -> None:
+async def test_a_self_signed_certificate_is_refused(dialect: str, how: str) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(CERTIFICATE)
     async with FakeServer(["unreached"], tls=context) as server:

@@ -1,4 +1,4 @@
-"""Documents of a few kilobytes that stand for gigabytes, or for hours of work."""
+"""Documents of a few kilobytes that expand to gigabytes, or cause hours of work."""
 
 import zipfile
 import zlib

@@ -35,18 +35,20 @@ def package(**parts: str | bytes) -> io.BytesIO:
     ],
 )
 @pytest.mark.parametrize("name", ["a.xml", "a.bin"])
-def test_entities(name: str, data: bytes) -> None:
+def test_xml_entities_are_refused(name: str, data: bytes) -> None:
     with pytest.raises(Refused, match="it declares XML entities"):
         Archive(package(**{name: data}))
 
 
-def test_deep_nesting() -> None:
+def test_deeply_nested_xml_is_refused() -> None:
     Archive(package(a="<a>" * 1_000 + "</a>" * 1_000))
     with pytest.raises(Refused, match="nested too deeply"):
         Archive(package(a="<a>" * 1_001 + "</a>" * 1_001))
 
 
-def test_large_and_many_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_packages_and_packages_with_many_parts_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(module, "_FREE_BYTES", 3 << 20)
     Archive(package(a=b"x" * (3 << 20)))
     with pytest.raises(Refused, match="it unpacks to 8 MiB; hand in a part of it, or its text"):
@@ -56,14 +58,14 @@ def test_large_and_many_parts(monkeypatch: pytest.MonkeyPatch) -> None:
         Archive(package(a="", b="", c=""))
 
 
-def test_other_files_are_not_taken_for_packages() -> None:
+def test_files_that_are_not_zip_packages_are_refused() -> None:
     with pytest.raises(Refused, match="protected by a password or in an older format"):
         Archive(io.BytesIO(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(512)))
     with pytest.raises(zipfile.BadZipFile):
         Archive(io.BytesIO(b"PK"))
 
 
-def test_what_is_allowed() -> None:
+def test_entities_in_unparsed_parts_are_allowed() -> None:
     """Drawings with entities, which nobody parses; a document type without entities; damage."""
     parts: dict[str, str | bytes] = {"media/a.svg": ENTITY, "b.xml": "<!DOCTYPE b><b/>"}
     parts |= {"c.xml": "<c>", "d.png": b"\x89\0"}
@@ -74,7 +76,7 @@ def test_what_is_allowed() -> None:
         archive.xml("media/a.svg")
 
 
-def test_relations_are_resolved_and_stay_inside() -> None:
+def test_relationship_targets_are_resolved_inside_the_package() -> None:
     space = "http://schemas.openxmlformats.org/package/2006/relationships"
     targets = ("B.xml", "/b/c.xml", "../../../etc/passwd", "../d.xml")
     relations = "".join(
@@ -94,7 +96,7 @@ def test_relations_are_resolved_and_stay_inside() -> None:
     assert "etc/passwd" not in archive
 
 
-def test_a_name_in_another_case_is_the_first_such_part() -> None:
+def test_part_names_are_matched_ignoring_case() -> None:
     archive = Archive(package(**{"a/B.xml": "<b/>", "a/b.XML": "<c/>", "a/c.xml": "<c/>"}))
     assert archive.resolve("a/c.xml", "b.xml") == "a/B.xml"
     assert archive.resolve("a/c.xml", "b.XML") == "a/b.XML", "an exact name comes first"
@@ -102,7 +104,9 @@ def test_a_name_in_another_case_is_the_first_such_part() -> None:
     assert archive.resolve("a/c.xml", "d.xml") == "a/d.xml"
 
 
-def test_many_references_do_not_look_at_every_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resolving_many_references_does_not_scan_every_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     names = {f"part{number}.xml": "" for number in range(300)}
     archive = Archive(package(**names))
 

@@ -27,7 +27,7 @@ def shorter(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", BOMBS)
-def test_a_bomb_is_refused_and_takes_nothing_of_this_process(tmp_path: Path, name: str) -> None:
+def test_a_bomb_is_refused_without_using_memory_of_this_process(tmp_path: Path, name: str) -> None:
     path = BOMBS[name](tmp_path)
     print(path.name, path.stat().st_size)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -39,12 +39,12 @@ def test_a_bomb_is_refused_and_takes_nothing_of_this_process(tmp_path: Path, nam
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MAX_HOST_KIB
 
 
-def test_two_cells_that_are_far_apart_are_a_small_table(tmp_path: Path) -> None:
+def test_two_distant_cells_make_a_small_table(tmp_path: Path) -> None:
     text = store_context(far_cell(tmp_path)).text()
     assert text == "## Staff\n| a |  |\n| --- | --- |\n|  | z |"
 
 
-def test_in_a_folder_the_others_are_read(tmp_path: Path) -> None:
+def test_other_files_of_a_folder_with_a_bomb_are_read(tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
     bomb = BOMBS["diagonal"](folder)

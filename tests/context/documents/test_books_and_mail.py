@@ -49,7 +49,7 @@ class TestHtml:
         (tmp_path / "a.html").write_bytes("<p>café – 5 €</p>".encode("cp1252"))
         assert text_of(tmp_path / "a.html") == "café – 5 €"
 
-    def test_deep_nesting_loses_only_structure(self, tmp_path: Path) -> None:
+    def test_deeply_nested_html_keeps_its_text(self, tmp_path: Path) -> None:
         (tmp_path / "a.html").write_text("<div>" * 20_000 + "found" + "</div>" * 20_000, "utf-8")
         assert store_context(tmp_path / "a.html").text() == "found"
 
@@ -77,7 +77,7 @@ class TestEpub:
             "[book/gone.xhtml is missing]"
         )
 
-    def test_a_protected_book(self, tmp_path: Path) -> None:
+    def test_an_encrypted_book_is_refused(self, tmp_path: Path) -> None:
         path = write_epub(tmp_path / "a.epub", "text")
         encryption = '<encryption xmlns:e="http://www.w3.org/2001/04/xmlenc#"><e:EncryptedData>'
         encryption += '<e:CipherReference URI="c.xhtml"/></e:EncryptedData></encryption>'
@@ -114,12 +114,12 @@ class TestOutlook:
             "# Email Message\n\n**Subject:** Привет\n\n## Content\n\nThe **lamp**"
         )
 
-    def test_a_chain_of_sectors_that_never_ends(self, tmp_path: Path) -> None:
+    def test_an_endless_chain_of_sectors_is_refused(self, tmp_path: Path) -> None:
         path = write_message(tmp_path / "a.msg", {0x1000: "x" * 40_000})
         data = path.read_bytes()
         path.write_bytes(data.replace((9).to_bytes(4, "little"), (1).to_bytes(4, "little")))
         assert len(text_of(path)) <= 40_100
 
-    def test_another_file_of_that_format_has_no_text(self, tmp_path: Path) -> None:
+    def test_a_compound_file_that_is_not_a_message_has_no_text(self, tmp_path: Path) -> None:
         path = write_message(tmp_path / "a.msg", {}, other=b"x")
         assert formats.convert(str(path), ".msg") == ""

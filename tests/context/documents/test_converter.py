@@ -47,7 +47,9 @@ def test_without_the_extra_a_document_is_refused(
         )
 
 
-def test_presentations_need_no_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_presentations_are_converted_without_the_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     without_the_extra(monkeypatch)
     path = write_pptx(tmp_path / "a.pptx", ["<p:sp><a:p><a:r><a:t>Tides</a:t></a:r></a:p></p:sp>"])
     assert store_context(path).text() == "<!-- Slide number: 1 -->\n\nTides"
@@ -65,7 +67,7 @@ def test_documents_in_a_folder_are_converted(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("_stand_in")
-def test_one_document_is_its_text(folder: Path) -> None:
+def test_a_single_document_is_its_text(folder: Path) -> None:
     (folder / "a.pdf").write_text("one\nsecret", "utf-8")
     stored = store_context(folder / "a.pdf")
     assert (stored.kind, seen_by_worker(stored, 3)) == ("text", ".pdf one\nsecret")
@@ -86,7 +88,7 @@ def test_one_document_is_its_text(folder: Path) -> None:
         ("endless", "could not be converted: it takes more than 2 s; hand in a part of it"),
     ],
 )
-def test_a_document_that_gives_no_text(
+def test_a_document_without_text_is_refused(
     folder: Path, monkeypatch: pytest.MonkeyPatch, content: str, words: str
 ) -> None:
     monkeypatch.setattr(converter, "_MIN_SECONDS", 2.0 if content == "endless" else 30.0)
@@ -98,7 +100,7 @@ def test_a_document_that_gives_no_text(
 
 
 @pytest.mark.usefixtures("_stand_in")
-def test_in_a_folder_such_documents_are_left_out(folder: Path) -> None:
+def test_documents_without_text_in_a_folder_are_omitted(folder: Path) -> None:
     tree = {
         "a.pdf": "",
         "b.pdf": "fail: x",

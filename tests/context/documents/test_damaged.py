@@ -95,7 +95,9 @@ CHECKED = settings(
 @pytest.mark.parametrize("suffix", WRITERS)
 @given(data=st.data())
 @CHECKED
-def test_changed_files(tmp_path: Path, suffix: str, data: st.DataObject) -> None:
+def test_changed_files_are_read_or_refused(
+    tmp_path: Path, suffix: str, data: st.DataObject
+) -> None:
     path = WRITERS[suffix](tmp_path / f"a{suffix}")
     path.write_bytes(data.draw(changed(path.read_bytes())))
     check(path)
@@ -104,7 +106,9 @@ def test_changed_files(tmp_path: Path, suffix: str, data: st.DataObject) -> None
 @pytest.mark.parametrize("suffix", PACKAGES)
 @given(data=st.data())
 @CHECKED
-def test_changed_parts_of_packages(tmp_path: Path, suffix: str, data: st.DataObject) -> None:
+def test_changed_parts_of_packages_are_read_or_refused(
+    tmp_path: Path, suffix: str, data: st.DataObject
+) -> None:
     """The package is whole, so that what was changed reaches the readers of its parts."""
     path = WRITERS[suffix](tmp_path / f"a{suffix}")
     with zipfile.ZipFile(path) as archive:
@@ -121,13 +125,13 @@ def test_changed_parts_of_packages(tmp_path: Path, suffix: str, data: st.DataObj
 
 @given(data=st.data())
 @CHECKED
-def test_changed_drawings_of_pages(tmp_path: Path, data: st.DataObject) -> None:
+def test_changed_page_drawings_are_read_or_refused(tmp_path: Path, data: st.DataObject) -> None:
     drawing = data.draw(changed(PAGE.encode()))
     check(write_pdf_pages(tmp_path / "a.pdf", [drawing]))
 
 
 @pytest.mark.parametrize("suffix", WRITERS)
-def test_every_tenth_of_a_file(tmp_path: Path, suffix: str) -> None:
+def test_truncated_files_are_read_or_refused(tmp_path: Path, suffix: str) -> None:
     whole = WRITERS[suffix](tmp_path / f"a{suffix}").read_bytes()
     for tenths in range(10):
         path = tmp_path / f"{tenths}{suffix}"
@@ -135,7 +139,7 @@ def test_every_tenth_of_a_file(tmp_path: Path, suffix: str) -> None:
         check(path)
 
 
-def test_a_huge_picture_is_never_unpacked(tmp_path: Path) -> None:
+def test_a_huge_picture_is_never_decompressed(tmp_path: Path) -> None:
     """Four gigabytes of pixels in a PDF, of which the reader needs only that it is a picture."""
     pixels = zlib.compress(bytes(1 << 20), 9)
     head = b"BI /W 65535 /H 65535 /BPC 8 /CS /RGB /F /Fl ID "

@@ -51,14 +51,14 @@ def test_all_formats(tmp_path: Path) -> None:
     assert alone.description.endswith("; the text of a .pdf document.")
 
 
-def test_a_page_without_text(tmp_path: Path) -> None:
+def test_a_page_without_text_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="holds no text; if its pages are scanned"):
         store_context(write_pdf(tmp_path / "scan.pdf", ()))
 
 
 @pytest.mark.parametrize("suffix", [".pdf", ".docx", ".xlsx", ".pptx", ".epub", ".xls", ".msg"])
 @pytest.mark.parametrize("start", [b"PK\x03\x04", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", b"%PDF-1.7"])
-def test_damaged(tmp_path: Path, suffix: str, start: bytes) -> None:
+def test_damaged_documents_are_refused(tmp_path: Path, suffix: str, start: bytes) -> None:
     path = tmp_path / f"a{suffix}"
     path.write_bytes(start + b" this is nothing \xff\xfe\0" * 100)
     with pytest.raises(
@@ -70,7 +70,7 @@ def test_damaged(tmp_path: Path, suffix: str, start: bytes) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".docx", ".xlsx", ".pptx"])
-def test_a_package_with_a_password(tmp_path: Path, suffix: str) -> None:
+def test_a_password_protected_package_is_refused(tmp_path: Path, suffix: str) -> None:
     """Office encrypts a package as a whole and puts it into a file of the older format."""
     path = tmp_path / f"a{suffix}"
     streams = {"EncryptionInfo": b"\x04\0\x04\0", "EncryptedPackage": bytes(range(256)) * 40}

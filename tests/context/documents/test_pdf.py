@@ -29,7 +29,7 @@ def test_two_columns_are_read_one_after_the_other(tmp_path: Path) -> None:
     assert sides == ["left"] * 20 + ["right"] * 20
 
 
-def test_pages_are_divided_by_a_form_feed(tmp_path: Path) -> None:
+def test_pages_are_separated_by_a_form_feed(tmp_path: Path) -> None:
     pages = [at(72, 700, "one"), "q Q", at(72, 700, "three")]
     assert text_of(write_pdf_pages(tmp_path / "a.pdf", pages)) == "one\n\f\n\fthree"
 
@@ -54,7 +54,7 @@ def test_tables_between_paragraphs(tmp_path: Path) -> None:
     )
 
 
-def test_text_in_a_figure(tmp_path: Path) -> None:
+def test_text_inside_a_figure_is_read(tmp_path: Path) -> None:
     stream = at(10, 10, "in a form").encode()
     objects = [
         b"<< /Type /Catalog /Pages 2 0 R >>",
@@ -69,7 +69,7 @@ def test_text_in_a_figure(tmp_path: Path) -> None:
     assert text_of(write_pdf_objects(tmp_path / "a.pdf", objects)) == "in a form"
 
 
-def test_a_password(tmp_path: Path) -> None:
+def test_a_password_protected_pdf_is_refused(tmp_path: Path) -> None:
     objects = [
         b"<< /Type /Catalog /Pages 2 0 R >>",
         b"<< /Type /Pages /Kids [] /Count 0 >>",
@@ -88,7 +88,7 @@ def test_a_password(tmp_path: Path) -> None:
     [b"[2 0 R]", b"[3 0 R 3 0 R]", b"2 0 R", b"[" * 5_000, b"[9 0 R null (x) /N]", b"4 0 R"],
     ids=["itself", "cycle", "no list", "deep", "nothing", "references"],
 )
-def test_recursive_pages(tmp_path: Path, kids: bytes) -> None:
+def test_recursive_page_trees_are_refused(tmp_path: Path, kids: bytes) -> None:
     objects = [
         b"<< /Type /Catalog /Pages 2 0 R >>",
         b"<< /Type /Pages /Kids %s /Count 1000000000 >>" % kids,
@@ -101,7 +101,7 @@ def test_recursive_pages(tmp_path: Path, kids: bytes) -> None:
     assert found == "" or isinstance(found, dict)
 
 
-def test_a_large_table(tmp_path: Path) -> None:
+def test_a_large_table_is_read_as_one(tmp_path: Path) -> None:
     """More blocks than are compared with each other."""
     page = "".join(
         at(40 + 44 * column, 750 - 12 * row, f"{row}.{column}")

@@ -43,7 +43,7 @@ def test_a_grid_of_lines_is_a_table() -> None:
     assert found.segments == segments
 
 
-def test_a_frame_around_text_is_no_table() -> None:
+def test_a_frame_around_text_is_not_a_table() -> None:
     segments = [each for y, text in enumerate(PROSE) for each in row(80 - 12 * y, (12, text))]
     assert find_tables(segments, join_rules(grid((10, 300), (30, 95)))) == []
 
@@ -62,7 +62,7 @@ def test_aligned_columns_are_a_table() -> None:
     )
 
 
-def test_amounts_beside_names_are_a_table_and_names_beside_names_are_not() -> None:
+def test_amounts_beside_names_are_a_table_but_names_beside_names_are_not() -> None:
     amounts = [(10, "Rent"), (300, "1,200.00")], [(10, "Repairs"), (300, "88.00")]
     segments = [
         each for y, cells in enumerate((*amounts, amounts[0])) for each in row(-12 * y, *cells)
@@ -72,7 +72,7 @@ def test_amounts_beside_names_are_a_table_and_names_beside_names_are_not() -> No
     assert find_tables(names, []) == []
 
 
-def test_columns_of_prose_are_no_table() -> None:
+def test_columns_of_prose_are_not_a_table() -> None:
     columns = [
         each
         for y, text in enumerate(PROSE * 3)
@@ -99,7 +99,9 @@ RULES = st.builds(
 
 
 @given(st.lists(SEGMENTS, max_size=40, unique_by=id), st.lists(RULES, max_size=20))
-def test_every_segment_is_in_its_table_once(segments: list[Segment], rules: list[Rule]) -> None:
+def test_every_segment_belongs_to_at_most_one_table(
+    segments: list[Segment], rules: list[Rule]
+) -> None:
     tables = find_tables(segments, join_rules(rules))
     taken = [id(each) for table in tables for each in table.segments]
     assert len(taken) == len(set(taken))

@@ -79,5 +79,5 @@ def test_notes_charts_and_diagrams(tmp_path: Path) -> None:
     )
 
 
-def test_slides_without_text(tmp_path: Path) -> None:
+def test_slides_without_text_give_none(tmp_path: Path) -> None:
     assert text_of(write_pptx(tmp_path / "a.pptx", ["", shape(paragraph(" "))])) == ""

@@ -21,12 +21,12 @@ from rlm.context.documents.right_to_left import in_reading_order
         ("", ""),
     ],
 )
-def test_reading_order(printed: str, read: str) -> None:
+def test_right_to_left_text_is_put_in_reading_order(printed: str, read: str) -> None:
     assert in_reading_order(printed) == read
 
 
 @given(st.text(alphabet=st.sampled_from("אבגדהشسز abc019.,-()[] \u0301"), max_size=40))
-def test_no_character_is_lost(printed: str) -> None:
+def test_reordering_loses_no_character(printed: str) -> None:
     brackets = str.maketrans("([", ")]")
     read = in_reading_order(printed)
     assert sorted(read.translate(brackets)) == sorted(printed.translate(brackets))

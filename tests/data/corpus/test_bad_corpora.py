@@ -32,7 +32,7 @@ def use(path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["empty", "half", "garbage", "missing"])
-def test_a_damaged_file_is_told_in_one_line(texts: Path, opened: Open, how: str) -> None:
+def test_a_damaged_corpus_file_is_reported_in_one_line(texts: Path, opened: Open, how: str) -> None:
     whole = opened(texts).path
     files = sorted(
         each.relative_to(whole)
@@ -63,7 +63,7 @@ def damage(path: Path, how: str) -> None:
         path.write_bytes({"empty": b"", "half": data[: len(data) // 2]}.get(how, os.urandom(3000)))
 
 
-def test_another_version_is_told_in_one_line(texts: Path, opened: Open) -> None:
+def test_another_version_is_reported_in_one_line(texts: Path, opened: Open) -> None:
     path = opened(texts).path
     (path / "corpus.json").write_text(json.dumps({"format": "rlm-corpus", "version": 2}))
     for action in (lambda: Corpus(path), lambda: update_corpus(path, [texts])):
@@ -72,7 +72,7 @@ def test_another_version_is_told_in_one_line(texts: Path, opened: Open) -> None:
     assert is_corpus(path)
 
 
-def test_a_folder_that_is_no_corpus(tmp_path: Path, texts: Path) -> None:
+def test_a_folder_that_is_not_a_corpus_is_refused(tmp_path: Path, texts: Path) -> None:
     assert not is_corpus(texts)
     assert not is_corpus(tmp_path / "none")
     with pytest.raises(ConfigError, match=r"is no corpus: it has no corpus\.json; make one with"):
@@ -89,7 +89,7 @@ def test_a_folder_that_is_no_corpus(tmp_path: Path, texts: Path) -> None:
     assert not (tmp_path / "corpus").exists()
 
 
-def test_one_process_writes(texts: Path, opened: Open) -> None:
+def test_only_one_process_can_write(texts: Path, opened: Open) -> None:
     path = opened(texts).path
     with (
         CorpusFolder(path).locked(),
@@ -99,7 +99,7 @@ def test_one_process_writes(texts: Path, opened: Open) -> None:
     use(path)
 
 
-def test_what_is_left_out(tmp_path: Path, opened: Open) -> None:
+def test_ignored_and_unreadable_files_are_omitted(tmp_path: Path, opened: Open) -> None:
     folder = tmp_path / "mixed"
     (folder / "node_modules").mkdir(parents=True)
     (folder / "node_modules" / "x.txt").write_text("tool")
@@ -135,7 +135,7 @@ def test_what_is_left_out(tmp_path: Path, opened: Open) -> None:
         assert [name for _, name, _ in corpus.names()] == ["mixed/.gitignore", "mixed/good.txt"]
 
 
-def test_hostile_names(tmp_path: Path, opened: Open) -> None:
+def test_hostile_file_names_are_indexed(tmp_path: Path, opened: Open) -> None:
     folder = tmp_path / "names"
     folder.mkdir()
     names = [
@@ -167,7 +167,7 @@ def test_a_corpus_inside_its_source_is_not_indexed(texts: Path) -> None:
     assert (done.unchanged_files, done.found_files) == (3, 3)
 
 
-def test_roots_with_the_same_name(tmp_path: Path, opened: Open) -> None:
+def test_roots_with_the_same_name_are_distinguished(tmp_path: Path, opened: Open) -> None:
     for parent in ("one", "two"):
         (tmp_path / parent / "docs").mkdir(parents=True)
         (tmp_path / parent / "docs" / "a.txt").write_text(parent)
@@ -176,7 +176,7 @@ def test_roots_with_the_same_name(tmp_path: Path, opened: Open) -> None:
     assert corpus["docs-2/a.txt"] == "two"
 
 
-def test_without_tantivy_one_line_says_what_to_install(
+def test_without_tantivy_the_error_says_what_to_install(
     texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "tantivy", None)

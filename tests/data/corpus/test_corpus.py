@@ -17,7 +17,7 @@ from rlm.errors import ConfigError
 Open = Callable[..., Corpus]
 
 
-def test_documents_by_number_and_name(texts: Path, opened: Open) -> None:
+def test_documents_are_available_by_number_and_name(texts: Path, opened: Open) -> None:
     corpus = opened(texts)
     assert len(corpus) == len(list(corpus)) == 12
     assert corpus["docs/a.txt"] == "Hello world\nthe quick brown fox\n"
@@ -112,7 +112,7 @@ def test_malformed_conditions_are_refused(texts: Path, opened: Open, where: Any)
         *("fields.year:[1 TO 2]", "IN [a b c]", "fox~2", "fox^9", "'fox", "\\", "piece:>0"),
     ],
 )
-def test_any_query_is_answered(texts: Path, opened: Open, query: str) -> None:
+def test_any_query_gets_an_answer(texts: Path, opened: Open, query: str) -> None:
     assert isinstance(opened(texts).search(query), list)
 
 
@@ -141,7 +141,7 @@ def test_a_long_document_is_found_once_at_the_right_line(
     ]
 
 
-def test_samples_are_alike_for_a_seed(tmp_path: Path, opened: Open) -> None:
+def test_the_same_seed_gives_the_same_sample(tmp_path: Path, opened: Open) -> None:
     (tmp_path / "many.jsonl").write_text(
         "".join(json.dumps({"text": f"t{number}"}) + "\n" for number in range(500))
     )
@@ -155,7 +155,7 @@ def test_samples_are_alike_for_a_seed(tmp_path: Path, opened: Open) -> None:
         corpus.sample(-1)
 
 
-def test_changed_and_vanished_files_are_told_and_read_again_alone(
+def test_only_changed_and_missing_files_are_reported_and_read_again(
     texts: Path, opened: Open, tmp_path: Path
 ) -> None:
     corpus = opened(texts)
@@ -174,7 +174,7 @@ def test_changed_and_vanished_files_are_told_and_read_again_alone(
     assert "docs/sub/b.md" not in corpus
 
 
-def test_a_file_that_is_exchanged_for_a_link_is_not_followed(
+def test_a_file_replaced_by_a_link_is_not_followed(
     texts: Path, opened: Open, tmp_path: Path
 ) -> None:
     corpus = opened(texts)
@@ -189,7 +189,7 @@ def test_a_file_that_is_exchanged_for_a_link_is_not_followed(
     assert corpus.grep("SSS") == []
 
 
-def test_fields_of_records_can_be_named(tmp_path: Path) -> None:
+def test_the_fields_of_records_can_be_chosen(tmp_path: Path) -> None:
     source = tmp_path / "dump.jsonl"
     source.write_text('{"b": "the body", "u": "x", "text": "other"}\n')
     update_corpus(tmp_path / "corpus", [source], Fields("b", "u"))
@@ -200,7 +200,7 @@ def test_fields_of_records_can_be_named(tmp_path: Path) -> None:
         update_corpus(tmp_path / "corpus", [source], Fields("text", None))
 
 
-def test_readers_and_a_writer_at_once(tmp_path: Path, opened: Open) -> None:
+def test_readers_and_a_writer_work_concurrently(tmp_path: Path, opened: Open) -> None:
     folder = tmp_path / "growing"
     folder.mkdir()
     (folder / "0.txt").write_text("common word0")
@@ -232,7 +232,7 @@ def test_readers_and_a_writer_at_once(tmp_path: Path, opened: Open) -> None:
     assert [hit.name for hit in first.search("word11")] == ["growing/11.txt"]
 
 
-def test_fields_with_dots_are_compared(tmp_path: Path, opened: Open) -> None:
+def test_fields_with_dots_can_be_compared(tmp_path: Path, opened: Open) -> None:
     rows = [
         {"id": "1", "text": "walrus", "user.id": 1, "user.name": "ann", "user.is.new": True},
         {"id": "2", "text": "walrus", "user.id": 2.5, "user.name": "bob", "userid": 1},
@@ -303,7 +303,7 @@ def test_wrong_arguments_are_refused_in_one_line(
         lambda corpus: corpus.read(1, 0, 1.5),
     ],
 )
-def test_wrong_places_and_numbers_are_refused(
+def test_invalid_names_and_numbers_are_refused(
     texts: Path, opened: Open, call: Callable[[Any], Any]
 ) -> None:
     with pytest.raises(ConfigError):

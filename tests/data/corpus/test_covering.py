@@ -1,4 +1,4 @@
-"""Sources that are named twice, lie in one another, are gone, or can't be read for a while."""
+"""Sources that are named twice, contain one another, are missing, or can't be read for a while."""
 
 import errno
 import os
@@ -28,7 +28,7 @@ def names(corpus: Path) -> list[str]:
         return [name for _, name, _ in opened.names()]
 
 
-def test_equal_sources_count_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_source_given_twice_counts_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(home)
     same = [Path("A"), Path("A"), Path("./A"), Path("B/../A"), home / "A"]
     assert update_corpus(home / "corpus", same).documents == 1
@@ -41,7 +41,9 @@ def test_equal_sources_count_once(home: Path, monkeypatch: pytest.MonkeyPatch) -
     [["A", "A/a.txt", "A/sub"], ["A/sub", "A/a.txt", "A"], ["A/sub/deep.txt", "A/sub", "A"]],
 )
 @pytest.mark.parametrize("at_once", [True, False])
-def test_a_source_in_another_is_covered_by_it(home: Path, order: list[str], at_once: bool) -> None:
+def test_a_source_inside_another_is_covered_by_it(
+    home: Path, order: list[str], at_once: bool
+) -> None:
     (home / "A" / "sub").mkdir()
     (home / "A" / "sub" / "deep.txt").write_text("walrus too")
     sources = [home / each for each in order]
@@ -54,7 +56,7 @@ def test_a_source_in_another_is_covered_by_it(home: Path, order: list[str], at_o
 
 
 @pytest.mark.parametrize("hidden", ["node_modules", "ignored"])
-def test_a_source_that_the_outer_one_leaves_out_is_read(home: Path, hidden: str) -> None:
+def test_a_source_ignored_by_the_outer_one_is_still_read(home: Path, hidden: str) -> None:
     (home / "A" / ".gitignore").write_text("ignored/\n")
     (home / "A" / hidden).mkdir()
     (home / "A" / hidden / "notes.txt").write_text("notes")
@@ -63,7 +65,7 @@ def test_a_source_that_the_outer_one_leaves_out_is_read(home: Path, hidden: str)
 
 
 @pytest.mark.parametrize("again", [[], ["B"]])
-def test_what_is_gone_is_dropped_with_its_documents(home: Path, again: list[str]) -> None:
+def test_a_source_that_is_gone_is_dropped_with_its_documents(home: Path, again: list[str]) -> None:
     update_corpus(home / "corpus", [home / "A", home / "B", home / "single.txt"])
     (home / "A").rename(home / "renamed")
     (home / "single.txt").unlink()
@@ -88,7 +90,7 @@ def failing(target: Path, number: int, real: Callable[..., Any]) -> Callable[...
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EIO, errno.ESTALE])
 @pytest.mark.parametrize("name", ["A", "A/sub", "A/a.txt", "single.txt"])
-def test_what_can_not_be_read_stays(
+def test_documents_of_an_unreadable_source_are_kept(
     home: Path, number: int, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (home / "A" / "sub").mkdir()
@@ -109,7 +111,7 @@ def test_what_can_not_be_read_stays(
 
 
 @pytest.mark.parametrize("empty", [True, False])
-def test_a_disk_that_is_not_mounted_keeps_its_documents(
+def test_documents_of_an_unmounted_disk_are_kept(
     home: Path, empty: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk, real = home / "disk", os.path.ismount
@@ -135,7 +137,7 @@ def test_a_disk_that_is_not_mounted_keeps_its_documents(
     assert update_corpus(home / "corpus", []).unchanged_files == 1
 
 
-def test_another_corpus_in_a_source_is_left_out(home: Path) -> None:
+def test_another_corpus_inside_a_source_is_omitted(home: Path) -> None:
     update_corpus(home / "A" / "other", [home / "B"])
     done = update_corpus(home / "corpus", [home / "A"])
     assert done.skipped[skipping.CORPUS] == 1
@@ -143,7 +145,7 @@ def test_another_corpus_in_a_source_is_left_out(home: Path) -> None:
     assert names(home / "corpus") == ["A/a.txt"]
 
 
-def test_a_corpus_in_a_context_of_files_is_left_out(home: Path) -> None:
+def test_a_corpus_inside_a_context_of_files_is_omitted(home: Path) -> None:
     update_corpus(home / "A" / "other", [home / "B"])
     for given in (home / "A", files("**", root=home / "A"), [home / "A", home / "B"]):
         stored = store_context(given)

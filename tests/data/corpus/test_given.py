@@ -10,7 +10,7 @@ from rlm.data.corpus.folder import CorpusFolder
 from rlm.data.given import GivenCorpus, given_data
 
 
-def test_values_are_told_apart_while_another_thread_imports_the_module(
+def test_values_are_recognised_while_another_thread_imports_the_module(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     name = "rlm.data.corpus.corpus"
@@ -18,7 +18,7 @@ def test_values_are_told_apart_while_another_thread_imports_the_module(
     assert [given_data(each) for each in ("text", {"a": 1}, ["b"])] == [None] * 3
 
 
-def test_an_open_corpus_and_its_folder_are_corpora(tmp_path: Path) -> None:
+def test_an_open_corpus_and_its_folder_are_recognised(tmp_path: Path) -> None:
     CorpusFolder(tmp_path / "corpus").create({})
     assert given_data(tmp_path / "corpus") == GivenCorpus(tmp_path / "corpus")
     module = pytest.importorskip("rlm.data.corpus.corpus")

@@ -19,7 +19,7 @@ def few_seconds(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     grepping._JOBS.close()
 
 
-def test_matches_come_in_the_order_of_documents(
+def test_matches_are_in_the_order_of_documents(
     texts: Path, opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(grepping, "SPAN_BYTES", 40)
@@ -34,7 +34,7 @@ def test_matches_come_in_the_order_of_documents(
     assert corpus.grep("^quick.*jumps$") == found[-1:]
 
 
-def test_records_are_searched_as_their_texts(tmp_path: Path, opened: Open) -> None:
+def test_records_are_searched_in_their_decoded_text(tmp_path: Path, opened: Open) -> None:
     rows = [
         '{"text": "a \\"quoted\\" word"}',
         '{"text": "caf\\u00e9 and \\u0041pple"}',
@@ -62,7 +62,7 @@ SLOW = ["(a+)+$", "(a|a)*[bc]$", "(?:.*a){12}[bc]"]
 
 
 @pytest.mark.parametrize("pattern", [f"(?!x){each}" for each in SLOW])
-def test_a_pattern_that_takes_for_ever_is_stopped(
+def test_a_pattern_that_takes_forever_is_stopped(
     tmp_path: Path, opened: Open, pattern: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(grepping, "_LIMITS", JobLimits(1.0, 512 << 20, 16 << 20))
@@ -75,7 +75,7 @@ def test_a_pattern_that_takes_for_ever_is_stopped(
 
 
 @pytest.mark.parametrize("pattern", SLOW)
-def test_patterns_that_re2_knows_take_no_time(tmp_path: Path, opened: Open, pattern: str) -> None:
+def test_patterns_that_re2_supports_are_fast(tmp_path: Path, opened: Open, pattern: str) -> None:
     (tmp_path / "attack.txt").write_text("a" * 200 + "!\n")
     (tmp_path / "rows.jsonl").write_text('{"text": "' + "a" * 200 + '!"}\n')
     found = opened(tmp_path).grep(pattern)
@@ -88,7 +88,7 @@ def test_malformed_patterns_are_refused(texts: Path, opened: Open, pattern: str)
         opened(texts).grep(pattern)
 
 
-def test_limits_of_a_request(texts: Path, opened: Open) -> None:
+def test_limits_of_a_request_are_checked(texts: Path, opened: Open) -> None:
     corpus = opened(texts)
     for most in (0, -1, 10**9):
         with pytest.raises(SearchRefused, match="max_matches"):
@@ -108,7 +108,7 @@ def test_a_deadline_ends_the_search(
     assert not corpus.grep("y", seconds=1.0).complete
 
 
-def test_files_of_many_kinds_of_bytes(tmp_path: Path, opened: Open) -> None:
+def test_files_in_many_encodings_can_be_searched(tmp_path: Path, opened: Open) -> None:
     folder = tmp_path / "kinds"
     folder.mkdir()
     (folder / "latin.txt").write_bytes(b"caf\xe9 needle\n")

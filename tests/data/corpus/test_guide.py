@@ -12,7 +12,9 @@ from tests.shape.documents import blocks_run_by, commands_of, missing_output, ru
 GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "corpora.md"
 
 
-def test_the_guide_prints_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_blocks_of_the_guide_print_what_they_show(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
     blocks = blocks_run_by(GUIDE, "make test-corpus")

@@ -49,7 +49,7 @@ def wait_for_batches(corpus: Path, number: int) -> None:
     raise AssertionError("no batch was finished")
 
 
-def test_index_again_and_summary(texts: Path, tmp_path: Path) -> None:
+def test_indexing_prints_a_summary_and_can_be_repeated(texts: Path, tmp_path: Path) -> None:
     (texts / "x.pdf").write_bytes(b"%PDF")
     first = run(texts, "-o", tmp_path / "corpus")
     assert first.returncode == 0, first.stderr
@@ -83,7 +83,7 @@ def test_mistakes(
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_what_was_done_is_kept(tmp_path: Path, number: signal.Signals) -> None:
+def test_an_interrupted_index_keeps_its_progress(tmp_path: Path, number: signal.Signals) -> None:
     source, corpus = tmp_path / "rows.jsonl", tmp_path / "corpus"
     rows(source, 5_000)
     command = [sys.executable, "-c", SLOW, "index", str(source), "-o", str(corpus)]
@@ -107,7 +107,7 @@ def test_what_was_done_is_kept(tmp_path: Path, number: signal.Signals) -> None:
             assert len(opened.search(f"row{each}")) == 1
 
 
-def test_watch_indexes_what_changes(texts: Path, tmp_path: Path) -> None:
+def test_watch_reindexes_changed_files(texts: Path, tmp_path: Path) -> None:
     corpus = tmp_path / "corpus"
     command = [*PROGRAM, str(texts), "-o", str(corpus), "--watch", "--every", "0.1"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
@@ -126,7 +126,7 @@ def test_watch_indexes_what_changes(texts: Path, tmp_path: Path) -> None:
     assert "Watching for changes" in said
 
 
-def test_a_source_that_is_gone_is_named(tmp_path: Path) -> None:
+def test_a_missing_source_is_named(tmp_path: Path) -> None:
     for name in ("A", "B"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "a.txt").write_text("walrus")

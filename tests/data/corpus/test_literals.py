@@ -108,7 +108,7 @@ def expected(data: bytes, pattern: str, *, ignore_case: bool) -> list[int]:
 @example("(?i:FOO)b", "foob\n", False, 50, 50, 9)
 @example("(?x) f o o", "foo\n", False, 50, 50, 9)
 @settings(deadline=None)
-def test_every_way_of_searching_finds_the_same_lines(
+def test_every_search_method_finds_the_same_lines(
     tmp_path_factory: pytest.TempPathFactory,
     pattern: str,
     text: str,
@@ -124,7 +124,7 @@ def test_every_way_of_searching_finds_the_same_lines(
     assert places == expected(data, pattern, ignore_case=ignore)
 
 
-def test_a_file_that_shrinks_while_it_is_read_counts_as_changed(
+def test_a_file_that_shrinks_during_the_search_counts_as_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = (tmp_path / "text").resolve()
@@ -145,7 +145,7 @@ def test_a_file_that_shrinks_while_it_is_read_counts_as_changed(
 @given(patterns, st.lists(texts, max_size=6), st.booleans(), st.integers(20, 200))
 @example("i", ["İ"], True, 20)
 @settings(deadline=None)
-def test_records_are_found_by_the_lines_of_their_texts(
+def test_records_are_found_by_the_lines_of_their_text(
     tmp_path_factory: pytest.TempPathFactory, pattern: str, rows: list[str], ignore: bool, span: int
 ) -> None:
     lines = [json.dumps({"text": row}, ensure_ascii=ignore).encode() + b"\n" for row in rows]
@@ -168,7 +168,7 @@ def _lines(text: str) -> list[str]:
 
 @given(st.binary(max_size=80), st.sampled_from(["a", "a.", "[^b]$", r"\w+", "é"]))
 @settings(deadline=None)
-def test_bytes_that_are_no_text_are_searched_too(
+def test_invalid_utf8_is_searched_too(
     tmp_path_factory: pytest.TempPathFactory, data: bytes, pattern: str
 ) -> None:
     tmp = tmp_path_factory.mktemp("grep")
@@ -178,7 +178,7 @@ def test_bytes_that_are_no_text_are_searched_too(
 
 
 @pytest.mark.parametrize("pattern", ["é.", "b.", '"', "[^x]é"])
-def test_records_with_bytes_that_are_no_text_are_found(tmp_path: Path, pattern: str) -> None:
+def test_records_with_invalid_utf8_are_found(tmp_path: Path, pattern: str) -> None:
     rows = [
         b'{"text": "b\xff"}',
         b'{"text": "\xff\xc3\xa9\xff"}',
@@ -211,7 +211,7 @@ def test_records_with_bytes_that_are_no_text_are_found(tmp_path: Path, pattern: 
         ("nee\ndle", "", True),
     ],
 )
-def test_what_is_known_of_a_pattern(pattern: str, literal: str, spans_lines: bool) -> None:
+def test_facts_about_a_pattern(pattern: str, literal: str, spans_lines: bool) -> None:
     assert facts_of(pattern) == (literal, "(?i)" in pattern, spans_lines)
 
 

@@ -1,4 +1,4 @@
-"""Who may read a corpus, and what the others are told: never to remove it."""
+"""Who may read a corpus; errors for others never suggest removing it."""
 
 import os
 import shutil
@@ -62,7 +62,7 @@ def test_a_reader_needs_no_permission_to_write(shared: Path) -> None:
         assert opened["docs/a.txt"] == "Hello world\nthe quick brown fox\n"
 
 
-def test_a_reader_without_the_lock_sees_new_documents(
+def test_a_reader_that_cannot_lock_sees_new_documents(
     texts: Path, opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fulltext, "can_lock", lambda path: False)
@@ -91,7 +91,7 @@ def test_all_files_of_a_corpus_have_the_same_mode(texts: Path, tmp_path: Path) -
     assert {stat.S_IMODE(each.stat().st_mode) for each in files} == {0o640}
 
 
-def test_a_corpus_that_is_about_to_hold_fetched_files_is_private(tmp_path: Path) -> None:
+def test_a_corpus_becomes_private_before_files_are_fetched(tmp_path: Path) -> None:
     folder = CorpusFolder(tmp_path / "corpus")
     folder.create({})
     folder.make_private()
@@ -120,7 +120,7 @@ def test_a_corpus_with_fetched_files_is_private(
 
 
 @pytest.mark.parametrize("name", ["corpus.json", "catalog.sqlite", "index/meta.json"])
-def test_a_file_that_can_not_be_read_is_named(shared: Path, name: str) -> None:
+def test_an_unreadable_corpus_file_is_named(shared: Path, name: str) -> None:
     (shared / name).chmod(0)
     with another_user():
         assert is_corpus(shared)
@@ -128,7 +128,7 @@ def test_a_file_that_can_not_be_read_is_named(shared: Path, name: str) -> None:
             Corpus(shared)
 
 
-def test_a_corpus_that_was_closed_says_so(texts: Path, opened: Open) -> None:
+def test_a_closed_corpus_says_so(texts: Path, opened: Open) -> None:
     closed = opened(texts)
     closed.close()
     for action in (
@@ -144,7 +144,7 @@ def test_a_corpus_that_was_closed_says_so(texts: Path, opened: Open) -> None:
 
 
 @pytest.mark.parametrize("text", ['{"name": "shakespeare"}', "[]", "no JSON", ""])
-def test_the_corpus_file_of_another_program_is_left_alone(
+def test_a_corpus_file_of_another_program_is_not_modified(
     tmp_path: Path, texts: Path, text: str
 ) -> None:
     other = tmp_path / "other"
@@ -158,7 +158,7 @@ def test_the_corpus_file_of_another_program_is_left_alone(
     assert [each.name for each in other.iterdir()] == ["corpus.json"]
 
 
-def test_a_refused_folder_is_left_as_it_was(texts: Path) -> None:
+def test_a_refused_folder_is_left_unchanged(texts: Path) -> None:
     before = sorted(texts.rglob("*"))
     with pytest.raises(ConfigError, match="holds 3 other files and is no corpus"):
         update_corpus(texts, [texts])

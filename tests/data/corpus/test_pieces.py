@@ -15,7 +15,7 @@ from rlm.data.corpus.records import Fields, Record, read_record
 
 
 @given(st.text(max_size=200), st.integers(8, 40), st.integers(0, 3))
-def test_pieces_of_a_text_are_the_text(text: str, size: int, resumed: int) -> None:
+def test_pieces_make_up_the_text(text: str, size: int, resumed: int) -> None:
     data = text.encode()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pieces, "PIECE_BYTES", size)
@@ -43,7 +43,7 @@ def test_pieces_cover_every_byte(data: bytes, size: int) -> None:
 
 
 @given(st.text(max_size=200), st.integers(1, 40))
-def test_pieces_of_a_record_are_its_text(text: str, size: int) -> None:
+def test_pieces_of_a_record_make_up_its_text(text: str, size: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pieces, "PIECE_BYTES", size)
         found = list(record_pieces(text))
@@ -64,7 +64,7 @@ values = st.recursive(
 @given(st.dictionaries(st.sampled_from(["text", "id", "title", "year", "a.b", "x\0"]), values))
 @example({"text": "written by Python", "score": float("nan"), "id": float("inf")})
 @example({"text": "\ud800"})
-def test_a_record_is_read_or_left_out(value: dict[str, Any]) -> None:
+def test_a_record_is_read_or_skipped(value: dict[str, Any]) -> None:
     record = read_record(json.dumps(value).encode(), Fields())
     if isinstance(value.get("text"), str):
         assert record is not None
@@ -76,17 +76,17 @@ def test_a_record_is_read_or_left_out(value: dict[str, Any]) -> None:
 
 
 @given(st.binary(max_size=60))
-def test_a_line_of_anything_is_no_record(line: bytes) -> None:
+def test_any_line_is_a_record_or_none(line: bytes) -> None:
     found = read_record(line, Fields())
     assert found is None or isinstance(found, Record)
 
 
-def test_a_deep_record_is_left_out() -> None:
+def test_a_deeply_nested_record_is_skipped() -> None:
     line = b'{"text":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
     assert read_record(line, Fields()) is None
 
 
-def test_lines_are_numbered_and_long_ones_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_are_numbered_and_long_ones_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pieces, "MAX_LINE_BYTES", 30)
     data = b'{"text":"one"}\n\n' + b"x" * 100 + b'\n{"text":"two"}'
     found = list(records_of(io.BytesIO(data), 0, 0, len(data), Fields()))
@@ -97,7 +97,7 @@ def test_lines_are_numbered_and_long_ones_left_out(monkeypatch: pytest.MonkeyPat
 
 
 @given(st.text(max_size=30), st.integers(0, 40), st.integers(0, 40))
-def test_parts_of_a_text_have_whole_characters(text: str, start: int, size: int) -> None:
+def test_parts_of_a_text_end_at_whole_characters(text: str, start: int, size: int) -> None:
     data = text.encode()
     part = data[start : start + size]
     at_end = start + len(part) >= len(data)

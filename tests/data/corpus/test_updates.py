@@ -1,4 +1,4 @@
-"""Whatever is added, changed, removed or killed: an updated corpus is like a fresh one."""
+"""After any additions, changes, removals or kills, an updated corpus equals a new one."""
 
 import json
 import os
@@ -47,7 +47,7 @@ def write(path: Path, words: list[str], number: int) -> None:
         path.write_bytes(b"\0" + " ".join(words).encode())
     else:
         path.write_text("\n".join(words))
-    # Writes within one tick of the clock would not be told apart.
+    # Writes within one tick of the clock could not be distinguished.
     os.utime(path, ns=(number * 10**9, number * 10**9))
 
 
@@ -96,7 +96,7 @@ def kill(corpus: Path, source: Path, when: str, after: int) -> None:
 
 @given(steps)
 @settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
-def test_an_updated_corpus_is_like_a_fresh_one(steps: list[tuple[str, str, list[str]]]) -> None:
+def test_an_updated_corpus_equals_a_new_one(steps: list[tuple[str, str, list[str]]]) -> None:
     folder = Path(tempfile.mkdtemp())
     try:
         with pytest.MonkeyPatch.context() as patch:
@@ -132,7 +132,7 @@ def test_a_killed_update_continues_in_the_middle_of_a_file(tmp_path: Path) -> No
         assert [len(corpus.search(f"row{n}")) for n in range(100)] == [1] * 100
 
 
-def test_an_update_that_is_not_wanted_any_more_keeps_what_is_done(
+def test_a_cancelled_update_keeps_its_progress(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = tmp_path / "rows.jsonl"
@@ -176,7 +176,7 @@ def test_a_file_that_changes_while_it_is_read_is_read_again(
         assert len(corpus.search("second")) == 1
 
 
-def test_a_mark_at_the_beginning_of_json_lines_costs_no_record(tmp_path: Path) -> None:
+def test_a_byte_order_mark_in_json_lines_loses_no_record(tmp_path: Path) -> None:
     source = tmp_path / "rows.jsonl"
     source.write_bytes(
         b'\xef\xbb\xbf{"id": 1, "text": "walrus"}\n{"id": 2, "text": "walrus two"}\n'

@@ -21,7 +21,7 @@ collect_ignore = [
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache of the test's own, which commands that it starts use, too."""
+    """A separate cache, also used by commands that the test starts."""
     folder = tmp_path / "cache"
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
     return folder / "rlm" / "places"

@@ -36,7 +36,7 @@ SIGNED = "https://u%40x:pa%2Fss@store.example.org:8443/a/b.csv?X-Sig=deadbeef&to
         ("s3://bucket/" + "x" * 9_000, "at most 8,192 characters"),
     ],
 )
-def test_a_wrong_address_says_what_to_write(url: str, told: str) -> None:
+def test_an_invalid_address_says_what_to_write(url: str, told: str) -> None:
     with pytest.raises(ConfigError) as raised:
         place(url)
     assert told in str(raised.value)
@@ -63,7 +63,7 @@ def test_a_signed_address_is_shown_without_its_secrets() -> None:
         "X-Sig=deadbeef",
     ],
 )
-def test_no_error_of_a_library_shows_a_secret(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_error_of_a_library_reveals_a_secret(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_TOKEN", "environment-secret")
     told = str(problem(place(SIGNED), ValueError(f"{text} environment-secret")))
     for secret in ("deadbeef", "t0psecret", "pa%2Fss", "pa/ss", "other", "123", "environment-se"):
@@ -85,7 +85,7 @@ def test_any_text_is_an_address_or_an_error(text: str) -> None:
 
 
 @given(st.text(st.characters(categories=["L", "N"], max_codepoint=127), min_size=8))
-def test_whatever_the_query_holds_is_not_shown(secret: str) -> None:
+def test_query_values_of_an_address_are_never_shown(secret: str) -> None:
     found = place(f"https://host/x?a={secret}")
     assert f"={secret}" not in found.shown
     assert f"={secret}" not in str(problem(found, OSError(f"GET {found.url} failed, a={secret}")))
@@ -129,6 +129,8 @@ def _caused(error: Exception, cause: Exception) -> Exception:
         (ValueError("odd\nwords"), "s3://b/x can't be read: odd words", False),
     ],
 )
-def test_every_error_is_one_line_that_helps(error: Exception, told: str, transient: bool) -> None:
+def test_every_store_error_becomes_one_helpful_line(
+    error: Exception, told: str, transient: bool
+) -> None:
     assert told in str(problem(Place("s3://b/x"), error))
     assert is_transient(error) is transient

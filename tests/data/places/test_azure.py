@@ -45,7 +45,7 @@ def told(url: str) -> str:
     return str(raised.value)
 
 
-def test_a_prefix_a_blob_and_a_pattern(account: Any) -> None:
+def test_a_prefix_a_blob_and_a_pattern_are_fetched(account: Any) -> None:
     found = fetch(place("az://logs/app/"))
     names = ("2026/b.log", "A.LOG", next(name for name in found.names if name.startswith("a~")))
     assert (found.names, names[2].endswith(".log")) == (names, True)
@@ -54,7 +54,7 @@ def test_a_prefix_a_blob_and_a_pattern(account: Any) -> None:
     assert fetch(place("az://logs/**/b*")).names == ("app/2026/b.log",)
 
 
-def test_only_what_changed_is_fetched_again(account: Any) -> None:
+def test_only_changed_blobs_are_fetched_again(account: Any) -> None:
     done: list[Fetching] = []
     put(account, **{"changing/a": "1", "changing/b": "2"})
     fetch(place("az://logs/changing/"), done.append)
@@ -64,7 +64,7 @@ def test_only_what_changed_is_fetched_again(account: Any) -> None:
     assert (done[-1].files, done[-1].reused_files) == (2, 1)
 
 
-def test_what_is_wrong_is_one_line(
+def test_errors_are_one_line(
     account: Any, connection: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     how = "set AZURE_STORAGE_CONNECTION_STRING, or AZURE_STORAGE_ACCOUNT_NAME and"

@@ -39,7 +39,7 @@ def ask(home: Path, *arguments: str, stdin: str = "") -> "subprocess.CompletedPr
     return subprocess.run(program, input=stdin, capture_output=True, text=True, cwd=home)
 
 
-def test_a_signed_address_is_nowhere_in_what_is_kept(
+def test_a_signed_address_is_not_recorded_anywhere(
     home: Path, server: WebServer, signed: str
 ) -> None:
     done = ask(home, "-f", signed, "-m", "offline/extractive", "--log-dir", "kept", "--json")
@@ -52,7 +52,9 @@ def test_a_signed_address_is_nowhere_in_what_is_kept(
         assert [path for path in kept if secret.encode() in path.read_bytes()] == []
 
 
-def test_files_here_and_elsewhere(home: Path, server: WebServer, signed: str) -> None:
+def test_local_files_and_addresses_can_be_combined(
+    home: Path, server: WebServer, signed: str
+) -> None:
     (home / "here.txt").write_text("A lighthouse.\n")
     done = ask(home, "-f", "here.txt", "-f", signed, "-m", "offline/extractive")
     name = f"{server.url.replace('://', '/')}/notes.txt/notes.txt"
@@ -64,7 +66,7 @@ def test_files_here_and_elsewhere(home: Path, server: WebServer, signed: str) ->
     assert "a pattern of local files can't stand beside an address" in pattern.stderr
 
 
-def test_rows_of_a_batch(home: Path, server: WebServer, signed: str) -> None:
+def test_rows_of_a_batch_may_name_addresses(home: Path, server: WebServer, signed: str) -> None:
     row = json.dumps({"query": "When does the tide gate open?", "context_file": signed})
     gone = json.dumps({"query": "?", "context_file": f"{server.url}/gone.txt?sig=s1gnature"})
     (home / "rows.jsonl").write_text(f"{row}\n{row}\n{gone}\n")
@@ -80,12 +82,12 @@ def test_rows_of_a_batch(home: Path, server: WebServer, signed: str) -> None:
         assert [path for path in kept if secret.encode() in path.read_bytes()] == []
 
 
-def test_quiet_is_quiet(home: Path, signed: str) -> None:
+def test_quiet_suppresses_fetch_messages(home: Path, signed: str) -> None:
     done = ask(home, "-q", "-f", signed, "-m", "offline/extractive")
     assert "Fetched" not in done.stderr
 
 
-def test_a_limit_of_bytes(home: Path, server: WebServer) -> None:
+def test_the_fetched_bytes_are_limited(home: Path, server: WebServer) -> None:
     server.pages(big=b"x" * 1_000_001)
     done = ask(home, "-q", "-f", f"{server.url}/big", "--max-fetch-mb", "1")
     assert done.returncode == 1
@@ -93,7 +95,7 @@ def test_a_limit_of_bytes(home: Path, server: WebServer) -> None:
     assert done.stderr.count("\n") == 1
 
 
-def test_a_table_at_an_address(home: Path, server: WebServer) -> None:
+def test_a_table_at_an_address_can_be_queried(home: Path, server: WebServer) -> None:
     from rlm import table
 
     client = ScriptedClient(["```repl\nFINAL([context.name, len(context)])\n```"])
@@ -101,7 +103,7 @@ def test_a_table_at_an_address(home: Path, server: WebServer) -> None:
         assert engine.ask("How many?", table(f"{server.url}/t.csv")).answer == "['t', 2]"
 
 
-def test_a_text_that_is_an_address_is_questioned() -> None:
+def test_a_text_that_looks_like_an_address_gets_a_warning() -> None:
     with pytest.warns(UserWarning, match=r"to read what is there, pass place\(…\)"):
         warn_of_path("s3://bucket/logs/")
     with pytest.warns(UserWarning, match="the text of an address") as told:
@@ -109,7 +111,7 @@ def test_a_text_that_is_an_address_is_questioned() -> None:
     assert "s1gnature" not in str(told[0].message)
 
 
-def test_a_path_that_was_an_address_is_explained() -> None:
+def test_an_address_turned_into_a_path_is_explained() -> None:
     from rlm import ConfigError
     from rlm.context import store_context
 

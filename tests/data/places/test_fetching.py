@@ -70,7 +70,7 @@ def texts(fetched: Fetched) -> dict[str, str]:
     return {name: (fetched.folder / name).read_text() for name in fetched.names}
 
 
-def test_what_did_not_change_is_not_fetched_again(store: FakeStore) -> None:
+def test_unchanged_objects_are_not_fetched_again(store: FakeStore) -> None:
     told: list[Fetching] = []
     first = fetch(PLACE, told.append)
     assert texts(first) == {"a.log": "first log", "d/b.log": "second log"}
@@ -87,7 +87,7 @@ def test_what_did_not_change_is_not_fetched_again(store: FakeStore) -> None:
     assert texts(first)["a.log"] == "first log"  # A run that reads it is not disturbed.
 
 
-def test_an_object_that_changes_while_it_is_read_is_read_again(store: FakeStore) -> None:
+def test_an_object_that_keeps_changing_is_an_error(store: FakeStore) -> None:
     def change(name: str) -> None:
         if name == "a.log+":
             store.change("a.log", b"y" * 9)
@@ -103,7 +103,7 @@ def test_an_object_that_changes_while_it_is_read_is_read_again(store: FakeStore)
     assert texts(fetch(PLACE))["a.log"] == "y" * 9  # Nothing of the mixture was kept.
 
 
-def test_one_change_is_forgiven(store: FakeStore) -> None:
+def test_an_object_that_changes_once_is_read_again(store: FakeStore) -> None:
     changed: list[str] = []
 
     def change(name: str) -> None:
@@ -116,7 +116,7 @@ def test_one_change_is_forgiven(store: FakeStore) -> None:
     assert [name for name, _ in store.reads].count("a.log") == 2
 
 
-def test_a_store_that_notices_changes_itself(
+def test_changes_reported_by_the_store_are_retried(
     store: FakeStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def none() -> None: ...
@@ -131,7 +131,7 @@ def test_a_store_that_notices_changes_itself(
     assert store.listings == 2
 
 
-def test_what_is_gone_is_named(store: FakeStore) -> None:
+def test_a_missing_object_is_named(store: FakeStore) -> None:
     store.before = lambda name: store.objects.pop("a.log", None) if name == "a.log" else None
     found = fetch(PLACE)
     told = "1 object of s3://b/logs/ could be listed but not read, such as a.log"
@@ -140,7 +140,9 @@ def test_what_is_gone_is_named(store: FakeStore) -> None:
 
 
 @pytest.mark.parametrize("resumes", [True, False])
-def test_a_passing_failure_is_repeated_from_where_it_was(store: FakeStore, resumes: bool) -> None:
+def test_a_temporary_failure_is_retried_from_where_it_stopped(
+    store: FakeStore, resumes: bool
+) -> None:
     failures = [ConnectionResetError(), TimeoutError()]
 
     def fail(name: str) -> None:
@@ -154,7 +156,7 @@ def test_a_passing_failure_is_repeated_from_where_it_was(store: FakeStore, resum
     )
 
 
-def test_other_failures_are_not_repeated(store: FakeStore) -> None:
+def test_permanent_failures_are_not_retried(store: FakeStore) -> None:
     def fail(name: str) -> None:
         if name == "a.log":
             raise PermissionError("no")
@@ -165,7 +167,7 @@ def test_other_failures_are_not_repeated(store: FakeStore) -> None:
     assert [name for name, _ in store.reads].count("a.log") == 1
 
 
-def test_a_store_that_fails_half_way_says_so(store: FakeStore) -> None:
+def test_a_store_that_fails_halfway_says_so(store: FakeStore) -> None:
     def fail(name: str) -> None:
         if name == "d/b.log+":
             raise ConnectionResetError("reset by peer")
@@ -190,7 +192,7 @@ def test_a_store_that_fails_half_way_says_so(store: FakeStore) -> None:
         (FetchLimits(files=1), "s3://b/logs/ has more than 1 files; choose fewer with a longer"),
     ],
 )
-def test_too_much_is_refused_before_it_is_fetched(
+def test_too_much_data_is_refused_before_fetching(
     store: FakeStore, limits: FetchLimits, told: str
 ) -> None:
     with pytest.raises(ConfigError) as raised:
@@ -199,14 +201,16 @@ def test_too_much_is_refused_before_it_is_fetched(
     assert store.reads == []
 
 
-def test_a_full_disk_is_noticed_first(store: FakeStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_noticed_before_fetching(
+    store: FakeStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("rlm.data.places.storing.FetchedFiles.free_bytes", lambda _: 3)
     with pytest.raises(ConfigError, match="has room for 0 MB; set XDG_CACHE_HOME to a larger one"):
         fetch(PLACE)
     assert store.reads == []
 
 
-def test_a_size_that_was_not_announced_is_bounded(
+def test_objects_of_unknown_size_are_limited(
     store: FakeStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def find() -> list[Entry]:
@@ -218,7 +222,7 @@ def test_a_size_that_was_not_announced_is_bounded(
     assert texts(fetch(PLACE)) == {"a.log": "first log"}
 
 
-def test_nothing_there(store: FakeStore) -> None:
+def test_an_empty_place_is_an_error(store: FakeStore) -> None:
     store.objects.clear()
     with pytest.raises(
         ConfigError, match="there is nothing at s3://b/logs/; check the address and"
@@ -242,7 +246,7 @@ def hang(store: FakeStore, monkeypatch: pytest.MonkeyPatch) -> tuple[threading.E
     return begun, ended
 
 
-def test_a_time_limit_ends_it(store: FakeStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fetching_has_a_time_limit(store: FakeStore, monkeypatch: pytest.MonkeyPatch) -> None:
     _, ended = hang(store, monkeypatch)
     with pytest.raises(ConfigError) as raised:
         fetch(place("s3://b/logs/", limits=FetchLimits(seconds=0.05)))
@@ -250,7 +254,7 @@ def test_a_time_limit_ends_it(store: FakeStore, monkeypatch: pytest.MonkeyPatch)
     assert (ended, store.closed) == (["cancelled"], 1)
 
 
-def test_ctrl_c_ends_it(store: FakeStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_ends_fetching(store: FakeStore, monkeypatch: pytest.MonkeyPatch) -> None:
     _, ended = hang(store, monkeypatch)
 
     def interrupt(_: Fetching) -> None:
@@ -261,7 +265,7 @@ def test_ctrl_c_ends_it(store: FakeStore, monkeypatch: pytest.MonkeyPatch) -> No
     assert (ended, store.closed) == (["cancelled"], 1)
 
 
-async def test_a_run_that_is_cancelled_ends_it(
+async def test_cancelling_a_run_ends_fetching(
     store: FakeStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, ended = hang(store, monkeypatch)
@@ -274,14 +278,14 @@ async def test_a_run_that_is_cancelled_ends_it(
         await asyncio.sleep(0.01)
 
 
-def test_a_run_over_a_place(store: FakeStore, tmp_path: Path) -> None:
+def test_a_run_over_a_place_is_recorded(store: FakeStore, tmp_path: Path) -> None:
     cell = "```repl\nFINAL(sorted(context.items()))\n```"
     with RLM(ScriptedClient([cell]), journal=tmp_path / "runs") as engine:
         result = engine.ask("What is there?", rlm.place("s3://b/logs/"))
     assert result.answer == str([("a.log", "first log"), ("d/b.log", "second log")])
 
 
-def test_places_and_files_side_by_side(store: FakeStore, tmp_path: Path) -> None:
+def test_places_and_files_can_be_combined(store: FakeStore, tmp_path: Path) -> None:
     here = tmp_path / "notes.txt"
     here.write_text("a note")
     stored = store_context([here, PLACE])
@@ -290,13 +294,13 @@ def test_places_and_files_side_by_side(store: FakeStore, tmp_path: Path) -> None
         store_context([PLACE, "text"])
 
 
-def test_one_object_is_a_text(store: FakeStore) -> None:
+def test_a_single_object_is_a_text(store: FakeStore) -> None:
     del store.objects["d/b.log"]
     stored = store_context(place("s3://b/logs/a.log"))
     assert (stored.kind, stored.text(), stored.name) == ("text", "first log", "a.log")
 
 
-def test_what_is_fetched_is_never_taken_for_a_corpus(store: FakeStore) -> None:
+def test_fetched_files_are_never_treated_as_a_corpus(store: FakeStore) -> None:
     """The catalog of a corpus names files of this machine; a stranger's would name any."""
     store.objects["corpus.json"] = b'{"format": "rlm-corpus", "version": 1}'
     store.versions["corpus.json"] = 1

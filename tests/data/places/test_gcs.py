@@ -12,7 +12,7 @@ from rlm.data.places.problems import is_transient, problem
 gcsfs = importlib.import_module("gcsfs")
 
 
-def test_gcsfs_takes_the_calls_that_we_make() -> None:
+def test_gcsfs_accepts_our_calls() -> None:
     made = gcsfs.GCSFileSystem
     inspect.signature(made._info).bind(None, "bucket/x")
     inspect.signature(made._find).bind(None, "bucket/x", detail=True)
@@ -22,13 +22,13 @@ def test_gcsfs_takes_the_calls_that_we_make() -> None:
     assert "gs" in made.protocol
 
 
-def test_it_opens_without_a_request() -> None:
+def test_a_store_opens_without_a_request() -> None:
     store = ObjectStore(place("gs://bucket/logs/*.log", options={"token": "anon"}))
     assert type(store._library).__name__ in ("GCSFileSystem", "ExtendedGcsFileSystem")
     assert store._library.credentials.access == "read_only"
 
 
-def test_its_listing_becomes_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gcs_listing_becomes_entries(monkeypatch: pytest.MonkeyPatch) -> None:
     """The facts are those that gcsfs makes of an answer of the JSON interface."""
     library = gcsfs.GCSFileSystem(token="anon", skip_instance_cache=True)
     facts = library._process_object(
@@ -47,7 +47,7 @@ def test_its_listing_becomes_entries(monkeypatch: pytest.MonkeyPatch) -> None:
         (503, "gs://b/x answers with status 503; try again later", True),
     ],
 )
-def test_its_errors_are_understood(code: int, told: str, transient: bool) -> None:
+def test_gcs_errors_are_understood(code: int, told: str, transient: bool) -> None:
     error = importlib.import_module("gcsfs.retry").HttpError({"code": code, "message": "words"})
     assert told in str(problem(place("gs://b/x"), error))
     assert is_transient(error) is transient

@@ -17,7 +17,9 @@ PASSAGES = 4
 """The exit code without a language model."""
 
 
-def test_the_guide_prints_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_blocks_of_the_guide_print_what_they_show(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
     blocks = blocks_run_by(GUIDE, "make test-places")

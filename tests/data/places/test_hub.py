@@ -47,7 +47,7 @@ def told(server: WebServer, url: str, **given: Any) -> str:
     return str(raised.value)
 
 
-def test_files_of_a_dataset(server: WebServer) -> None:
+def test_files_of_a_dataset_are_fetched(server: WebServer) -> None:
     found = fetch(at(server, "hf://datasets/owner/papers"))
     assert found.names == ("README.md", "data/a.txt", "data/b.txt")
     assert [path.read_text() for path in found.paths] == ["# Papers", "first", "second"]
@@ -59,7 +59,7 @@ def test_files_of_a_dataset(server: WebServer) -> None:
     assert old.paths[0].read_text() == "# Old"
 
 
-def test_everything_is_of_one_commit(server: WebServer) -> None:
+def test_all_files_are_fetched_from_one_commit(server: WebServer) -> None:
     fetch(at(server, "hf://datasets/owner/papers"))
     sha = commit("owner/papers", "main")
     read = [asked.path for asked in server.asked if "/resolve/" in asked.path]
@@ -70,7 +70,7 @@ def test_everything_is_of_one_commit(server: WebServer) -> None:
     assert {asked.headers["authorization"] for asked in server.asked} == {f"Bearer {TOKEN}"}
 
 
-def test_only_what_changed_is_fetched_again(server: WebServer, hub: Hub) -> None:
+def test_only_changed_files_are_fetched_again(server: WebServer, hub: Hub) -> None:
     done: list[Fetching] = []
     where = at(server, "hf://datasets/owner/papers/data")
     fetch(where, done.append)
@@ -85,7 +85,7 @@ def test_a_split_is_found_by_name(server: WebServer) -> None:
     assert (found.place.is_table, found.table_name) == (True, "test")
 
 
-def test_what_is_wrong_is_one_line(server: WebServer, hub: Hub) -> None:
+def test_errors_are_one_line(server: WebServer, hub: Hub) -> None:
     hub.denied.add("owner/gated")
     assert told(server, "hf://datasets/owner/nothing") == (
         "there is no dataset or repository 'owner/nothing'; check the name; if it is private, set "
@@ -114,6 +114,6 @@ def test_what_is_wrong_is_one_line(server: WebServer, hub: Hub) -> None:
         fetch(dead)
 
 
-def test_a_context_of_its_files(server: WebServer) -> None:
+def test_the_files_of_a_dataset_are_a_context(server: WebServer) -> None:
     stored = store_context(at(server, "hf://datasets/owner/papers"))
     assert stored.documents == ("README.md", "data/a.txt", "data/b.txt")

@@ -32,7 +32,7 @@ NAMES = st.one_of(st.text(), st.lists(PARTS, min_size=1, max_size=5).map("/".joi
         ("über/größe.txt", "über/größe.txt"),
     ],
 )
-def test_a_name_becomes_a_path(name: str, path: str) -> None:
+def test_an_object_name_becomes_a_path(name: str, path: str) -> None:
     assert file_names([name]) == {name: path}
 
 
@@ -54,7 +54,7 @@ def test_a_long_name_keeps_its_suffix() -> None:
 
 
 @given(st.lists(NAMES, max_size=8))
-def test_no_name_leads_out_or_onto_another(names: list[str]) -> None:
+def test_no_name_leads_outside_or_collides_with_another(names: list[str]) -> None:
     found = file_names(names)
     assert set(found) == set(names)
     paths = list(found.values())
@@ -74,7 +74,7 @@ def test_no_name_leads_out_or_onto_another(names: list[str]) -> None:
 
 
 @given(st.text())
-def test_the_last_part_is_one_name(name: str) -> None:
+def test_the_last_part_is_a_single_name(name: str) -> None:
     part = last_part(name)
     assert part not in ("", ".", "..")
     assert "/" not in part

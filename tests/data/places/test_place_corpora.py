@@ -37,13 +37,13 @@ def test_a_place_is_indexed_and_updated(store: Any, tmp_path: Path) -> None:
     assert names(corpus) == ["papers/birds.txt", "papers/whales.txt"]
 
 
-def test_one_object(store: Any, tmp_path: Path) -> None:
+def test_a_single_object_can_be_indexed(store: Any, tmp_path: Path) -> None:
     put(store, "logs", **{"dump.jsonl": '{"id": "x", "text": "Eels and terns"}\n'})
     update_corpus(tmp_path / "corpus", [place("s3://logs/dump.jsonl")])
     assert names(tmp_path / "corpus") == ["dump.jsonl#x"]
 
 
-def test_a_store_that_fails_leaves_the_corpus_as_it_was(store: Any, tmp_path: Path) -> None:
+def test_a_failing_store_leaves_the_corpus_unchanged(store: Any, tmp_path: Path) -> None:
     corpus = tmp_path / "corpus"
     update_corpus(corpus, [place("s3://logs/papers/")])
     store.delete_object(Bucket="logs", Key="papers/fish.txt")
@@ -53,7 +53,7 @@ def test_a_store_that_fails_leaves_the_corpus_as_it_was(store: Any, tmp_path: Pa
     assert len(names(corpus)) == 2
 
 
-def test_an_address_with_a_secret_is_not_kept(store: Any, tmp_path: Path) -> None:
+def test_a_secret_in_an_address_is_not_stored(store: Any, tmp_path: Path) -> None:
     corpus = tmp_path / "corpus"
     secret = place("s3://logs/papers/", options={"secret": "given-s3cret", "key": "AKIAGIVEN"})
     update_corpus(corpus, [secret])
@@ -68,7 +68,7 @@ def test_an_address_with_a_secret_is_not_kept(store: Any, tmp_path: Path) -> Non
     assert len(names(corpus)) == 2
 
 
-def test_the_command(store: Any, tmp_path: Path) -> None:
+def test_the_index_command_accepts_a_place(store: Any, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "rlm", "index", "s3://logs/papers/", "-o", "corpus"]
     ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=True)
     assert "2 documents indexed" in ended.stderr

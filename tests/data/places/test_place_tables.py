@@ -48,12 +48,12 @@ def answered(context: Any, code: str, tmp_path: Path) -> str:
         return str(engine.ask("How many?", context).answer)
 
 
-def test_a_prefix_of_tables(store: Any, tmp_path: Path) -> None:
+def test_a_prefix_of_tables_can_be_queried(store: Any, tmp_path: Path) -> None:
     code = "FINAL([list(context), ctx.sql('select sum(id) as n from orders')[0]['n']])"
     assert answered(place("s3://logs/shop/"), code, tmp_path) == "[['orders', 'people'], 6]"
 
 
-def test_one_table(store: Any, tmp_path: Path) -> None:
+def test_a_single_table_can_be_queried(store: Any, tmp_path: Path) -> None:
     code = "FINAL([context.name, len(context)])"
     assert answered(place("s3://logs/shop/orders.parquet"), code, tmp_path) == "['orders', 3]"
     assert answered(rlm.table("s3://logs/shop/orders.parquet"), code, tmp_path) == "['orders', 3]"
@@ -61,7 +61,7 @@ def test_one_table(store: Any, tmp_path: Path) -> None:
     assert answered(named, code, tmp_path) == "['sales', 3]"
 
 
-def test_a_table_in_parts(store: Any, tmp_path: Path) -> None:
+def test_a_table_in_several_parts_can_be_queried(store: Any, tmp_path: Path) -> None:
     where = place("s3://logs/events/*.parquet")
     code = "FINAL([context.name, ctx.sql('select count(*) as n, max(day) as m from events')[0]])"
     assert answered(where, code, tmp_path) == "['events', {'n': 3, 'm': 3}]"
@@ -76,7 +76,7 @@ def test_a_table_in_parts(store: Any, tmp_path: Path) -> None:
     assert reopen_data(spec).id == first.source.id
 
 
-def test_several_tables_by_name(store: Any, tmp_path: Path) -> None:
+def test_several_tables_can_be_named(store: Any, tmp_path: Path) -> None:
     both = rlm.tables(
         orders=fetch(place("s3://logs/shop/orders.parquet")), all="s3://logs/events/**/*.parquet"
     )
@@ -84,7 +84,7 @@ def test_several_tables_by_name(store: Any, tmp_path: Path) -> None:
     assert answered(both, code, tmp_path) == "{'orders': 3, 'all_': 4}"
 
 
-def test_what_is_wrong_is_one_line(store: Any) -> None:
+def test_errors_are_one_line(store: Any) -> None:
     with pytest.raises(ConfigError, match=r"can't be read: .*0\.parquet"):
         store_context(place("s3://logs/bad/"))
     with pytest.raises(ConfigError, match="a table in several files must be in Parquet files"):

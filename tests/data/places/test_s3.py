@@ -49,7 +49,7 @@ def told(url: str, **given: Any) -> str:
     return str(raised.value)
 
 
-def test_a_prefix_an_object_and_a_pattern(store: Any) -> None:
+def test_a_prefix_an_object_and_a_pattern_are_fetched(store: Any) -> None:
     everything = fetch(place("s3://logs/app/"))
     assert everything.names == ("2026/b.log", "a.log", "empty")
     assert [path.read_text() for path in everything.paths] == ["second", "first", ""]
@@ -59,14 +59,14 @@ def test_a_prefix_an_object_and_a_pattern(store: Any) -> None:
     assert fetch(place("s3://logs/app/[ab].log")).names == ("a.log",)
 
 
-def test_a_large_object_comes_in_ranges(store: Any) -> None:
+def test_a_large_object_is_fetched_in_ranges(store: Any) -> None:
     told: list[int] = []
     found = fetch(place("s3://logs/big.bin"), lambda done: told.append(done.bytes))
     assert found.paths[0].read_bytes() == BIG
     assert told[-1] == len(BIG) > 2 * BLOCK_BYTES
 
 
-def test_hostile_names_stay_inside(store: Any, cache: Path) -> None:
+def test_hostile_names_stay_inside_the_folder(store: Any, cache: Path) -> None:
     found = fetch(place("s3://hostile"))
     assert len(found.names) == len(HOSTILE) + 1
     for path in found.paths:
@@ -77,7 +77,7 @@ def test_hostile_names_stay_inside(store: Any, cache: Path) -> None:
     assert written == {"contents", "folders", "versions"}
 
 
-def test_only_what_changed_is_fetched_again(store: Any) -> None:
+def test_only_changed_objects_are_fetched_again(store: Any) -> None:
     store.create_bucket(Bucket="changing")
     put(store, "changing", a="1", b="2")
     done: list[Fetching] = []
@@ -88,7 +88,7 @@ def test_only_what_changed_is_fetched_again(store: Any) -> None:
     assert (done[-1].files, done[-1].reused_files) == (3, 1)
 
 
-def test_what_is_wrong_is_one_line(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_are_one_line(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert told("s3://nowhere/x") == "there is no bucket 'nowhere'; check the name"
     assert told("s3://empty") == "there is nothing at s3://empty; check the address and its prefix"
     assert told("s3://logs/missing/") == (
@@ -104,7 +104,9 @@ def test_what_is_wrong_is_one_line(store: Any, monkeypatch: pytest.MonkeyPatch) 
     assert told("s3://logs/app", options=dead).startswith("s3://logs/app can't be reached (")
 
 
-def test_no_credentials(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_public_objects_are_read_without_credentials(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What is public is read without any."""
     store.create_bucket(Bucket="public")
     store.put_object(Bucket="public", Key="a.txt", Body="for all", ACL="public-read")
@@ -118,7 +120,7 @@ def test_no_credentials(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def test_no_permission(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_permissions_are_reported(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """moto checks no permissions, so the answer of the real S3 is put in its place."""
     errors = importlib.import_module("botocore.exceptions")
     translate_boto_error = importlib.import_module("s3fs.errors").translate_boto_error
@@ -136,7 +138,7 @@ def test_no_permission(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def test_a_busy_store_is_asked_again(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_busy_store_is_retried(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     s3fs = importlib.import_module("s3fs")
     busy = importlib.import_module("botocore.exceptions").ClientError(
         {"Error": {"Code": "SlowDown"}, "ResponseMetadata": {"HTTPStatusCode": 503}}, "GetObject"
@@ -155,7 +157,7 @@ def test_a_busy_store_is_asked_again(store: Any, monkeypatch: pytest.MonkeyPatch
     assert calls.count("get_object") == 3
 
 
-def test_an_object_that_changes_while_it_is_read(
+def test_an_object_that_changes_while_it_is_read_is_read_again(
     store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     s3fs = importlib.import_module("s3fs")
@@ -174,7 +176,7 @@ def test_an_object_that_changes_while_it_is_read(
     assert len(reads) == 3
 
 
-def test_the_command(store: Any, tmp_path: Path) -> None:
+def test_the_command_fetches_a_place_and_records_no_secret(store: Any, tmp_path: Path) -> None:
     """Progress is on standard error, and no secret is in what was recorded."""
     command = [sys.executable, "-m", "rlm", "ask", "Where is the second?", "-f", "s3://logs/app/"]
     (tmp_path / "home").mkdir()
@@ -201,7 +203,7 @@ def test_the_command(store: Any, tmp_path: Path) -> None:
         assert SETTINGS["AWS_SECRET_ACCESS_KEY"].encode() not in path.read_bytes()
 
 
-def test_the_model_sees_names_and_no_address(store: Any, tmp_path: Path) -> None:
+def test_the_model_sees_names_but_no_address(store: Any, tmp_path: Path) -> None:
     client = ScriptedClient(["```repl\nFINAL(len(context))\n```"])
     where = place("s3://logs/app/", options={"key": "AKIA-GIVEN", "secret": "given-s3cret"})
     with RLM(client, journal=tmp_path / "runs") as engine:

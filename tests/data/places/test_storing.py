@@ -33,7 +33,7 @@ def test_contents_are_private_and_shared(cache: Path) -> None:
     assert not list(cache.rglob("unfinished-*"))
 
 
-def test_an_unfinished_content_is_removed(cache: Path) -> None:
+def test_an_incomplete_content_is_removed(cache: Path) -> None:
     files = FetchedFiles()
 
     def fail() -> None:
@@ -46,7 +46,7 @@ def test_an_unfinished_content_is_removed(cache: Path) -> None:
     assert [path for path in cache.rglob("*") if path.is_file()] == []
 
 
-def test_versions_are_believed_only_if_the_content_is_there(cache: Path) -> None:
+def test_a_known_version_is_used_only_if_its_content_exists(cache: Path) -> None:
     files = FetchedFiles()
     content = added(files, b"12345")
     files.note("v1", content)
@@ -57,7 +57,7 @@ def test_versions_are_believed_only_if_the_content_is_there(cache: Path) -> None
     assert files.known("v1", 5) is None
 
 
-def test_a_folder_is_brought_up_to_date(cache: Path, tmp_path: Path) -> None:
+def test_a_folder_is_updated_in_place(cache: Path, tmp_path: Path) -> None:
     files = FetchedFiles()
     one, two = added(files, b"1"), added(files, b"2")
     folder = tmp_path / "mirror"
@@ -70,7 +70,7 @@ def test_a_folder_is_brought_up_to_date(cache: Path, tmp_path: Path) -> None:
     assert (folder / "c").stat().st_ino == kept.st_ino
 
 
-def test_what_was_not_used_for_long_is_removed(cache: Path) -> None:
+def test_contents_unused_for_long_are_removed(cache: Path) -> None:
     files = FetchedFiles()
     old, new = files.folder({"a": added(files, b"1")}), files.folder({"b": added(files, b"2")})
     files.note("v", added(files, b"3"))
@@ -84,14 +84,14 @@ def test_what_was_not_used_for_long_is_removed(cache: Path) -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="modes are those of POSIX")
-def test_a_folder_that_others_can_write_to_is_refused(cache: Path) -> None:
+def test_a_cache_folder_writable_by_others_is_refused(cache: Path) -> None:
     cache.mkdir(parents=True)
     cache.chmod(0o777)
     with pytest.raises(ConfigError, match="is not safe to use: other users can write to it"):
         FetchedFiles()
 
 
-def test_a_cache_that_can_not_be_made(cache: Path) -> None:
+def test_an_impossible_cache_folder_is_reported(cache: Path) -> None:
     cache.parent.mkdir(parents=True)
     cache.write_text("a file")
     with pytest.raises(ConfigError, match="set XDG_CACHE_HOME to a folder of your own"):

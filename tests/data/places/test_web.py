@@ -41,7 +41,7 @@ def test_a_page_is_fetched_once_per_version(server: WebServer) -> None:
     assert methods(server)[3:] == ["HEAD", "GET"]
 
 
-def test_without_a_version_it_is_fetched_every_time(server: WebServer) -> None:
+def test_a_page_without_a_version_is_fetched_every_time(server: WebServer) -> None:
     server.answer = lambda asked: Answer(405 if asked.method == "HEAD" else 200, b"text")
     for _ in range(2):
         assert text_of(fetch(place(f"{server.url}/a%2Fb.txt"))) == "text"
@@ -49,7 +49,7 @@ def test_without_a_version_it_is_fetched_every_time(server: WebServer) -> None:
     assert fetch(place(f"{server.url}/a%2Fb.txt")).names == ("a%2Fb.txt",)
 
 
-def test_the_kind_of_a_page_gives_it_a_suffix(server: WebServer) -> None:
+def test_the_content_type_determines_the_suffix(server: WebServer) -> None:
     server.answer = lambda _: Answer(200, b'{"a": 1}', {"Content-Type": "application/json; x=y"})
     assert fetch(place(f"{server.url}/export?id=7")).names == ("export.json",)
     assert fetch(place(server.url)).names == ("page.json",)
@@ -66,7 +66,9 @@ def test_the_kind_of_a_page_gives_it_a_suffix(server: WebServer) -> None:
         (418, "{shown} can't be read: 418", 1),
     ],
 )
-def test_a_refusal_is_one_line(server: WebServer, status: int, told: str, requests: int) -> None:
+def test_an_error_status_is_one_line(
+    server: WebServer, status: int, told: str, requests: int
+) -> None:
     server.answer = lambda _: Answer(status)
     with pytest.raises(ConfigError) as raised:
         fetch(place(f"{server.url}/x.csv?sig=t0psecret"))
@@ -75,7 +77,7 @@ def test_a_refusal_is_one_line(server: WebServer, status: int, told: str, reques
     assert methods(server).count("GET") == requests
 
 
-def test_a_body_that_ends_early_is_fetched_again(server: WebServer) -> None:
+def test_a_truncated_body_is_fetched_again(server: WebServer) -> None:
     cuts = [3, 2]
 
     def answer(asked: Asked) -> Answer:
@@ -87,7 +89,7 @@ def test_a_body_that_ends_early_is_fetched_again(server: WebServer) -> None:
     assert methods(server) == ["HEAD", "GET", "GET", "GET"]
 
 
-def test_a_body_that_always_ends_early_is_told_in_a_sentence(server: WebServer) -> None:
+def test_a_body_that_is_always_truncated_is_reported(server: WebServer) -> None:
     server.answer = lambda _: Answer(200, b"whole text", cut=4)
     with pytest.raises(ConfigError) as raised:
         fetch(place(f"{server.url}/x.txt"))
@@ -110,7 +112,7 @@ def test_an_endless_body_is_cut_off(server: WebServer) -> None:
         fetch(place(f"{server.url}/x", limits=FetchLimits(bytes=1_000_000)))
 
 
-def test_nobody_answers() -> None:
+def test_an_unreachable_server_is_reported_without_secrets() -> None:
     with pytest.raises(ConfigError) as raised:
         fetch(place("http://user:t0psecret@127.0.0.1:9/x?token=abcdefgh"))
     assert str(raised.value).startswith("http://127.0.0.1:9/x?… can't be reached (")
@@ -118,7 +120,7 @@ def test_nobody_answers() -> None:
     assert "secret" not in str(raised.value)
 
 
-def test_a_password_stays_with_its_server(server: WebServer) -> None:
+def test_a_password_is_sent_only_to_its_own_server(server: WebServer) -> None:
     with web_server() as other:
         other.pages(x=b"text")
         server.answer = lambda asked: (
@@ -158,7 +160,7 @@ def test_a_redirect_into_a_private_network_is_not_followed(
     assert {asked.path for asked in server.asked} == wanted
 
 
-def test_https_does_not_become_http() -> None:
+def test_https_is_not_redirected_to_http() -> None:
     from yarl import URL
 
     from rlm.data.places.web import WebStore
@@ -204,7 +206,7 @@ def resolved(named: str, host: str, addresses: list[str], monkeypatch: pytest.Mo
         ("127.0.0.1", "127.0.0.1", True),
     ],
 )
-def test_where_a_redirect_may_lead(
+def test_redirects_to_private_addresses_are_refused(
     first: str, second: str, allowed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if allowed:
@@ -214,14 +216,14 @@ def test_where_a_redirect_may_lead(
         resolved("named.example", "other.example", [first, second], monkeypatch)
 
 
-def test_a_name_that_leads_to_the_machines_own_services_is_refused(
+def test_a_name_that_leads_to_a_metadata_service_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with pytest.raises(ConfigError, match=r"named\.example leads to 169\.254\.169\.254, which is"):
         resolved("named.example", "x", ["169.254.169.254"], monkeypatch)
 
 
-def test_a_name_that_changes_its_meaning_leads_nowhere_else(
+def test_a_name_that_changes_its_address_leads_nowhere_else(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     answers = iter(["93.184.215.14", "1.1.1.1", "127.0.0.1"])

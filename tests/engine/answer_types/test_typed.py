@@ -74,12 +74,12 @@ NUMBER_INSIDE = {
 
 
 def submitted(value: Any) -> Submission:
-    """As FINAL(value) in a cell hands it in."""
+    """Return a submission as FINAL(value) in a cell makes it."""
     return Submission(str(value), "FINAL", json.dumps(value, ensure_ascii=False))
 
 
 def written(text: str) -> Submission:
-    """As a final in prose hands it in."""
+    """Return a submission as a final in prose makes it."""
     return Submission(text, "FINAL")
 
 
@@ -144,7 +144,7 @@ def test_the_instructions_hold_the_schema() -> None:
     assert "{braces}" in answer_type({"type": "string", "description": "{braces}"}).instructions
 
 
-def test_definitions_of_inner_models_move_to_the_top() -> None:
+def test_definitions_of_nested_models_move_to_the_top_of_the_schema() -> None:
     schema = answer_type(dict[str, Order]).schema
     assert set(schema["$defs"]) == {"Item"}
     assert "$defs" not in schema["additionalProperties"]
@@ -195,7 +195,7 @@ def test_text_is_an_answer_where_text_is_wanted(model: Any, text: str, answer: A
     assert answer_type(model).parse(written(text)) == answer
 
 
-def test_a_value_is_not_searched_for_another_one() -> None:
+def test_a_value_of_the_wrong_type_is_not_searched_for_a_fitting_part() -> None:
     assert problem(list[int], submitted({"x": [1]})) == "Expected array, got object"
 
 
@@ -239,7 +239,7 @@ def test_at_most_five_problems_are_reported() -> None:
     assert problem(schema, submitted(["x" * 10_000] * 50)).count("expected integer") == 5
 
 
-def test_the_problem_is_about_the_value_that_was_meant() -> None:
+def test_the_reported_problem_is_about_the_intended_value() -> None:
     assert problem(Item, submitted('{"price": 1}')) == "at name: Field required"
     assert problem(Item, written('So: {"price": 1}')) == "at name: Field required"
     assert "got string 'I do not know'" in problem(SCHEMA, written("I do not know"))
@@ -273,7 +273,7 @@ def test_hostile_text_is_a_mismatch(model: Any, text: str) -> None:
      "```" + "a" * 190_000, "[1, " * 200_000, "x" * 9_000_000, "(" * 150, "'a' " * 200_000],
     ids=lambda text: f"{len(text)} of {text[:7]!r}",
 )  # fmt: skip
-def test_hostile_text_takes_no_time(text: str) -> None:
+def test_hostile_text_is_checked_quickly(text: str) -> None:
     started = time.monotonic()
     problem(list[int], written(text))
     problem(list[int], submitted(text))
@@ -341,7 +341,7 @@ def test_a_property_may_be_called_ref() -> None:
     assert answer_type(schema).parse(submitted({"$ref": "#x"})) == {"$ref": "#x"}
 
 
-def test_without_jsonschema_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_jsonschema_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jsonschema", None)
     with pytest.raises(ConfigError, match=r"pip install 'recursivelm\[typed\]'"):
         answer_type(SCHEMA)
@@ -357,7 +357,7 @@ TYPES = [answer_type(model) for model in (Order, StrictVisit, Point, list[int], 
 
 
 @given(st.sampled_from(TYPES), st.text() | JSON.map(json.dumps) | JSON.map(str), JSON | st.none())
-def test_whatever_is_submitted_fits_or_is_a_mismatch(wanted: Any, text: str, value: Any) -> None:
+def test_any_submission_either_fits_or_is_a_mismatch(wanted: Any, text: str, value: Any) -> None:
     for submission in (written(text), submitted(value)):
         try:
             wanted.parse(submission)
@@ -366,6 +366,6 @@ def test_whatever_is_submitted_fits_or_is_a_mismatch(wanted: Any, text: str, val
 
 
 @given(JSON)
-def test_plain_values_come_back_as_they_are(value: Any) -> None:
+def test_plain_values_come_back_unchanged(value: Any) -> None:
     assert answer_type({}).parse(submitted(value)) == value
     assert answer_type(Any).parse(submitted(value)) == value

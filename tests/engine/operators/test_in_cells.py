@@ -99,7 +99,7 @@ def test_a_budget_that_ends_inside_an_operator_keeps_what_was_found() -> None:
     assert "10 ['spam', 'ham']" in printed(result)
 
 
-def test_names_of_operators_are_free_for_variables_and_tools() -> None:
+def test_variables_and_tools_may_take_the_names_of_operators() -> None:
     def extract(text: str) -> str:
         """Return the text in capitals."""
         return text.upper()
@@ -133,7 +133,7 @@ def test_llm_query_batched_with_a_schema_reports_what_stays_wrong() -> None:
     assert len(sub.requests) == 1 + 3
 
 
-def test_a_schema_of_no_use_is_refused() -> None:
+def test_an_empty_schema_is_refused() -> None:
     result = run("llm_query('Who?', schema={})")
     (ended,) = [event for event in result.events if isinstance(event, CellEnded)]
     assert ended.error_type == "CallFailed"

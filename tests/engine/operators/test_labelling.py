@@ -1,4 +1,4 @@
-"""`classify` and `where`: every item gets its label, and doubtful ones are looked at again."""
+"""`classify` and `where`: every item gets its label, and unsure ones are checked again."""
 
 import asyncio
 import re
@@ -33,7 +33,7 @@ def test_labels_come_in_the_order_of_the_items() -> None:
     assert found.note == "classify: 120 items, 3 prompts"
 
 
-def test_equal_items_are_asked_about_once() -> None:
+def test_equal_items_are_labelled_once() -> None:
     reader = Reader(by_word)
     found = operators.classify(LINES + LINES[:40] + [" buy 0 "], LABELS, model=reader)
     assert found == [*RIGHT, *RIGHT[:40], "spam"]
@@ -41,7 +41,7 @@ def test_equal_items_are_asked_about_once() -> None:
     assert found.note == "classify: 161 items, 120 distinct, 3 prompts"
 
 
-def test_only_missing_items_are_asked_about_again() -> None:
+def test_only_items_without_a_label_are_asked_about_again() -> None:
     seen = Counter[str]()
 
     def forgetful(item: str, prompt: str) -> str | None:
@@ -57,7 +57,7 @@ def test_only_missing_items_are_asked_about_again() -> None:
     assert "12 asked again" in found.note
 
 
-def test_an_item_with_two_labels_in_one_reply_is_asked_about_again() -> None:
+def test_an_item_given_two_labels_in_one_reply_is_asked_about_again() -> None:
     reader = Reader(by_word)
     plain, contradicting = reader.reply, iter([True])
 
@@ -70,7 +70,7 @@ def test_an_item_with_two_labels_in_one_reply_is_asked_about_again() -> None:
     assert reader.asked[1:] == [["buy 0"]]
 
 
-def test_unsure_items_get_a_second_look_among_other_neighbours() -> None:
+def test_unsure_items_are_checked_again_among_different_items() -> None:
     def doubtful(item: str, prompt: str) -> str:
         return by_word(item, prompt) + ("?" if item.endswith("3") else "")
 
@@ -85,7 +85,7 @@ def test_unsure_items_get_a_second_look_among_other_neighbours() -> None:
     assert found.note == "classify: 120 items, 4 prompts, 12 looked at again, 0 changed"
 
 
-def test_where_two_looks_differ_a_third_one_decides_between_them() -> None:
+def test_a_third_look_decides_where_two_looks_differ() -> None:
     looks = Counter[str]()
 
     def wavering(item: str, prompt: str) -> str:
@@ -108,7 +108,7 @@ def test_where_two_looks_differ_a_third_one_decides_between_them() -> None:
     assert looks.total() == 120 + 12 + 12
 
 
-def test_check_all_looks_at_everything_twice_and_none_once() -> None:
+def test_check_all_asks_about_everything_twice_and_check_none_once() -> None:
     reader = Reader(by_word)
     operators.classify(LINES, LABELS, check="all", model=reader)
     assert sum(map(len, reader.asked)) == 240
@@ -129,7 +129,7 @@ def test_check_all_looks_at_everything_twice_and_none_once() -> None:
         ["A = B", "B = A", "C"],
     ],
 )
-def test_labels_that_contain_each_other_are_told_apart(labels: list[str]) -> None:
+def test_labels_that_contain_each_other_are_distinguished(labels: list[str]) -> None:
     items = [f"{number} {label}" for number, label in enumerate(labels * 2)]
     by_code = Reader(lambda item, prompt: codes_in(prompt)[item.partition(" ")[2]])
     assert operators.classify(items, labels, model=by_code) == labels * 2
@@ -138,7 +138,7 @@ def test_labels_that_contain_each_other_are_told_apart(labels: list[str]) -> Non
     assert all(one in (None, other) for one, other in zip(found, labels * 2, strict=True))
 
 
-def test_no_item_and_one_item() -> None:
+def test_no_items_and_a_single_item() -> None:
     reader = Reader(by_word)
     assert operators.classify([], LABELS, model=reader) == []
     assert reader.prompts == []
@@ -147,7 +147,7 @@ def test_no_item_and_one_item() -> None:
     assert "1." not in reader.prompts[0]
 
 
-def test_an_item_of_a_megabyte_is_shown_without_its_middle() -> None:
+def test_a_very_long_item_is_shown_without_its_middle() -> None:
     reader = Reader(by_word, window_tokens=8_000)
     found = operators.classify(["buy " + "x" * 1_000_000, *LINES[:3]], LABELS, model=reader)
     assert found == ["spam", *RIGHT[:3]]
@@ -159,7 +159,7 @@ def test_an_item_of_a_megabyte_is_shown_without_its_middle() -> None:
     "reply",
     ["I can't help with that.", "", "1: 1: 1:", "A B C " * 10_000, "{" * 5_000, "?\n" * 500],
 )
-def test_nonsense_ends_soon_and_is_not_taken_for_labels(reply: str) -> None:
+def test_unusable_replies_end_the_operator_soon_and_give_no_labels(reply: str) -> None:
     reader = Reader(by_word)
     reader.reply = lambda prompt: reply  # type: ignore[method-assign]
     found = operators.classify(LINES, LABELS, model=reader)
@@ -170,7 +170,7 @@ def test_nonsense_ends_soon_and_is_not_taken_for_labels(reply: str) -> None:
     assert len(reader.prompts) == 3 + 3
 
 
-def test_a_model_that_labels_one_item_of_each_prompt_is_asked_about_single_items() -> None:
+def test_a_model_that_labels_one_item_per_prompt_is_given_single_items() -> None:
     reader = Reader(by_word)
     plain = reader.reply
     reader.reply = lambda prompt: plain(prompt).splitlines()[0]  # type: ignore[method-assign]
@@ -179,7 +179,7 @@ def test_a_model_that_labels_one_item_of_each_prompt_is_asked_about_single_items
     assert [len(items) for items in reader.asked] == [30, *[1] * 29]
 
 
-def test_a_few_stubborn_items_are_tried_alone_some_more_times() -> None:
+def test_a_few_items_that_keep_failing_are_retried_alone() -> None:
     tries = Counter[str]()
 
     def stubborn(item: str, prompt: str) -> str | None:
@@ -194,7 +194,7 @@ def test_a_few_stubborn_items_are_tried_alone_some_more_times() -> None:
     assert found.missing == [4]
 
 
-def test_a_budget_that_ends_half_way_leaves_the_rest_out_and_says_so() -> None:
+def test_when_the_budget_runs_out_the_remaining_items_are_reported_missing() -> None:
     reader = Reader(by_word)
     limits = Limits(max_calls=2, max_concurrent_calls=1)
     found = operators.classify(LINES, LABELS, model=reader, limits=limits)
@@ -205,7 +205,7 @@ def test_a_budget_that_ends_half_way_leaves_the_rest_out_and_says_so() -> None:
     assert (found.run.stop_reason, found.run.limit) == ("limit", "calls")
 
 
-def test_no_budget_at_all_is_a_result_too() -> None:
+def test_without_any_budget_the_result_has_no_labels() -> None:
     found = operators.classify(LINES, LABELS, model=Reader(by_word), limits=Limits(max_calls=0))
     assert found == [None] * 120
     assert len(found.missing) == 120
@@ -258,7 +258,7 @@ def test_one_text_is_not_a_list_of_letters() -> None:
         operators.classify("buy this", LABELS, model=Reader(by_word))
 
 
-def test_an_operator_has_its_events_and_its_calls_name_it() -> None:
+def test_an_operator_has_start_and_end_events_and_its_calls_name_it() -> None:
     found = operators.classify(LINES, LABELS, model=Reader(by_word))
     events = found.run.events
     (started,) = [event for event in events if isinstance(event, OperatorStarted)]
@@ -270,7 +270,7 @@ def test_an_operator_has_its_events_and_its_calls_name_it() -> None:
     assert [call.operator_id for call in calls] == [started.operator_id] * 3
 
 
-def test_where_returns_items_and_their_places() -> None:
+def test_where_returns_items_and_their_indexes() -> None:
     def says(item: str, prompt: str) -> str:
         assert "Condition: wants money" in prompt
         return "yes" if item.startswith("buy") else "No."
@@ -289,7 +289,7 @@ def test_items_with_several_lines_keep_their_numbers() -> None:
     assert len(items_in(reader.prompts[0])) == 3
 
 
-def test_long_replies_are_read_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_replies_are_parsed_off_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[str] = []
     read = labels_in
 
@@ -311,14 +311,14 @@ def test_long_replies_are_read_beside_the_event_loop(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("items", [None, 5, "text", b"text", {"a": "b"}])
-def test_what_is_no_list_of_items_is_refused(items: Any) -> None:
+def test_items_that_are_not_a_list_are_refused(items: Any) -> None:
     with pytest.raises(ConfigError, match="expected a list of items"):
         operators.classify(items, LABELS, model=Reader(by_word))
     with pytest.raises(ConfigError, match="expected a list of items"):
         operators.classify(LINES, items, model=Reader(by_word))
 
 
-def test_a_program_is_warned_of_items_without_a_result(caplog: pytest.LogCaptureFixture) -> None:
+def test_items_without_a_result_are_logged_as_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("WARNING", logger="rlm"):
         found = operators.where(["a", "b"], "it is a letter", model=lambda prompt: "I like boats.")
     assert (list(found), found.missing) == ([], [0, 1])

@@ -26,7 +26,7 @@ def asked(reader: Reader) -> set[str]:
 
 
 @pytest.mark.parametrize("name", ["classify", "where", "extract", "answer_each"])
-def test_none_has_no_result(name: str) -> None:
+def test_none_items_have_no_result(name: str) -> None:
     reader = Reader(say)
     given: dict[str, tuple[Any, ...]] = {
         "classify": (ITEMS, ["spam", "ham"]),
@@ -48,13 +48,13 @@ def test_none_has_no_result(name: str) -> None:
     assert asked(reader) == {"buy 1", "dear 2", "buy 3"}
 
 
-def test_none_is_not_ranked() -> None:
+def test_none_items_are_not_ranked() -> None:
     found = operators.rank(ITEMS, "how early", model=ScriptedClient(["1: 3\n2: 2\n3: 1"] * 9))
     assert set(found) == {"buy 1", "dear 2", "buy 3"}
     assert found.missing == [0, 3]
 
 
-def test_none_has_no_pairs() -> None:
+def test_none_items_have_no_pairs() -> None:
     reader = Reader(lambda item, prompt: "ALL")
     found = operators.pairs(ITEMS, [None, "x"], "belong together", model=reader)
     assert all(None not in pair for pair in found)
@@ -63,13 +63,13 @@ def test_none_has_no_pairs() -> None:
     assert (list(nothing), nothing.missing) == ([], [0])
 
 
-def test_only_none_asks_nothing() -> None:
+def test_no_request_is_sent_if_all_items_are_none() -> None:
     reader = Reader(say)
     found = operators.classify([None, None], ["spam", "ham"], model=reader)
     assert (list(found), found.missing, reader.prompts) == ([None, None], [0, 1], [])
 
 
-def test_a_failure_and_none_are_told_apart() -> None:
+def test_a_none_item_and_a_failure_are_reported_separately() -> None:
     reader = Reader(lambda item, prompt: None if item == "buy 1" else say(item, prompt))
     found = operators.classify(ITEMS, ["spam", "ham"], model=reader)
     assert found.missing == [0, 1, 3]
@@ -90,7 +90,7 @@ def test_none_in_a_cell() -> None:
     assert asked(reader) == {"buy 1"}
 
 
-def test_a_resumed_operator_remembers_none(tmp_path: Path) -> None:
+def test_a_resumed_operator_remembers_none_items(tmp_path: Path) -> None:
     options: dict[str, Any] = {"journal": tmp_path, "run_id": "mine"}
     first = operators.classify(ITEMS, ["spam", "ham"], model=Reader(say), **options)
     again = operators.classify(ITEMS, ["spam", "ham"], model=Reader(say), **options)
@@ -98,7 +98,7 @@ def test_a_resumed_operator_remembers_none(tmp_path: Path) -> None:
     assert again.missing == [0, 3]
 
 
-def test_a_recorded_call_remembers_none() -> None:
+def test_a_recorded_call_remembers_none_items() -> None:
     call = OperatorCall(name="classify", items=("", "a"), absent=(0,), options={})
     settings = json.loads(json.dumps(call.settings))
     assert OperatorCall.recorded(settings, json.dumps(call.context).encode()) == call

@@ -73,7 +73,7 @@ def test_a_field_may_be_called_like_a_word_of_json_schema(name: str) -> None:
     assert found == [{name: "a", "age": 1}] * 4
 
 
-def test_a_value_of_the_wrong_shape_is_asked_for_again_with_the_mistake() -> None:
+def test_a_value_of_the_wrong_shape_is_requested_again_with_the_mistake_shown() -> None:
     tries: list[str] = []
 
     def wrong_once(item: str, prompt: str) -> str:
@@ -90,7 +90,7 @@ def test_a_value_of_the_wrong_shape_is_asked_for_again_with_the_mistake() -> Non
     assert "'age' must be int" in reader.prompts[1]
 
 
-def test_what_stays_wrong_is_missing() -> None:
+def test_a_value_that_stays_wrong_is_missing() -> None:
     reader = Reader(lambda item, prompt: '{"age": "old"}')
     found = operators.extract(PEOPLE, {"age": "int"}, model=reader)
     assert found == [None] * 4
@@ -98,7 +98,7 @@ def test_what_stays_wrong_is_missing() -> None:
 
 
 @pytest.mark.parametrize("reply", ["array", "fenced"])
-def test_replies_in_other_forms_are_read(reply: str) -> None:
+def test_fenced_and_indented_replies_are_read(reply: str) -> None:
     reader = Reader(person)
 
     def whole(prompt: str) -> str:
@@ -112,7 +112,7 @@ def test_replies_in_other_forms_are_read(reply: str) -> None:
 
 
 @pytest.mark.parametrize("schema", [{}, [], {"type": "nonsense", "properties": 3}])
-def test_a_schema_of_no_use_is_refused(schema: object) -> None:
+def test_an_empty_schema_is_refused(schema: object) -> None:
     reader = Reader(person)
     if schema:
         operators.extract(PEOPLE, schema, model=reader)  # Names of fields, whatever they say.
@@ -124,7 +124,7 @@ def test_a_schema_of_no_use_is_refused(schema: object) -> None:
 # -- answer_each ----------------------------------------------------------------------------------
 
 
-def test_answers_are_aligned_and_none_is_no_answer() -> None:
+def test_answers_are_aligned_with_items_and_none_means_no_answer() -> None:
     def says(item: str, prompt: str) -> str:
         return "none" if item.startswith("Bob") else item.split()[2]
 
@@ -134,7 +134,7 @@ def test_answers_are_aligned_and_none_is_no_answer() -> None:
     assert "3 with an answer" in found.note
 
 
-def test_a_long_item_is_read_in_pieces_and_nothing_of_it_is_skipped() -> None:
+def test_a_long_item_is_read_completely_in_pieces() -> None:
     text = "\n".join(f"line {number}" for number in range(20_000)) + "\nthe code is 4821"
     seen: list[str] = []
 
@@ -148,7 +148,7 @@ def test_a_long_item_is_read_in_pieces_and_nothing_of_it_is_skipped() -> None:
 
 
 @pytest.mark.parametrize(("calls", "answer"), [(1, "4821"), (2, None), (3, None)])
-def test_an_item_that_was_read_in_part_is_not_said_to_have_no_answer(
+def test_a_partly_read_item_is_not_reported_as_having_no_answer(
     calls: int, answer: str | None
 ) -> None:
     model = Reader(lambda item, prompt: "4821", window_tokens=8_000)
@@ -192,7 +192,7 @@ def planning(plan: str) -> Reader:
     return reader
 
 
-def test_labels_decide_about_pairs_where_they_can() -> None:
+def test_labels_decide_pairs_where_possible() -> None:
     reader = planning(PLAN)
     found = operators.pairs(NUMBERS, NUMBERS[:3], "the left is even, the right odd", model=reader)
     assert found.indexes == [(left, 1) for left in range(0, 40, 2)]
@@ -201,7 +201,7 @@ def test_labels_decide_about_pairs_where_they_can() -> None:
     assert "20 pairs" in found.note
 
 
-def test_pairs_within_one_list_count_once() -> None:
+def test_pairs_within_one_list_are_listed_once() -> None:
     reader = planning(PLAN.replace('[["even", "odd"]]', '[["even", "even"]]'))
     found = operators.pairs([*NUMBERS[:6], NUMBERS[0]], None, "both are even", model=reader)
     assert found.indexes == [(0, 2), (0, 4), (0, 6), (2, 4), (2, 6), (4, 6)]
@@ -209,7 +209,7 @@ def test_pairs_within_one_list_count_once() -> None:
 
 
 @pytest.mark.parametrize(("most", "told"), [(15, "15 pairs"), (14, "only the first 14 pairs")])
-def test_more_pairs_than_are_returned_are_said_to_be_there(
+def test_the_note_says_if_there_are_more_pairs_than_returned(
     most: int, told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(running, "MAX_PAIRS", most)
@@ -221,13 +221,13 @@ def test_more_pairs_than_are_returned_are_said_to_be_there(
     assert told in found.note
 
 
-def test_sides_of_one_list_may_have_labels_of_their_own() -> None:
+def test_left_and_right_may_have_different_labels_within_one_list() -> None:
     plan = PLAN.replace('"right": {"even": "an even number"', '"right": {"even": "not odd"')
     found = operators.pairs(NUMBERS[:5], None, "even, then odd", model=planning(plan))
     assert found.indexes == [(0, 1), (0, 3), (1, 2), (1, 4), (2, 3), (3, 4)]
 
 
-def test_two_equal_lists_keep_the_direction_of_a_pair() -> None:
+def test_passing_the_same_list_twice_keeps_the_direction_of_pairs() -> None:
     reader = planning(PLAN)
     found = operators.pairs(NUMBERS[:4], NUMBERS[:4], "the left is even", model=reader)
     assert found.indexes == [(0, 1), (0, 3), (2, 1), (2, 3)]
@@ -254,7 +254,7 @@ def test_pairs_are_compared_where_labels_do_not_decide(plan: str) -> None:
     assert found.missing == []
 
 
-def test_more_comparisons_than_calls_are_refused_before_anything_is_compared() -> None:
+def test_pairs_that_need_more_calls_than_allowed_are_refused_at_once() -> None:
     reader = planning('{"compare": true}')
     limits = Limits(max_calls=5)
     found = operators.pairs(NUMBERS * 3, [f"n {i}" for i in range(900)], "fit", model=reader,
@@ -293,7 +293,7 @@ def test_rank_gives_the_best_items_best_first() -> None:
     assert operators.rank(NUMBERS, "high", model=ordering(Reader(rating))) == NUMBERS[::-1]
 
 
-def test_a_useless_order_leaves_the_ratings() -> None:
+def test_without_a_usable_order_rank_uses_the_ratings() -> None:
     reader = Reader(rating)
     plain = reader.reply
     reader.reply = lambda prompt: (  # type: ignore[method-assign]
@@ -320,7 +320,7 @@ def test_merge_reads_everything_in_rounds_and_gives_one_answer() -> None:
     assert max(map(len, model.prompts)) < 16_000
 
 
-def test_merge_gives_the_notes_that_are_paid_for_if_a_limit_ends_it() -> None:
+def test_merge_interrupted_by_a_limit_returns_the_notes_paid_for() -> None:
     model = Reader(lambda item, prompt: "", window_tokens=8_000)
     model.reply = lambda prompt: "; ".join(re.findall(r"fact \d+", prompt))  # type: ignore[method-assign]
     texts = [f"fact {number}; " + "x" * 3_000 for number in range(40)]
@@ -342,7 +342,7 @@ def _prompts_of_merge(texts: list[str], model: Reader) -> list[str]:
     return list(model.prompts)
 
 
-def test_a_failed_prompt_of_a_later_round_loses_no_note() -> None:
+def test_a_failed_prompt_in_a_later_round_loses_no_notes() -> None:
     failures = 0
 
     def reader(prompt: str) -> str:
@@ -366,7 +366,7 @@ def test_merge_of_nothing_is_empty() -> None:
     assert operators.merge([], "What?", model=Reader(rating)) == ""
 
 
-def test_merge_ends_even_if_notes_never_get_shorter() -> None:
+def test_merge_ends_even_if_the_notes_never_get_shorter() -> None:
     model = Reader(lambda item, prompt: "", window_tokens=8_000)
     model.reply = lambda prompt: "long " * 5_000  # type: ignore[method-assign]
     merged = operators.merge(["x" * 50_000] * 3 + ["y" * 40_000], "What?", model=model)
@@ -375,7 +375,7 @@ def test_merge_ends_even_if_notes_never_get_shorter() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["", "   ", "x" * 200_000])
-def test_questions_of_no_use_are_refused(wrong: str) -> None:
+def test_empty_questions_are_refused(wrong: str) -> None:
     reader = Reader(rating)
     with pytest.raises(ConfigError):
         operators.answer_each(wrong, NUMBERS, model=reader)

@@ -1,4 +1,4 @@
-"""Reading replies of operators: whatever a model writes, a reading is right or not there."""
+"""Reading replies of operators: whatever a model writes, it is read correctly or not at all."""
 
 from contextlib import suppress
 from typing import Any
@@ -50,7 +50,7 @@ THREE = {1: Label("bug report"), 2: Label("feature request"), 3: Label("bug", un
         "1 → A\n2 → B\n3 → C?",
     ],
 )
-def test_drifting_forms_are_read(reply: str) -> None:
+def test_varying_reply_formats_are_read(reply: str) -> None:
     assert labels_in(reply, 3, CODES) == THREE
 
 
@@ -70,12 +70,12 @@ def test_drifting_forms_are_read(reply: str) -> None:
         "1: A, but it could be B",
     ],
 )
-def test_what_is_not_clear_is_not_read(reply: str) -> None:
+def test_ambiguous_replies_are_not_read(reply: str) -> None:
     assert 1 not in labels_in(reply, 3, CODES)
 
 
 @given(st.text(max_size=300), st.integers(1, 20))
-def test_any_text_gives_known_labels_of_known_numbers(reply: str, count: int) -> None:
+def test_any_text_yields_only_known_labels_and_numbers(reply: str, count: int) -> None:
     found = labels_in(reply, count, CODES)
     assert all(1 <= number <= count for number in found)
     assert all(label.text in CODES.values() for label in found.values())
@@ -89,7 +89,7 @@ def test_any_text_gives_known_labels_of_known_numbers(reply: str, count: int) ->
         unique_by=lambda text: " ".join(text.casefold().split()),
     )
 )
-def test_every_code_stands_for_one_label(labels: list[str]) -> None:
+def test_every_code_maps_to_its_label(labels: list[str]) -> None:
     codes = codes_for(labels)
     assert list(codes.values()) == labels
     for code, label in codes.items():
@@ -99,14 +99,14 @@ def test_every_code_stands_for_one_label(labels: list[str]) -> None:
 
 
 @given(st.dictionaries(st.integers(1, 30), st.sampled_from("ABC"), min_size=2), st.randoms())
-def test_lines_in_any_order_are_read(wanted: dict[int, str], random: Any) -> None:
+def test_lines_are_read_in_any_order(wanted: dict[int, str], random: Any) -> None:
     lines = [f"{number}: {code}" for number, code in wanted.items()]
     random.shuffle(lines)
     found = labels_in("\n".join(lines), 30, CODES)
     assert found == {number: Label(CODES[code]) for number, code in wanted.items()}
 
 
-def test_continued_lines_belong_to_their_number() -> None:
+def test_continuation_lines_belong_to_the_item_above() -> None:
     assert lines_in("1: one\n   more\n2: two\n\nend", 2, whole=True) == [
         (1, "one\n   more"),
         (2, "two\nend"),
@@ -117,7 +117,7 @@ def test_continued_lines_belong_to_their_number() -> None:
     ("text", "rating"),
     [("70", 70), ("70/100", 70), ("70%", 70), ("7.5", 7.5), ("101", None), ("-3", 3), ("x", None)],
 )
-def test_ratings(text: str, rating: float | None) -> None:
+def test_ratings_are_read_from_text(text: str, rating: float | None) -> None:
     assert rating_in(text) == rating
 
 
@@ -130,7 +130,7 @@ def test_orders_and_lists_of_numbers() -> None:
 
 
 @given(st.text(max_size=200))
-def test_json_is_found_or_refused(text: str) -> None:
+def test_any_text_is_json_or_a_value_error(text: str) -> None:
     with suppress(ValueError):
         json_in(text)
 
@@ -141,7 +141,9 @@ def test_json_in_a_fence_and_in_prose() -> None:
     assert json_in("The list: [1, 2]") == [1, 2]
 
 
-def test_a_line_is_not_compared_with_every_label(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_labels_does_not_compare_each_line_with_every_label(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     codes = codes_for([f"label {number}" for number in range(500)])
     looked_at: list[str] = []
     plain = reading._plain

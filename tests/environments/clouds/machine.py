@@ -73,7 +73,7 @@ class Machine:
             raise self.faults[name].pop(0)
 
     async def hold_up(self, path: str) -> None:
-        """Let a call wait until the test lets it go on."""
+        """Let a call wait until the test lets it continue."""
         if (name := path.rpartition(":")[2]) in self.hold:
             self.reached.setdefault(name, asyncio.Event()).set()
             await self.hold[name].wait()
@@ -83,7 +83,7 @@ class Machine:
         return sum(path.endswith(f":{name}") for path, *_ in self.calls)
 
     def processes_left(self) -> list[int]:
-        """Processes that are at home in the folder of a sandbox, dead or alive."""
+        """Return processes whose working folder is that of a sandbox, dead or alive."""
         found = []
         for entry in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""What clouds do wrong, and what costs money: every failure is reported, and no sandbox is left."""
+"""Failures of clouds: every one is reported, and no sandbox remains, because those cost money."""
 
 import asyncio
 import importlib.util
@@ -89,7 +89,7 @@ async def test_without_a_key_it_says_which_to_set(
     ("name", "file"),
     [("modal", ".modal.toml"), ("prime", ".prime/config.json"), ("daytona", ".env")],
 )
-def test_a_key_in_the_file_where_the_sdk_looks_will_do(
+def test_a_key_in_the_sdks_own_file_is_accepted(
     name: str, file: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -154,7 +154,7 @@ async def test_a_key_may_be_an_option_and_is_not_shown(
 
 
 @each_cloud
-async def test_a_quota_is_reported_in_the_providers_words(name: str) -> None:
+async def test_a_quota_error_is_reported_in_the_providers_words(name: str) -> None:
     with on_double(name) as (environment, machine):
         machine.faults[CLOUDS[name].create] = [error_of(name, QUOTAS, "20 of 20 " * 100)]
         with pytest.raises(SessionDied, match=f"{name}: no sandbox could be made: 20 of 20") as it:
@@ -169,7 +169,7 @@ async def test_a_quota_is_reported_in_the_providers_words(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "options"), [("modal", {"memory": "much"}), ("daytona", {"memory": 4})]
 )
-async def test_options_that_can_t_be_are_config_errors(name: str, options: dict[str, Any]) -> None:
+async def test_impossible_options_are_config_errors(name: str, options: dict[str, Any]) -> None:
     with on_double(name, **options) as (environment, machine):
         with pytest.raises(ConfigError, match=r"does not take these options: .*memory"):
             await opened(environment)
@@ -177,7 +177,7 @@ async def test_options_that_can_t_be_are_config_errors(name: str, options: dict[
 
 
 @each_cloud
-async def test_a_sandbox_that_can_t_run_anything_is_ended(name: str) -> None:
+async def test_a_sandbox_that_cannot_run_its_worker_is_ended(name: str) -> None:
     with on_double(name) as (environment, machine):
         machine.faults[CLOUDS[name].start] = [RuntimeError("no such runtime")]
         with pytest.raises(SessionDied, match="sb0000 could not run its worker: no such runtime"):
@@ -186,7 +186,7 @@ async def test_a_sandbox_that_can_t_run_anything_is_ended(name: str) -> None:
 
 
 @each_cloud
-async def test_a_python_that_is_not_there_is_reported(name: str) -> None:
+async def test_a_missing_python_is_reported(name: str) -> None:
     with on_double(name) as (environment, machine):
         environment._python = "/bin/sh" if name == "modal" else "/no/python"
         with pytest.raises(SessionDied, match="the sandbox sb0000 exists, but its worker ended"):
@@ -195,7 +195,7 @@ async def test_a_python_that_is_not_there_is_reported(name: str) -> None:
 
 
 @each_cloud
-async def test_who_gives_up_while_it_is_made_leaves_nothing(name: str) -> None:
+async def test_cancelling_while_a_sandbox_is_created_leaves_nothing(name: str) -> None:
     with on_double(name) as (environment, machine):
         create = CLOUDS[name].create
         go_on = machine.hold[create] = asyncio.Event()
@@ -210,7 +210,7 @@ async def test_who_gives_up_while_it_is_made_leaves_nothing(name: str) -> None:
 
 
 @each_cloud
-async def test_who_gives_up_while_it_starts_leaves_nothing(name: str) -> None:
+async def test_cancelling_while_a_sandbox_starts_leaves_nothing(name: str) -> None:
     with on_double(name) as (environment, machine):
         start = CLOUDS[name].start
         machine.hold[start] = asyncio.Event()
@@ -227,7 +227,7 @@ async def is_cancelled(task: Awaitable[object]) -> None:
         await task
 
 
-async def test_daytona_s_sandbox_that_was_too_slow_is_ended() -> None:
+async def test_a_daytona_sandbox_that_times_out_is_ended() -> None:
     with on_double("daytona") as (environment, machine):
         machine.faults["too slow"] = [CLOUDS["daytona"].double.DaytonaTimeoutError("timed out")]
         with pytest.raises(SessionDied, match="timed out"):
@@ -235,7 +235,7 @@ async def test_daytona_s_sandbox_that_was_too_slow_is_ended() -> None:
         await nothing_is_left(machine)
 
 
-async def test_prime_s_sandbox_that_never_runs_is_ended() -> None:
+async def test_a_prime_sandbox_that_never_runs_is_ended() -> None:
     with on_double("prime") as (environment, machine):
         error = CLOUDS["prime"].double.SandboxNotRunningError("did not reach RUNNING")
         machine.faults["AsyncSandboxClient.wait_for_creation"] = [error]
@@ -248,7 +248,7 @@ async def test_prime_s_sandbox_that_never_runs_is_ended() -> None:
 
 
 @each_cloud
-async def test_a_sandbox_that_its_provider_ends_says_so_and_the_next_one_works(name: str) -> None:
+async def test_a_sandbox_ended_by_its_provider_is_named_and_the_next_one_works(name: str) -> None:
     with on_double(name) as (environment, machine):
         bench = Bench(environment)
         repl = await bench.open()
@@ -266,7 +266,7 @@ async def test_a_sandbox_that_its_provider_ends_says_so_and_the_next_one_works(n
 
 
 @each_cloud
-async def test_the_end_of_a_worker_is_distinguished_from_that_of_a_sandbox(name: str) -> None:
+async def test_the_death_of_a_worker_is_distinguished_from_that_of_a_sandbox(name: str) -> None:
     with on_double(name) as (environment, machine):
         repl = await Bench(environment).open()
         code = "import os, signal; os.kill(os.getppid(), signal.SIGKILL); os._exit(1)"
@@ -277,7 +277,7 @@ async def test_the_end_of_a_worker_is_distinguished_from_that_of_a_sandbox(name:
 
 
 @each_cloud
-async def test_output_that_breaks_off_ends_the_session(name: str) -> None:
+async def test_a_lost_output_stream_ends_the_session(name: str) -> None:
     with on_double(name) as (environment, machine):
         session = await opened(environment)
         machine.faults["output"] = [ConnectionResetError("stream reset")]
@@ -290,7 +290,7 @@ async def test_output_that_breaks_off_ends_the_session(name: str) -> None:
 
 
 @each_cloud
-async def test_input_that_fails_ends_the_session_before_the_cell_s_time_is_up(name: str) -> None:
+async def test_an_input_failure_ends_the_session_before_the_cell_times_out(name: str) -> None:
     with on_double(name) as (environment, machine):
         session = await opened(environment)
         machine.faults[INPUTS[name]] = [RuntimeError("no route")]
@@ -302,7 +302,7 @@ async def test_input_that_fails_ends_the_session_before_the_cell_s_time_is_up(na
 
 
 @each_cloud
-async def test_text_of_every_width_gets_through_in_both_directions(name: str) -> None:
+async def test_characters_of_every_width_arrive_in_both_directions(name: str) -> None:
     with on_double(name) as (environment, machine):
         machine.cuts_anywhere = True
         repl = await Bench(environment).open()
@@ -319,7 +319,7 @@ async def test_text_of_every_width_gets_through_in_both_directions(name: str) ->
 
 
 @each_cloud
-async def test_an_end_that_fails_is_tried_again(
+async def test_ending_a_sandbox_is_retried_after_a_failure(
     name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with on_double(name) as (environment, machine):
@@ -332,7 +332,7 @@ async def test_an_end_that_fails_is_tried_again(
 
 
 @each_cloud
-async def test_a_sandbox_that_can_t_be_ended_is_named(
+async def test_a_sandbox_that_cannot_be_ended_is_named(
     name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with on_double(name) as (environment, machine):
@@ -348,7 +348,7 @@ async def test_a_sandbox_that_can_t_be_ended_is_named(
 
 
 @each_cloud
-async def test_a_pipe_that_is_closed_twice_ends_its_sandbox_once(name: str) -> None:
+async def test_closing_a_pipe_twice_ends_its_sandbox_once(name: str) -> None:
     with on_double(name) as (environment, machine):
         pipe = await environment.start(["sleep", "100"])
         await asyncio.gather(pipe.close(), pipe.close())
@@ -389,7 +389,7 @@ ASKED_FOR: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 @each_cloud
-async def test_sandboxes_have_an_end_and_no_network_unless_asked_for(name: str) -> None:
+async def test_sandboxes_have_a_lifetime_and_no_network_by_default(name: str) -> None:
     usual, connected = ASKED_FOR[name]
     for options, expected in (({}, usual), ({"network_access": True}, {**usual, **connected})):
         with on_double(name, **options) as (environment, machine):
@@ -416,7 +416,7 @@ async def test_sandboxes_have_an_end_and_no_network_unless_asked_for(name: str) 
         ("daytona", {"snapshot": "mine", "target": "eu"}, {"snapshot": "mine", "target": "eu"}),
     ],
 )
-async def test_options_reach_the_provider_under_its_own_names(
+async def test_options_are_sent_under_the_providers_own_names(
     name: str, options: dict[str, Any], expected: dict[str, Any]
 ) -> None:
     with on_double(name, **options) as (environment, machine):
@@ -430,7 +430,7 @@ async def test_options_reach_the_provider_under_its_own_names(
 
 
 @each_cloud
-async def test_a_sandbox_sees_nothing_of_its_provider_s_variables(name: str) -> None:
+async def test_a_sandbox_does_not_see_its_providers_variables(name: str) -> None:
     with on_double(name) as (environment, _):
         repl = await Bench(environment).open()
         await repl.shows("import os\n'PROVIDERS_SECRET' in os.environ", "False")

@@ -26,7 +26,7 @@ async def until_idle() -> None:
         await asyncio.sleep(0)
 
 
-async def test_what_gathers_while_a_request_is_on_its_way_goes_with_the_next() -> None:
+async def test_data_written_during_a_request_is_sent_with_the_next() -> None:
     wire = Wire()
     outbox = Outbox(wire.write)
     for number in range(10):
@@ -39,7 +39,7 @@ async def test_what_gathers_while_a_request_is_on_its_way_goes_with_the_next() -
     await outbox.close()
 
 
-async def test_who_sends_much_waits_and_no_request_is_too_large() -> None:
+async def test_sending_much_data_waits_and_splits_it_into_requests() -> None:
     wire = Wire()
     outbox = Outbox(wire.write)
     data = bytes(range(256)) * (10 << 10)
@@ -92,7 +92,7 @@ async def endless() -> AsyncIterator[bytes]:
     await asyncio.Event().wait()
 
 
-async def test_output_ends_with_the_input() -> None:
+async def test_output_ends_when_input_fails() -> None:
     failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
     pieces = until_failure(endless(), failed)
     assert await anext(pieces) == b"first"
@@ -101,7 +101,7 @@ async def test_output_ends_with_the_input() -> None:
         await anext(pieces)
 
 
-async def test_output_that_ends_by_itself_is_believed_more() -> None:
+async def test_an_error_of_the_output_takes_precedence_over_one_of_the_input() -> None:
     failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
     failed.set_result(ConnectionResetError("gone"))
 
@@ -116,7 +116,7 @@ async def test_output_that_ends_by_itself_is_believed_more() -> None:
         await anext(pieces)
 
 
-async def test_only_the_first_input_is_tried_again() -> None:
+async def test_only_the_first_input_is_retried() -> None:
     errors = [OSError("open: no pipe"), OSError("open: no pipe")]
     sent: list[bytes] = []
 

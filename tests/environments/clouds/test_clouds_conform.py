@@ -44,7 +44,7 @@ def told(report: Report) -> str:
 
 
 @pytest.mark.parametrize("name", ["modal"])
-async def test_calls_conform_however_output_is_cut(name: str) -> None:
+async def test_calls_conform_wherever_output_is_split(name: str) -> None:
     report = await checked(name, "calls: ", cuts_anywhere=True)
     assert report.ok, told(report)
     assert report.counts == {"passed": sum(each.group == "calls" for each in CHECKS)}
@@ -53,7 +53,7 @@ async def test_calls_conform_however_output_is_cut(name: str) -> None:
 @pytest.mark.heavy
 @pytest.mark.parametrize("group", GROUPS)
 @pytest.mark.parametrize("name", NAMES)
-async def test_everything_conforms(name: str, group: str) -> None:
+async def test_all_groups_conform(name: str, group: str) -> None:
     report = await checked(name, f"{group}: ")
     assert report.ok, told(report)
     not_offered = {row.name for row in report.rows if row.verdict == "not offered"}
@@ -61,7 +61,7 @@ async def test_everything_conforms(name: str, group: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_nothing_is_excused_beforehand(name: str) -> None:
+def test_no_check_is_excused_in_advance(name: str) -> None:
     with on_double(name) as (environment, _):
         assert not getattr(environment, "lacks", {})
         assert environment.is_paid

@@ -11,7 +11,7 @@ from tests.live import live_environments
 from tests.shape.tree import ROOT
 
 
-def test_it_is_skipped_unless_asked_for() -> None:
+def test_live_tests_are_skipped_unless_requested() -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider"]
     done = subprocess.run(
         [*command, "--confcutdir=tests/live", "tests/live/live_environments.py"],
@@ -26,7 +26,7 @@ def test_it_is_skipped_unless_asked_for() -> None:
     assert "RLM_LIVE_ENV is not set" in done.stdout
 
 
-def test_no_other_run_collects_it() -> None:
+def test_ordinary_runs_do_not_collect_the_live_tests() -> None:
     command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider"]
     done = subprocess.run(
         [*command, "tests/live"], cwd=ROOT, capture_output=True, text=True, timeout=100
@@ -34,7 +34,7 @@ def test_no_other_run_collects_it() -> None:
     assert "live_environments" not in done.stdout
 
 
-async def test_it_works_on_a_double(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_the_live_timing_test_works_on_a_double(capsys: pytest.CaptureFixture[str]) -> None:
     with on_double("e2b") as (environment, machine):
         await live_environments.test_how_long_things_take(environment)
         assert not machine.sandboxes
@@ -45,7 +45,7 @@ async def test_it_works_on_a_double(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("group", live_environments.GROUPS)
-async def test_its_part_of_the_suite_works_on_a_double(group: str) -> None:
+async def test_the_live_conformance_test_works_on_a_double(group: str) -> None:
     with on_double("e2b") as (environment, machine):
         await live_environments.test_a_part_of_the_conformance_suite(environment, group)
         assert not machine.sandboxes

@@ -70,7 +70,7 @@ async def api(name: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Api]:
         yield api
 
 
-async def test_a_key_that_is_refused_is_a_config_error(name: str, api: Api) -> None:
+async def test_a_rejected_key_is_a_config_error(name: str, api: Api) -> None:
     environment = CLOUDS[name].environment()
     with pytest.raises(ConfigError, match=f"{name} refused: ") as caught:
         await environment.open(SuiteHost(), {})
@@ -79,13 +79,13 @@ async def test_a_key_that_is_refused_is_a_config_error(name: str, api: Api) -> N
     assert len(api.bodies) == 1
 
 
-async def test_an_error_of_the_server_is_reported(name: str, api: Api) -> None:
+async def test_a_server_error_is_reported(name: str, api: Api) -> None:
     api.status = 400
     with pytest.raises(SessionDied, match=f"{name}: no sandbox could be made: "):
         await CLOUDS[name].environment().open(SuiteHost(), {})
 
 
-async def test_what_protects_is_really_sent(name: str, api: Api) -> None:
+async def test_isolation_settings_are_sent_to_the_provider(name: str, api: Api) -> None:
     choices: tuple[dict[str, Any], ...] = ({}, {"network_access": True})
     for options, expected in zip(choices, SENT[name], strict=True):
         api.bodies.clear()

@@ -135,7 +135,7 @@ def is_awaited(function: Any) -> bool:
     return inspect.iscoroutinefunction(unwrapped) or "aio" in getattr(unwrapped, "__name__", "")
 
 
-async def test_every_attribute_exists(seen: tuple[str, Machine]) -> None:
+async def test_every_attribute_we_read_exists_in_the_real_sdk(seen: tuple[str, Machine]) -> None:
     assert seen[1].reads
     for path, attribute in sorted(seen[1].reads):
         kind = real(path)
@@ -145,7 +145,7 @@ async def test_every_attribute_exists(seen: tuple[str, Machine]) -> None:
             assert f"self.{attribute} =" in inspect.getsource(kind.__init__)
 
 
-async def test_every_error_we_know_by_name_exists(seen: tuple[str, Machine]) -> None:
+async def test_every_error_we_handle_exists_in_the_real_sdk(seen: tuple[str, Machine]) -> None:
     name = seen[0]
     environment = CLOUDS[name].environment
     modules = {"modal": "modal.exception"}

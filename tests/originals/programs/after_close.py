@@ -1,4 +1,4 @@
-"""A conversation goes on after `close`, which ends it: the next turn is the first of another."""
+"""`close` ends a conversation: the next turn is the first of a new one."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""`verbose=True` leaves the result as it is."""
+"""`verbose=True` does not change the result."""
 
 import json
 import os

@@ -107,7 +107,7 @@ class CountingModel:
         ]
 
     def labels(self, attempt: int | None = None) -> Counter[str]:
-        """How often each thing was asked for."""
+        """Return how often each request was received."""
         return Counter(
             label for number, label, _ in self._labels if attempt is None or attempt == number
         )

@@ -27,7 +27,7 @@ QUERY = "What do the words weigh together?"
 
 
 class Death(Struct, frozen=True):
-    """When the program kills itself: at a number of journal writes or of recalled replies."""
+    """When the program kills itself: after a number of journal writes or recalled replies."""
 
     moment: Literal["before write", "after write", "recall"]
     number: int
@@ -63,7 +63,7 @@ def tools(log: Path) -> list[Callable[..., Any]]:
 
 
 def arrange(death: Death) -> None:
-    """Have this process killed by itself; no line of it runs after that."""
+    """Let this process kill itself; no line of it runs after that."""
     left = [death.number]
 
     def count_down() -> None:

@@ -1,4 +1,4 @@
-"""A folder of journals: contexts are kept once and come back whole, old runs are let go."""
+"""A folder of journals: contexts are stored once and restored exactly, old runs are pruned."""
 
 import json
 import os
@@ -119,7 +119,7 @@ def texts_of(context: StoredContext) -> list[tuple[str | None, str]] | None:
     ],
     ids=repr,
 )
-async def test_a_value_comes_back_as_it_was(archive: Archive, value: Any) -> None:
+async def test_a_stored_context_is_restored_unchanged(archive: Archive, value: Any) -> None:
     context = await keep(archive, "20261115-1", value)
     assert_same(restored(archive, "20261115-1"), context)
 
@@ -138,7 +138,7 @@ TREE: dict[str, str | bytes] = {
 @pytest.mark.parametrize(
     "name", ["a.txt", "e.json", "plot.png", "f.bin", "g.txt", ".", "both", "matching"]
 )
-async def test_files_come_back_though_they_are_gone(
+async def test_stored_files_are_restored_after_they_were_deleted(
     archive: Archive, tmp_path: Path, name: str
 ) -> None:
     folder = make_tree(tmp_path / "tree", TREE)
@@ -157,7 +157,7 @@ async def test_files_come_back_though_they_are_gone(
     assert seen_by_worker(restored(archive, "20261115-1")) == seen_by_worker(found)
 
 
-async def test_a_large_context_is_written_beside_the_run(archive: Archive) -> None:
+async def test_a_large_context_is_written_while_the_run_proceeds(archive: Archive) -> None:
     context = store_context("x" * (2 << 20))
     facts = RunFacts(run_id="20261115-1", query="?", started=1.0, context=facts_of(context))
     journal = await archive.open(facts, context)
@@ -175,7 +175,7 @@ async def test_many_runs_share_one_context(archive: Archive) -> None:
     assert restored(archive, "20261115-9").kind == "text"
 
 
-async def test_a_context_that_was_changed_is_not_taken_for_the_one_it_was(archive: Archive) -> None:
+async def test_a_modified_stored_context_is_refused(archive: Archive) -> None:
     context = await keep(archive, "20261115-1", "the whole truth")
     path = archive.places.contexts / context.sha256
     for damage in (b"the whole trUth", b"the whole", b"", b"the whole truth and more"):
@@ -187,7 +187,7 @@ async def test_a_context_that_was_changed_is_not_taken_for_the_one_it_was(archiv
         restored(archive, "20261115-1")
 
 
-async def test_a_picture_that_was_changed_is_noticed(archive: Archive, tmp_path: Path) -> None:
+async def test_a_modified_stored_picture_is_noticed(archive: Archive, tmp_path: Path) -> None:
     context = store_context(make_tree(tmp_path / "tree", {"a.txt": "x", "p.png": png(3, 4)}))
     (await opened(archive, "20261115-1", context)).close()
     (archive.places.contexts / context.pictures["p.png"].sha256).write_bytes(b"no picture")
@@ -203,7 +203,9 @@ async def test_a_picture_that_was_changed_is_noticed(archive: Archive, tmp_path:
         max_leaves=8,
     ).filter(lambda value: isinstance(value, str | list | dict))
 )
-def test_any_value_comes_back(tmp_path_factory: pytest.TempPathFactory, value: Any) -> None:
+def test_any_value_is_restored_unchanged(
+    tmp_path_factory: pytest.TempPathFactory, value: Any
+) -> None:
     places = Places(tmp_path_factory.getbasetemp() / "any")
     places.prepare()
     archive, context = Archive(places), store_context(value)
@@ -215,7 +217,7 @@ def test_any_value_comes_back(tmp_path_factory: pytest.TempPathFactory, value: A
 # -- what is let go -------------------------------------------------------------------------------
 
 
-async def test_a_context_goes_with_the_last_run_that_names_it(archive: Archive) -> None:
+async def test_a_context_is_deleted_with_the_last_run_that_names_it(archive: Archive) -> None:
     shared = await keep(archive, "20261115-1", "shared")
     await keep(archive, "20261115-2", "shared")
     alone = await keep(archive, "20261115-3", "alone")
@@ -231,7 +233,7 @@ async def test_a_context_goes_with_the_last_run_that_names_it(archive: Archive) 
         assert kept_contexts(archive) == left
 
 
-async def test_pictures_go_with_their_context(archive: Archive, tmp_path: Path) -> None:
+async def test_pictures_are_deleted_with_their_context(archive: Archive, tmp_path: Path) -> None:
     tree = make_tree(tmp_path / "tree", {"a.txt": "x", "p.png": png(3, 4)})
     context = await keep(archive, "20261115-1", tree)
     assert len(kept_contexts(archive)) == 2
@@ -244,7 +246,7 @@ async def test_pictures_go_with_their_context(archive: Archive, tmp_path: Path) 
     assert kept_contexts(archive) == set()
 
 
-async def test_a_fresh_context_waits_for_its_run(archive: Archive) -> None:
+async def test_a_new_context_is_not_deleted_before_its_run_names_it(archive: Archive) -> None:
     """Its run may be about to name it: contexts are written beside the run."""
     archive.places.prepare()
     context = store_context("fresh")
@@ -260,7 +262,7 @@ async def test_a_fresh_context_waits_for_its_run(archive: Archive) -> None:
     assert kept_contexts(archive) == set()
 
 
-async def test_what_a_killed_writer_left_is_removed(archive: Archive) -> None:
+async def test_unfinished_files_of_a_killed_writer_are_deleted(archive: Archive) -> None:
     archive.places.prepare()
     left = archive.places.contexts / ".0123456789abcdef"
     left.write_bytes(b"half a cont")
@@ -271,7 +273,7 @@ async def test_what_a_killed_writer_left_is_removed(archive: Archive) -> None:
     assert not left.exists()
 
 
-async def test_an_unreadable_journal_keeps_no_context_and_stops_no_run(
+async def test_an_unreadable_journal_protects_no_context_and_stops_no_run(
     archive: Archive,
 ) -> None:
     context = await keep(archive, "20261115-1", "good")
@@ -294,28 +296,28 @@ def with_retention(archive: Archive, **options: Any) -> Archive:
     return Archive(archive.places, Retention(**options))
 
 
-async def test_the_oldest_go_when_there_are_too_many(archive: Archive) -> None:
+async def test_the_oldest_runs_are_pruned_when_there_are_too_many(archive: Archive) -> None:
     await five_runs(archive)
     removed = with_retention(archive, runs=2).prune()
     assert removed == ["20261112-1", "20261111-1", "20261110-1"]
     assert run_ids(archive) == ["20261114-1", "20261113-1"]
 
 
-async def test_runs_go_when_nothing_has_happened_to_them_for_long(archive: Archive) -> None:
+async def test_runs_unchanged_for_long_are_pruned(archive: Archive) -> None:
     await five_runs(archive)
     age(archive.places.runs / "20261113-1.sqlite", days=31)
     age(archive.places.runs / "20261110-1.sqlite", days=29)
     assert with_retention(archive).prune() == ["20261113-1"]
 
 
-async def test_the_oldest_go_when_they_are_too_large(archive: Archive) -> None:
+async def test_the_oldest_runs_are_pruned_when_all_together_are_too_large(archive: Archive) -> None:
     await five_runs(archive)
     size = next(archive.places.listed()).size_bytes
     removed = with_retention(archive, size_bytes=3 * size + 100).prune()
     assert removed == ["20261111-1", "20261110-1"]
 
 
-async def test_a_context_counts_once_however_many_runs_have_it(archive: Archive) -> None:
+async def test_a_shared_context_counts_once_towards_the_size(archive: Archive) -> None:
     for number in range(3):
         await keep(archive, f"2026111{number}-1", "x" * 900_000)
     assert with_retention(archive, size_bytes=1_200_000).prune() == []
@@ -327,7 +329,7 @@ async def test_a_context_counts_once_however_many_runs_have_it(archive: Archive)
     ]
 
 
-async def test_pruning_leaves_contexts_of_what_stays(archive: Archive) -> None:
+async def test_pruning_keeps_the_contexts_of_remaining_runs(archive: Archive) -> None:
     await five_runs(archive)
     for path in archive.places.contexts.iterdir():
         age(path, days=1)
@@ -336,7 +338,7 @@ async def test_pruning_leaves_contexts_of_what_stays(archive: Archive) -> None:
     assert len(kept_contexts(archive)) == 1
 
 
-async def test_a_run_that_goes_on_is_not_removed(archive: Archive) -> None:
+async def test_a_run_in_progress_is_not_removed(archive: Archive) -> None:
     journal = await opened(archive, "20261110-1", store_context("old"))
     await keep(archive, "20261111-1", "new")
     with pytest.raises(ConfigError, match=f"is being run by process {os.getpid()}; end it first"):
@@ -347,7 +349,7 @@ async def test_a_run_that_goes_on_is_not_removed(archive: Archive) -> None:
     assert with_retention(archive, runs=1).prune() == ["20261110-1"]
 
 
-async def test_removing_leaves_nothing_behind(archive: Archive) -> None:
+async def test_removing_a_run_leaves_no_files(archive: Archive) -> None:
     journal = await opened(archive, "20261110-1", store_context("old"))
     assert len(list(archive.places.runs.iterdir())) == 5  # -wal, -shm, .tail and .lock
     journal.close()
@@ -355,7 +357,7 @@ async def test_removing_leaves_nothing_behind(archive: Archive) -> None:
     assert list(archive.places.runs.iterdir()) == []
 
 
-def test_removing_what_is_not_there_is_no_trouble(archive: Archive) -> None:
+def test_removing_a_missing_run_is_not_an_error(archive: Archive) -> None:
     archive.places.prepare()
     archive.remove(RunFile("20261110-1", archive.places.journal_of("20261110-1"), 0.0, 0))
     assert list(archive.places.runs.iterdir()) == []
@@ -374,7 +376,7 @@ def umask(mask: int) -> Generator[None, None, None]:
 
 
 @pytest.mark.parametrize("mask", [0o000, 0o022, 0o077])
-def test_only_the_owner_can_read_whatever_the_umask(tmp_path: Path, mask: int) -> None:
+def test_only_the_owner_can_read_the_files_whatever_the_umask(tmp_path: Path, mask: int) -> None:
     folder = make_tree(tmp_path / "tree", {"a.txt": "x", "p.png": png(3, 4)})
     state = tmp_path / "state"
     seen: dict[str, int] = {}
@@ -397,7 +399,7 @@ def test_only_the_owner_can_read_whatever_the_umask(tmp_path: Path, mask: int) -
     assert set(everything.values()) == {0o600}
 
 
-def test_no_key_is_written_anywhere(tmp_path: Path) -> None:
+def test_no_key_is_written_to_the_journal(tmp_path: Path) -> None:
     key = "sk-secret-0123456789abcdef"
     with FakeServer(["```repl\nFINAL(llm_query('Hm?'))\n```", "Hm."]) as server:
         variables = {**server.variables, "OPENAI_API_KEY": key}
@@ -411,7 +413,7 @@ def test_no_key_is_written_anywhere(tmp_path: Path) -> None:
         assert not path.is_file() or key.encode() not in path.read_bytes(), path
 
 
-def test_facts_are_plain_json(tmp_path: Path) -> None:
+def test_recorded_settings_are_plain_json(tmp_path: Path) -> None:
     with RLM(ScriptedClient(["```repl\nFINAL(1)\n```"]), journal=tmp_path) as rlm:
         rlm.ask("Why?", "x", run_id="20261115-1")
     archive = Archive(Places(tmp_path))
@@ -420,7 +422,7 @@ def test_facts_are_plain_json(tmp_path: Path) -> None:
     assert facts.settings["own"]
 
 
-async def test_a_run_that_is_removed_while_it_is_looked_at_stays_removed(
+async def test_a_run_removed_while_it_is_being_read_stays_removed(
     archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await keep(archive, "a", "text")
@@ -438,7 +440,7 @@ async def test_a_run_that_is_removed_while_it_is_looked_at_stays_removed(
     assert run_ids(archive) == []
 
 
-def test_a_run_that_is_removed_while_runs_are_listed_is_none(
+def test_a_run_removed_during_listing_is_not_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     places = Places(tmp_path)
@@ -456,7 +458,7 @@ def test_a_run_that_is_removed_while_runs_are_listed_is_none(
     assert [run.run_id for run in places.listed()] == ["kept"]
 
 
-async def test_a_run_is_found_by_any_unique_part_that_a_user_would_type(archive: Archive) -> None:
+async def test_a_run_is_found_by_any_unique_part_of_its_id(archive: Archive) -> None:
     first, second = "20261115-093000-123-5d41402a", "20261115-093000-124-5d99aaaa"
     for run_id in (first, second):
         await keep(archive, run_id, "text")

@@ -1,4 +1,4 @@
-"""SIGKILL at random moments: the run goes on, ends the same, and pays for nothing twice.
+"""SIGKILL at random moments: the run resumes, ends the same, and pays for nothing twice.
 
 The server's own list of requests is the witness. Moments are drawn from a seed, which a failure
 prints; what the machine makes of them differs each time.
@@ -72,7 +72,7 @@ class Victim:
         return False
 
     def finish(self) -> None:
-        """Resume until it ends by itself."""
+        """Resume until the run ends by itself."""
         assert not self.wait(self.start())
 
     # -- what the journal holds --------------------------------------------------------------
@@ -258,7 +258,7 @@ def check_end(victim: Victim, undisturbed: Undisturbed) -> None:
 @pytest.mark.parametrize(
     "seed", [1, *(pytest.param(seed, marks=pytest.mark.heavy) for seed in (2, 3, 4))]
 )
-def test_killed_five_times_it_ends_the_same_and_pays_once(
+def test_a_run_killed_five_times_ends_the_same_and_pays_once(
     tmp_path: Path, seed: int, undisturbed: Undisturbed
 ) -> None:
     kill_often(tmp_path, int(os.environ.get("CRASH_SEED", seed)), 5, undisturbed)
@@ -267,7 +267,7 @@ def test_killed_five_times_it_ends_the_same_and_pays_once(
 @pytest.mark.heavy
 @pytest.mark.parametrize("turn", range(2))
 @pytest.mark.parametrize("kills_a_run", [1, 4, 20])
-def test_twenty_kills_of_fresh_seeds(
+def test_twenty_kills_with_fresh_seeds(
     tmp_path: Path, turn: int, kills_a_run: int, undisturbed: Undisturbed
 ) -> None:
     seed = int(os.environ.get("CRASH_SEED", secrets.randbelow(10**6)))

@@ -95,19 +95,19 @@ def _unless_refused(path: Path, act: Callable[[], T]) -> T | None:
         return None
 
 
-def test_an_undamaged_journal_gives_everything(whole: bytes) -> None:
+def test_an_undamaged_journal_returns_every_reply(whole: bytes) -> None:
     assert check_damaged(whole) == len(REPLIES)
 
 
 @settings(max_examples=50)
 @given(end=ANYWHERE)
-def test_a_cut_journal_gives_right_replies_or_a_reason(whole: bytes, end: int) -> None:
+def test_a_truncated_journal_returns_correct_replies_or_a_reason(whole: bytes, end: int) -> None:
     check_damaged(whole[: end % len(whole)])
 
 
 @settings(max_examples=50)
 @given(at=ANYWHERE, junk=st.binary(min_size=1, max_size=300))
-def test_a_damaged_journal_gives_right_replies_or_a_reason(
+def test_a_damaged_journal_returns_correct_replies_or_a_reason(
     whole: bytes, at: int, junk: bytes
 ) -> None:
     at %= len(whole)
@@ -116,7 +116,7 @@ def test_a_damaged_journal_gives_right_replies_or_a_reason(
 
 @settings(max_examples=60)
 @given(at=ANYWHERE, flipped=st.integers(1, 255))
-def test_a_flipped_byte_gives_right_replies_or_a_reason(
+def test_a_flipped_byte_returns_correct_replies_or_a_reason(
     whole: bytes, at: int, flipped: int
 ) -> None:
     """One byte may well leave the database in order, and change a word of a reply."""
@@ -125,7 +125,7 @@ def test_a_flipped_byte_gives_right_replies_or_a_reason(
     check_damaged(bytes(damaged))
 
 
-def test_every_text_in_the_file_is_guarded(whole: bytes) -> None:
+def test_every_text_in_the_file_has_a_checksum(whole: bytes) -> None:
     """Other words of the same length: nothing that SQLite would notice by itself."""
     for word in (b"reply 7 ", b"because because", b"Output of step 3"):
         assert whole.count(word) >= 1

@@ -44,7 +44,7 @@ def runs(tmp_path: Path) -> Runs:
     return Runs(tmp_path / "state", limits=Limits(max_depth=2))
 
 
-def test_another_reply_takes_the_place_of_one(runs: Runs) -> None:
+def test_a_fork_replaces_one_reply(runs: Runs) -> None:
     first = runs.ask(SCRIPT)
     run_id = runs.fork(first, 2, cell("words = words[1:]; print(words)"))
     result = runs.ask([cell("FINAL(words[0])")], run_id)
@@ -57,7 +57,7 @@ def test_another_reply_takes_the_place_of_one(runs: Runs) -> None:
     assert stored == [True, True, False]
 
 
-def test_the_fork_pays_only_for_what_is_new(runs: Runs) -> None:
+def test_a_fork_pays_only_for_new_requests(runs: Runs) -> None:
     first = runs.ask(SCRIPT)
     result = runs.ask([cell("FINAL(words[2])")], runs.fork(first, 3))
     assert result.answer == "gamma"
@@ -68,7 +68,7 @@ def test_the_fork_pays_only_for_what_is_new(runs: Runs) -> None:
     assert 0 < result.cost_usd < first.cost_usd
 
 
-def test_the_model_is_asked_again_from_the_step_on(runs: Runs) -> None:
+def test_a_fork_requests_every_reply_from_its_step_on(runs: Runs) -> None:
     """Even where it was asked the same before: what came after the step is not taken over."""
     first = runs.ask(SCRIPT)
     result = runs.ask(SCRIPT[1:], runs.fork(first, 2))
@@ -79,7 +79,7 @@ def test_the_model_is_asked_again_from_the_step_on(runs: Runs) -> None:
     assert len(runs.client.requests) == 3
 
 
-def test_the_first_run_stays_as_it_was(runs: Runs) -> None:
+def test_forking_leaves_the_original_run_unchanged(runs: Runs) -> None:
     first = runs.ask(SCRIPT)
     before = runs.archive.places.find(first.run_id).path.read_bytes()
     runs.ask([cell("FINAL('other')")], runs.fork(first, 2))
@@ -89,7 +89,7 @@ def test_the_first_run_stays_as_it_was(runs: Runs) -> None:
     assert (newest.forked_from.run_id, newest.forked_from.step) == (first.run_id, 2)
 
 
-def test_children_of_earlier_steps_are_not_run_again(runs: Runs) -> None:
+def test_a_fork_does_not_rerun_children_of_earlier_steps(runs: Runs) -> None:
     script = [cell("a = rlm_query('How many?', context)"), cell("FINAL(len(context))"), *SCRIPT]
     first = runs.ask(script)
     result = runs.ask([cell("FINAL(a)")], runs.fork(first, 2))
@@ -105,7 +105,7 @@ def test_a_fork_can_be_forked(runs: Runs) -> None:
     assert [second.answer, third.answer] == ["beta", "gamma"]
 
 
-def test_steps_that_are_not_there_are_refused(runs: Runs) -> None:
+def test_a_fork_at_a_missing_step_is_refused(runs: Runs) -> None:
     first = runs.ask(SCRIPT)
     for step in (0, 4, -1):
         with pytest.raises(ConfigError, match=f"at steps 1 to 3, not at {step}"):
@@ -113,14 +113,14 @@ def test_steps_that_are_not_there_are_refused(runs: Runs) -> None:
     assert len(list(runs.archive.places.listed())) == 1
 
 
-def test_an_edit_of_a_step_without_a_reply_leaves_nothing_behind(runs: Runs) -> None:
+def test_editing_a_step_without_a_reply_leaves_nothing_behind(runs: Runs) -> None:
     result = Runs(runs.folder, limits=Limits(max_steps=1)).ask([cell("x = 1"), "It is 1."])
     with pytest.raises(ConfigError, match=r"step 2 .* has no reply that could be edited"):
         runs.fork(result, 2, "FINAL('x')")
     assert len(list(runs.archive.places.listed())) == 1
 
 
-def test_a_turn_of_a_chat_is_no_run_to_fork(runs: Runs) -> None:
+def test_a_turn_of_a_chat_cannot_be_forked(runs: Runs) -> None:
     client = ScriptedClient([cell("FINAL(1)")])
     with RLM(client, journal=runs.folder) as rlm, rlm.chat(CONTEXT) as chat:
         result = chat.ask("Which?")

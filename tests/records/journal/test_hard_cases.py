@@ -72,7 +72,7 @@ def on_a_small_disk(code: str, folder: Path) -> subprocess.CompletedProcess[str]
     return run_python(code, str(folder), preexec_fn=_small_files)
 
 
-def test_on_a_full_disk_the_run_ends_as_ever_with_one_warning(tmp_path: Path) -> None:
+def test_on_a_full_disk_a_run_still_ends_with_one_warning(tmp_path: Path) -> None:
     done = on_a_small_disk(FILLING, tmp_path / "small")
     assert done.stdout == "60 answer 62 62\n", done.stderr
     warnings = [line for line in done.stderr.splitlines() if line.startswith("WARNING")]
@@ -82,7 +82,7 @@ def test_on_a_full_disk_the_run_ends_as_ever_with_one_warning(tmp_path: Path) ->
     assert "Traceback" not in done.stderr
 
 
-def test_a_context_that_does_not_fit_costs_the_context_and_not_the_run(tmp_path: Path) -> None:
+def test_a_context_too_large_for_the_disk_is_dropped_and_the_run_continues(tmp_path: Path) -> None:
     code = FILLING.replace('"none"', "'c' * 3_000_000").replace("range(60)", "range(3)")
     done = on_a_small_disk(code, tmp_path / "small")
     assert done.stdout == "3 answer 5 5\n", done.stderr
@@ -148,7 +148,7 @@ def test_a_folder_that_cannot_be_made_is_named_before_anything_is_paid(state: Pa
 
 
 @pytest.mark.parametrize("run_id", [RUN_ID, "20261115-new"])
-def test_a_read_only_folder_is_named_before_anything_is_paid(state: Path, run_id: str) -> None:
+def test_a_read_only_runs_folder_is_named_before_anything_is_paid(state: Path, run_id: str) -> None:
     if run_id != RUN_ID:
         (state / "runs").chmod(0o500)
     else:
@@ -173,7 +173,7 @@ def test_a_read_only_journal_is_named_before_anything_is_paid(state: Path) -> No
     assert found.answer == "1"
 
 
-def test_a_place_that_is_no_folder_is_named(tmp_path: Path) -> None:
+def test_a_state_path_that_is_not_a_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     assert f"{tmp_path / 'file'} can't be made" in refusal(tmp_path / "file")
     assert (tmp_path / "file").read_text() == "mine"
@@ -184,7 +184,7 @@ def test_a_place_that_is_no_folder_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("ending", [".sqlite", ".lock"])
 @pytest.mark.parametrize("content", [b"", b"a page of my diary\n" * 300])
-def test_a_link_to_a_foreign_file_is_not_followed(
+def test_a_link_to_another_users_file_is_not_followed(
     tmp_path: Path, ending: str, content: bytes
 ) -> None:
     places = Places(tmp_path / "state")
@@ -236,7 +236,7 @@ def test_a_database_of_another_program_is_not_touched(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 2, 99])
-def test_a_journal_of_another_version_says_so_and_stays_as_it_is(
+def test_a_journal_of_another_version_is_refused_and_unchanged(
     tmp_path: Path, version: int
 ) -> None:
     ask(tmp_path, [CELL.format("FINAL(1)")])
@@ -258,7 +258,7 @@ def test_a_journal_of_another_version_says_so_and_stays_as_it_is(
     assert ask(tmp_path, [CELL.format("FINAL(2)")]) == "2"
 
 
-def test_a_damaged_log_of_events_does_not_hide_an_answer(tmp_path: Path) -> None:
+def test_damaged_events_do_not_hide_an_answer(tmp_path: Path) -> None:
     ask(tmp_path, [CELL.format("FINAL('forty-two')")])
     path = Places(tmp_path).journal_of(RUN_ID)
     data = path.read_bytes()
@@ -293,7 +293,7 @@ def holder_of(path: Path) -> Generator[subprocess.Popen[str], None, None]:
         process.communicate()
 
 
-def test_of_two_processes_one_wins_and_the_other_learns_which(tmp_path: Path) -> None:
+def test_of_two_processes_one_runs_and_the_other_names_it(tmp_path: Path) -> None:
     places = Places(tmp_path)
     places.prepare()
     with holder_of(places.journal_of(RUN_ID)) as process:
@@ -318,7 +318,7 @@ RESUMING = """
 """
 
 
-def test_five_processes_start_the_same_run_and_one_of_them_runs_it(tmp_path: Path) -> None:
+def test_of_five_processes_that_start_the_same_run_one_runs_it(tmp_path: Path) -> None:
     command = [sys.executable, "-c", textwrap.dedent(RESUMING), str(tmp_path)]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     processes = [subprocess.Popen(command, **pipes) for _ in range(5)]
@@ -339,7 +339,7 @@ def test_five_processes_start_the_same_run_and_one_of_them_runs_it(tmp_path: Pat
         assert pid in asked or waited or f"being run by process {asked[0]}" in text, said
 
 
-def test_a_lock_file_that_was_removed_is_not_taken_for_the_one_there_is(
+def test_a_removed_lock_file_is_not_mistaken_for_the_current_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was opened just before `rlm rm` removed it: locking it would keep no process out."""
@@ -374,7 +374,7 @@ def test_readers_do_not_block_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     Journal(path).close()
 
 
-def test_reading_does_not_disturb_who_writes(tmp_path: Path) -> None:
+def test_reading_does_not_disturb_the_writer(tmp_path: Path) -> None:
     path = tmp_path / "1.sqlite"
     journal = Journal(path)
 
@@ -395,7 +395,7 @@ EVENTS = 100_000
 
 
 @pytest.mark.heavy
-def test_a_hundred_thousand_events_are_written_and_read_in_little_memory(tmp_path: Path) -> None:
+def test_a_hundred_thousand_events_need_little_memory(tmp_path: Path) -> None:
     path = tmp_path / "1.sqlite"
     journal = Journal(path)
     tracemalloc.start()

@@ -45,7 +45,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "20261115-1.sqlite"
 
 
-async def test_a_reply_comes_back_whole(path: Path) -> None:
+async def test_a_journaled_reply_comes_back_unchanged(path: Path) -> None:
     journal = Journal(path)
     assert await journal.get(key("root/a/0"), REQUEST) is None
     await journal.put(key("root/a/0"), REPLY)
@@ -58,7 +58,7 @@ async def test_a_reply_comes_back_whole(path: Path) -> None:
     again.close()
 
 
-async def test_many_replies_go_into_the_database_together(path: Path) -> None:
+async def test_many_replies_are_written_in_one_transaction(path: Path) -> None:
     journal = Journal(path)
     statements: list[str] = []
     journal._database.set_trace_callback(statements.append)
@@ -73,7 +73,7 @@ async def test_many_replies_go_into_the_database_together(path: Path) -> None:
     again.close()
 
 
-async def test_a_record_that_is_not_what_it_was_is_left_out(path: Path) -> None:
+async def test_a_corrupted_record_is_skipped(path: Path) -> None:
     whole = b"".join(packed(key(f"root/a/{n}"), Reply(text=f"reply {n}")) for n in range(5))
     spoilt = bytearray(whole)
     spoilt[whole.index(b"reply 2")] ^= 1
@@ -86,13 +86,13 @@ async def test_a_record_that_is_not_what_it_was_is_left_out(path: Path) -> None:
 
 
 @given(st.binary(max_size=300))
-def test_no_bytes_make_the_reader_of_records_fail(data: bytes) -> None:
+def test_any_bytes_can_be_read_as_records(data: bytes) -> None:
     for start, end in places_in(data):
         with contextlib.suppress(ValueError):
             unpacked(data[start:end])
 
 
-async def test_who_stops_waiting_does_not_lose_the_others(path: Path) -> None:
+async def test_cancelling_one_put_does_not_lose_the_others(path: Path) -> None:
     journal = Journal(path)
     await journal.put(key("root/first/0"), REPLY)  # what comes now is a burst
     tasks = [asyncio.create_task(journal.put(key(f"root/a/{n}"), REPLY)) for n in range(5)]
@@ -122,7 +122,7 @@ asyncio.run(main())
 """
 
 
-def test_what_was_put_survives_sigkill(path: Path) -> None:
+def test_committed_replies_survive_sigkill(path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", CRASHING, str(path)], check=False, timeout=60)
     assert done.returncode == -signal.SIGKILL
     journal = Journal(path)
@@ -152,7 +152,7 @@ async def test_a_resumed_run_shows_the_model_the_same_texts(path: Path) -> None:
     again.close()
 
 
-async def test_what_failed_is_a_fact_only_if_its_step_was_over(path: Path) -> None:
+async def test_a_failed_reply_is_reused_only_if_its_step_was_over(path: Path) -> None:
     failed = Reply(text="content filter", finish_reason="failed")
     in_step = {step: ReplyKey("root", f"digest {step}", 0, "llm", step) for step in (1, 2)}
     child = {step: ReplyKey(f"root/{step}.0", "answer", 0, "child", step) for step in (1, 2)}
@@ -169,7 +169,7 @@ async def test_what_failed_is_a_fact_only_if_its_step_was_over(path: Path) -> No
     again.close()
 
 
-async def test_a_step_that_is_asked_for_differently_is_no_resume(path: Path) -> None:
+async def test_a_step_requested_with_other_settings_cannot_be_resumed(path: Path) -> None:
     journal = Journal(path)
     await journal.put(ReplyKey("root", "digest", 0, "step", 1), REPLY)
     journal.close()
@@ -183,7 +183,7 @@ async def test_a_step_that_is_asked_for_differently_is_no_resume(path: Path) -> 
     again.close()
 
 
-def test_facts_are_kept(path: Path) -> None:
+def test_facts_survive_reopening(path: Path) -> None:
     journal = Journal(path)
     journal.describe(query="Who?", limits={"max_steps": 3})
     journal.describe(query="Who then?")
@@ -193,7 +193,7 @@ def test_facts_are_kept(path: Path) -> None:
     again.close()
 
 
-def test_events_of_each_attempt_are_kept_apart(path: Path) -> None:
+def test_events_of_each_attempt_are_kept_separate(path: Path) -> None:
     for attempt in (1, 2):
         journal = Journal(path)
         journal.record(StepStarted(run_id="r", step=attempt))
@@ -225,7 +225,7 @@ def test_the_last_event_is_written_at_once(path: Path) -> None:
     journal.close()
 
 
-def test_only_its_owner_can_read_it(path: Path) -> None:
+def test_only_the_owner_can_read_the_journal(path: Path) -> None:
     umask = os.umask(0)
     try:
         journal = Journal(path)
@@ -237,7 +237,7 @@ def test_only_its_owner_can_read_it(path: Path) -> None:
     assert set(modes.values()) == {0o600}, modes
 
 
-def test_one_process_at_a_time(path: Path) -> None:
+def test_a_journal_can_be_opened_by_one_process_at_a_time(path: Path) -> None:
     journal = Journal(path)
     with pytest.raises(ConfigError, match=f"run 20261115-1 is being run by process {os.getpid()}"):
         Journal(path)
@@ -246,7 +246,7 @@ def test_one_process_at_a_time(path: Path) -> None:
     Journal(path).close()
 
 
-def test_a_file_of_another_program_is_left_alone(path: Path) -> None:
+def test_a_file_of_another_program_is_not_modified(path: Path) -> None:
     other = sqlite3.connect(path)
     other.execute("create table mine (x)")
     other.commit()
@@ -257,7 +257,7 @@ def test_a_file_of_another_program_is_left_alone(path: Path) -> None:
     assert path.read_bytes()[100:] == before[100:]
 
 
-def test_another_format_is_refused_by_name(path: Path) -> None:
+def test_another_format_is_refused_with_its_number(path: Path) -> None:
     Journal(path).close()
     other = sqlite3.connect(path)
     other.execute("pragma user_version=0")
@@ -269,7 +269,7 @@ def test_another_format_is_refused_by_name(path: Path) -> None:
         Journal(path)
 
 
-async def test_a_full_disk_ends_the_journal_and_not_the_run(
+async def test_a_full_disk_ends_the_journal_but_not_the_run(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     journal = Journal(path)
@@ -292,7 +292,7 @@ def _small_files_only() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
 
 
-def test_a_file_size_limit_is_a_full_disk(path: Path) -> None:
+def test_a_file_size_limit_is_treated_as_a_full_disk(path: Path) -> None:
     """The kernel's own refusal, in the middle of a transaction of many rows."""
     code = CRASHING.replace("Reply(text=str(n))", "Reply(text='x' * 10_000)").replace(
         "os.kill(os.getpid(), signal.SIGKILL)", "print(journal.problem); journal.close()"
@@ -310,7 +310,7 @@ def test_a_file_size_limit_is_a_full_disk(path: Path) -> None:
 
 @settings(max_examples=15)
 @given(st.text(max_size=200))
-def test_any_text_comes_back_as_it_was(text: str) -> None:
+def test_any_text_comes_back_unchanged(text: str) -> None:
     async def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             journal = Journal(Path(folder) / "1.sqlite")

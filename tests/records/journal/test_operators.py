@@ -64,7 +64,7 @@ def start(folder: Path, log: Path, last: int) -> "subprocess.CompletedProcess[st
     )
 
 
-def test_a_killed_classify_over_5000_items_goes_on_and_pays_nothing_twice(tmp_path: Path) -> None:
+def test_a_killed_classify_over_5000_items_resumes_and_pays_nothing_twice(tmp_path: Path) -> None:
     log = tmp_path / "log"
     for last in (31, 77):
         assert start(tmp_path / "state", log, last).returncode == 9
@@ -102,7 +102,7 @@ def test_another_question_under_the_same_id_is_refused(tmp_path: Path) -> None:
         operators.classify(["item 2"], ["even", "odd"], **options)
 
 
-def test_a_recorded_operator_replays_the_same(tmp_path: Path) -> None:
+def test_a_recorded_operator_replays_identically(tmp_path: Path) -> None:
     items = [f"item {number}" for number in range(120)]
     found = operators.classify(
         items, ["even", "odd"], model=Reader(parity), journal=tmp_path, run_id="one", check="all"
@@ -114,7 +114,7 @@ def test_a_recorded_operator_replays_the_same(tmp_path: Path) -> None:
     )
 
 
-def test_a_failing_server_leaves_a_run_that_can_go_on(tmp_path: Path) -> None:
+def test_a_failing_server_leaves_a_run_that_can_be_resumed(tmp_path: Path) -> None:
     reader = Reader(parity)
     plain, state = reader.reply, {"broken": True}
 
@@ -143,7 +143,7 @@ def test_a_failing_server_leaves_a_run_that_can_go_on(tmp_path: Path) -> None:
         ({"labels": ["x" * 600, "other"]}, "labels"),
     ],
 )
-def test_a_run_with_other_options_is_not_taken_for_the_same(
+def test_a_run_with_other_options_is_not_the_same_run(
     changed: dict[str, Any], name: str, tmp_path: Path
 ) -> None:
     def classify(**options: Any) -> operators.Results[str | None]:

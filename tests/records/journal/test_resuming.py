@@ -53,7 +53,7 @@ def runs(tmp_path: Path) -> Runs:
     return Runs(tmp_path / "state")
 
 
-def test_a_run_goes_on_where_it_was(runs: Runs) -> None:
+def test_an_interrupted_run_resumes_at_the_failed_request(runs: Runs) -> None:
     first = runs.interrupt([cell("x = context.split()"), cell("print(len(x))")])
     result, asked = runs.ask([cell("FINAL(x[-1])")])
     assert result.answer == "gamma"
@@ -68,14 +68,14 @@ def test_a_run_goes_on_where_it_was(runs: Runs) -> None:
     assert result.usage == alone.usage  # What was paid for then counts as if it were now.
 
 
-def test_an_answered_run_answers_again_for_nothing(runs: Runs) -> None:
+def test_resuming_an_answered_run_sends_no_request(runs: Runs) -> None:
     first, _ = runs.ask([cell("FINAL(len(context))")])
     again, asked = runs.ask([])
     assert asked == []
     assert again == first
 
 
-def test_calls_of_a_broken_step_are_asked_for_once(runs: Runs) -> None:
+def test_calls_of_an_unfinished_step_are_sent_once(runs: Runs) -> None:
     """Two of five replies came before the third call failed for good; the step was not over."""
     code = cell("print([llm_query(f'word {n}') for n in range(5)])")
     rules: list[Any] = [("word 0", "zero"), ("word 1", "one"), ("word 2", DOWN)]
@@ -103,7 +103,7 @@ async def _not_yet(_: Submission) -> str:
     return "Not yet."
 
 
-def test_a_cell_that_submits_only_now_does_not_end_the_run_earlier(
+def test_a_cell_that_submits_only_when_resumed_does_not_end_the_run(
     runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second execution is not the first one: what the model was shown then is what counts."""
@@ -121,7 +121,7 @@ def test_a_cell_that_submits_only_now_does_not_end_the_run_earlier(
     assert "Not yet." in asked[0]
 
 
-def test_a_tool_is_not_called_a_second_time(tmp_path: Path) -> None:
+def test_a_resumed_run_does_not_call_a_tool_again(tmp_path: Path) -> None:
     called: list[str] = []
 
     def send(to: str) -> str:
@@ -143,7 +143,7 @@ def test_a_tool_is_not_called_a_second_time(tmp_path: Path) -> None:
     assert stored == [True, True]
 
 
-def test_a_child_that_has_ended_is_not_run_again(tmp_path: Path) -> None:
+def test_a_resumed_run_does_not_rerun_a_finished_child(tmp_path: Path) -> None:
     runs = Runs(tmp_path, limits=Limits(max_depth=2))
     parent = cell("a = rlm_query('How many?', context)\nprint(a)")
     first = runs.interrupt([parent, cell("FINAL(len(context))")])
@@ -161,7 +161,7 @@ def test_a_child_that_has_ended_is_not_run_again(tmp_path: Path) -> None:
     assert result.usage.total.requests == 3
 
 
-def test_a_limit_may_be_raised_and_the_run_goes_on(runs: Runs) -> None:
+def test_a_run_resumes_after_its_limit_is_raised(runs: Runs) -> None:
     first, _ = runs.ask([cell("x = 1"), cell("x = 2"), "It is 2."], limits=Limits(max_steps=2))
     assert first.stop_reason == "steps"
     result, asked = runs.ask([cell("FINAL(x)")], limits=Limits(max_steps=5))
@@ -217,7 +217,7 @@ def test_a_child_is_counted_once_if_something_new_is_asked_before_it(tmp_path: P
     assert {depth: each.requests for depth, each in result.usage.by_depth.items()} == {0: 4, 1: 1}
 
 
-def test_something_else_is_not_the_same_run(runs: Runs) -> None:
+def test_another_query_context_or_setting_is_not_the_same_run(runs: Runs) -> None:
     runs.interrupt([cell("x = 1")])
     with pytest.raises(ConfigError, match="was asked 'Which words\\?', not 'Why\\?'"):
         runs.ask([], query="Why?")
@@ -229,7 +229,7 @@ def test_something_else_is_not_the_same_run(runs: Runs) -> None:
     assert (result.answer, len(asked)) == ("1", 1)
 
 
-def test_a_run_id_wants_a_journal_and_a_decent_name(tmp_path: Path) -> None:
+def test_a_run_id_needs_a_journal_and_a_safe_name(tmp_path: Path) -> None:
     with RLM(ScriptedClient([])) as rlm, pytest.raises(ConfigError, match="set journal=True"):
         rlm.ask("Why?", run_id="x")
     with (
@@ -242,7 +242,7 @@ def test_a_run_id_wants_a_journal_and_a_decent_name(tmp_path: Path) -> None:
         RLM(ScriptedClient([]), journal=number)
 
 
-def test_the_list_tells_how_runs_stand(runs: Runs) -> None:
+def test_the_list_shows_the_status_of_each_run(runs: Runs) -> None:
     runs.interrupt([cell("x = 1")])
     archive = Archive(Places(runs.folder))
     (found,) = archive.summaries()

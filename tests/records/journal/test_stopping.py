@@ -33,7 +33,7 @@ async def stopped(state: Path, archive: Archive) -> RunResult:
         return await task
 
 
-async def test_a_run_in_progress_is_stopped_from_elsewhere(tmp_path: Path) -> None:
+async def test_a_run_in_progress_is_stopped_by_another_process(tmp_path: Path) -> None:
     archive = Archive(Places(tmp_path / "state"))
     result = await stopped(tmp_path / "state", archive)
     assert result.stop_reason == "cancelled"
@@ -42,7 +42,7 @@ async def test_a_run_in_progress_is_stopped_from_elsewhere(tmp_path: Path) -> No
     assert not run.path.with_suffix(".stop").exists()
 
 
-async def test_an_old_request_does_not_stop_the_next_attempt(tmp_path: Path) -> None:
+async def test_an_old_stop_request_does_not_stop_the_next_execution(tmp_path: Path) -> None:
     state = tmp_path / "state"
     archive = Archive(Places(state))
     result = await stopped(state, archive)

@@ -39,13 +39,13 @@ def left_in(one: Tail) -> bytes:
     return Tail.records(one)
 
 
-def test_what_was_added_is_found(opened: Tail) -> None:
+def test_added_records_are_found(opened: Tail) -> None:
     records = [record("a"), record("b" * 500), record("")]
     assert all(opened.add(each) for each in records)
     assert left_in(opened) == b"".join(records)
 
 
-def test_what_was_there_before_does_not_come_back(opened: Tail) -> None:
+def test_cleared_records_do_not_come_back(opened: Tail) -> None:
     for _ in range(20):
         opened.add(record("an older reply, and a long one"))
     opened.clear()
@@ -54,7 +54,7 @@ def test_what_was_there_before_does_not_come_back(opened: Tail) -> None:
     assert left_in(opened) == record("new")
 
 
-def test_a_record_whose_head_was_not_written_is_not_there(opened: Tail) -> None:
+def test_a_record_without_its_header_is_ignored(opened: Tail) -> None:
     opened.add(record("whole"))
     if opened._map is not None:  # As if the process had been killed in the middle of `add`.
         body = record("half")[HEAD_BYTES:]
@@ -63,7 +63,7 @@ def test_a_record_whose_head_was_not_written_is_not_there(opened: Tail) -> None:
     assert left_in(opened) == record("whole")
 
 
-def test_what_has_no_room_is_left_to_the_database(opened: Tail) -> None:
+def test_records_that_do_not_fit_are_left_to_the_database(opened: Tail) -> None:
     assert not opened.add(record("x" * ROOM_BYTES))
     assert left_in(opened) == b""
     large = record("x" * (ROOM_BYTES // 2))
@@ -72,7 +72,7 @@ def test_what_has_no_room_is_left_to_the_database(opened: Tail) -> None:
     assert left_in(opened) == large
 
 
-def test_nothing_is_left_behind_when_nothing_is_in_it(opened: Tail, tmp_path: Path) -> None:
+def test_an_empty_tail_leaves_no_file(opened: Tail, tmp_path: Path) -> None:
     path = tail_of(tmp_path / "run.sqlite")
     opened.add(record("a"))
     opened.clear()
@@ -81,7 +81,7 @@ def test_nothing_is_left_behind_when_nothing_is_in_it(opened: Tail, tmp_path: Pa
 
 
 @given(st.lists(st.text(max_size=50), max_size=8), st.binary(max_size=60))
-def test_whatever_follows_whole_records_is_passed_over(texts: list[str], rest: bytes) -> None:
+def test_anything_after_complete_records_is_ignored(texts: list[str], rest: bytes) -> None:
     whole = b"".join(record(text) for text in texts)
     assert end_of(whole) == len(whole)
     assert end_of(whole + bytes(HEAD_BYTES) + rest) == len(whole)
@@ -109,7 +109,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert tail_of(tmp_path / "run.sqlite").exists()  # It was not taken over yet.
 
 
-def test_a_disk_that_gives_no_room_beforehand_is_written_to(
+def test_a_disk_that_cannot_preallocate_is_still_written_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(fd: int, start: int, size: int) -> None:
@@ -125,6 +125,6 @@ def test_a_disk_that_gives_no_room_beforehand_is_written_to(
     one.close()
 
 
-def test_the_kind_of_a_file_system_is_known_or_empty(tmp_path: Path) -> None:
+def test_the_type_of_a_file_system_is_a_name_or_empty(tmp_path: Path) -> None:
     assert isinstance(records._file_system(tmp_path.stat().st_dev), str)
     assert records._file_system(os.makedev(4000, 4000)) == ""

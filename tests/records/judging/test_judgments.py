@@ -20,7 +20,7 @@ from rlm.records.judging import Judgment, JudgmentChange, Judgments
 from rlm.records.judging import judgments as module
 
 
-def test_nothing_is_stored_before_the_first(tmp_path: Path) -> None:
+def test_nothing_is_stored_before_the_first_judgment(tmp_path: Path) -> None:
     judgments = Judgments(tmp_path / "state")
     assert judgments.all() == {}
     assert judgments.get("r") == Judgment()
@@ -44,7 +44,7 @@ def test_a_change_adds_and_removes(tmp_path: Path) -> None:
     assert judgments.all() == {}
 
 
-def test_only_its_owner_can_read_it(tmp_path: Path) -> None:
+def test_only_the_owner_can_read_the_judgments(tmp_path: Path) -> None:
     judgments = Judgments(tmp_path / "state")
     judgments.change("r", JudgmentChange(score=1))
     assert stat.S_IMODE(judgments.path.stat().st_mode) == 0o600
@@ -77,7 +77,7 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
         JudgmentChange(comment="x" * 4_001),
     ],
 )
-def test_what_can_not_be_stored_changes_nothing(tmp_path: Path, change: JudgmentChange) -> None:
+def test_an_invalid_change_stores_nothing(tmp_path: Path, change: JudgmentChange) -> None:
     judgments = Judgments(tmp_path)
     before = judgments.change("r", JudgmentChange(add_tags=("kept",)))
     with pytest.raises(ConfigError):
@@ -85,7 +85,9 @@ def test_what_can_not_be_stored_changes_nothing(tmp_path: Path, change: Judgment
     assert judgments.get("r") == before
 
 
-def test_a_run_has_only_so_many_of_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_tags_and_comments_of_a_run_is_limited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     judgments = Judgments(tmp_path)
     for number in range(module.MAX_COMMENTS):
         judgments.change("r", JudgmentChange(comment=f"{number}"))
@@ -98,13 +100,13 @@ def test_a_run_has_only_so_many_of_each(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("run_id", ["", "x" * 501])
-def test_no_run_has_such_an_id(tmp_path: Path, run_id: str) -> None:
+def test_an_impossible_run_id_is_refused(tmp_path: Path, run_id: str) -> None:
     with pytest.raises(ConfigError, match="no such run"):
         Judgments(tmp_path).change(run_id, JudgmentChange(score=1))
 
 
 @given(st.text(max_size=300), st.text(max_size=100))
-def test_any_id_and_any_comment_comes_back(run_id: str, comment: str) -> None:
+def test_any_id_and_comment_come_back_unchanged(run_id: str, comment: str) -> None:
     import tempfile
 
     with tempfile.TemporaryDirectory() as folder:
@@ -129,7 +131,7 @@ for number in range(6):
 """
 
 
-def test_what_several_processes_add_all_stays(tmp_path: Path) -> None:
+def test_concurrent_processes_lose_no_changes(tmp_path: Path) -> None:
     writers = [
         subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path / "state"), str(number)])
         for number in range(3)
@@ -142,7 +144,7 @@ def test_what_several_processes_add_all_stays(tmp_path: Path) -> None:
     )
 
 
-def test_threads_of_one_object(tmp_path: Path) -> None:
+def test_concurrent_threads_lose_no_changes(tmp_path: Path) -> None:
     judgments = Judgments(tmp_path)
 
     def write(number: int) -> None:
@@ -156,7 +158,7 @@ def test_threads_of_one_object(tmp_path: Path) -> None:
     assert sum(len(each.tags) for each in judgments.all().values()) == 12
 
 
-def test_a_change_of_another_process_is_seen_at_once(tmp_path: Path) -> None:
+def test_changes_of_another_process_are_seen_at_once(tmp_path: Path) -> None:
     one, other = Judgments(tmp_path), Judgments(tmp_path)
     for number in range(20):
         other.change("r", JudgmentChange(score=number % 2))
@@ -167,7 +169,7 @@ def test_a_change_of_another_process_is_seen_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"x" * 5_000, b"SQLite format 3\0" + bytes(3_000)])
-def test_a_damaged_file_is_left_as_it_is(tmp_path: Path, content: bytes) -> None:
+def test_a_damaged_file_is_refused_and_left_unchanged(tmp_path: Path, content: bytes) -> None:
     judgments = Judgments(tmp_path)
     judgments.path.write_bytes(content)
     for use in (judgments.all, lambda: judgments.change("r", JudgmentChange(score=1))):
@@ -176,7 +178,7 @@ def test_a_damaged_file_is_left_as_it_is(tmp_path: Path, content: bytes) -> None
     assert judgments.path.read_bytes() == content
 
 
-def test_a_half_damaged_file_is_reported(tmp_path: Path) -> None:
+def test_a_partly_damaged_file_is_reported(tmp_path: Path) -> None:
     judgments = Judgments(tmp_path)
     for number in range(400):
         judgments.change(f"r{number}", JudgmentChange(score=number)) if number < 5 else None
@@ -198,7 +200,7 @@ def test_another_version_is_refused(tmp_path: Path) -> None:
         Judgments(tmp_path).get("r")
 
 
-def test_rows_of_others_are_left_out(tmp_path: Path) -> None:
+def test_rows_of_other_programs_are_skipped(tmp_path: Path) -> None:
     judgments = Judgments(tmp_path)
     kept = judgments.change("r", JudgmentChange(score=1))
     with sqlite3.connect(judgments.path) as connection:
@@ -211,7 +213,7 @@ def test_rows_of_others_are_left_out(tmp_path: Path) -> None:
         judgments.change("a", JudgmentChange(score=1))
 
 
-def test_a_judgment_goes_with_its_run(tmp_path: Path) -> None:
+def test_a_judgment_is_removed_with_its_run(tmp_path: Path) -> None:
     places = Places(tmp_path)
     places.prepare()
     path = places.journal_of("r")
@@ -227,6 +229,6 @@ def test_a_judgment_goes_with_its_run(tmp_path: Path) -> None:
     assert not path.exists()
 
 
-def test_a_score_has_one_form() -> None:
+def test_a_score_of_minus_zero_is_stored_as_zero() -> None:
     assert JudgmentChange(score=-0.0).applied_to(Judgment()) == replace(Judgment(), score=0.0)
     assert str(JudgmentChange(score=-0.0).applied_to(Judgment()).score) == "0.0"

@@ -64,7 +64,7 @@ BARE = RunValues(id="r-2", status=frozenset({"steps", "limit"}))
         "(score>1e-3)",
     ],
 )
-def test_true_of_a_run(text: str) -> None:
+def test_conditions_that_hold_for_a_run(text: str) -> None:
     assert parse_condition(text).holds(RUN)
     assert not parse_condition(f"not ({text})").holds(RUN)
 
@@ -73,7 +73,7 @@ def test_true_of_a_run(text: str) -> None:
     "text",
     ["score>0", "score<1", "score=0", "cost>=0", "tag=good", "comment~a", "model=", 'query~"x"'],
 )
-def test_what_is_missing_is_neither_more_nor_less(text: str) -> None:
+def test_a_missing_value_is_neither_greater_nor_less(text: str) -> None:
     if text == "model=":
         with pytest.raises(ConfigError, match="comes a value"):
             parse_condition(text)
@@ -123,7 +123,7 @@ def test_and_binds_closer_than_or() -> None:
         (" and ".join(["tag=a"] * 101), "at most 100 comparisons"),
     ],
 )
-def test_a_mistake_is_explained(text: str, words: str) -> None:
+def test_a_wrong_condition_is_explained(text: str, words: str) -> None:
     with pytest.raises(ConfigError, match="(?s)" + words.replace("(", r"\(")) as error:
         parse_condition(text)
     assert len(str(error.value)) < 500
@@ -168,14 +168,14 @@ trees = st.recursive(comparisons(), _joined, max_leaves=8)
 
 
 @given(trees)
-def test_what_is_written_is_read_back(tree: Part) -> None:
+def test_a_condition_written_as_text_parses_to_the_same(tree: Part) -> None:
     condition = Condition(tree)
     if len(str(condition)) <= MAX_CHARS:
         assert parse_condition(str(condition)) == condition
 
 
 @given(trees, texts, st.lists(texts, max_size=3), st.none() | numbers)
-def test_a_condition_is_true_or_its_opposite_is(
+def test_either_a_condition_or_its_negation_holds(
     tree: Part, text: str, tags: list[str], score: float | None
 ) -> None:
     run = RunValues(query=text, model=text, tag=tuple(tags), score=score, comment=tuple(tags))
@@ -184,7 +184,7 @@ def test_a_condition_is_true_or_its_opposite_is(
 
 
 @given(st.text(max_size=200) | st.text(alphabet="()=<>!~\"'\\ andortgscre0.8", max_size=200))
-def test_any_text_is_a_condition_or_explained(text: str) -> None:
+def test_any_text_is_a_condition_or_an_explained_error(text: str) -> None:
     condition, problem = None, ""
     try:
         condition = parse_condition(text)
@@ -208,6 +208,6 @@ def test_any_text_is_a_condition_or_explained(text: str) -> None:
         (("ended", "cancelled"), {"cancelled"}),
     ],
 )
-def test_the_words_of_a_status(facts: tuple[str, ...], words: set[str]) -> None:
+def test_words_that_match_each_status(facts: tuple[str, ...], words: set[str]) -> None:
     assert status_words(*facts) == words
     assert words <= set(STATUSES.values())

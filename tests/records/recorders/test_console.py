@@ -30,7 +30,7 @@ def lines(events: list[Event]) -> list[str]:
     return stream.getvalue().splitlines()
 
 
-def test_a_cell_says_what_became_of_its_calls() -> None:
+def test_a_cell_reports_the_outcome_of_its_calls() -> None:
     again: dict[str, Any] = {"attempt": 1, "wait_seconds": 1.0, "error": "busy", "model": "a/b"}
     shown = lines(
         [
@@ -50,7 +50,7 @@ def test_a_cell_says_what_became_of_its_calls() -> None:
     ]
 
 
-def test_the_end_says_how_many_replies_of_the_whole_tree_were_free() -> None:
+def test_the_last_line_counts_free_replies_of_the_whole_tree() -> None:
     shown = lines(
         [
             started("root"),
@@ -66,13 +66,13 @@ def test_the_end_says_how_many_replies_of_the_whole_tree_were_free() -> None:
     assert ", $0.2500, 2 replies from the journal for free, 1.50 s" in shown[-1]
 
 
-def test_a_run_that_goes_on_after_a_kill_counts_anew() -> None:
+def test_a_run_resumed_after_a_kill_starts_counting_again() -> None:
     replied = ModelReplied(run_id="root", purpose="step", model="a/b", stored=True, usage=PAID)
     shown = lines([started("root"), replied, started("root"), replied, ended("root")])
     assert "1 reply from the journal" in shown[-1]
 
 
-def test_divergence_and_shortened_histories_are_reported() -> None:
+def test_divergence_and_compaction_are_reported() -> None:
     shown = lines(
         [
             started("root"),

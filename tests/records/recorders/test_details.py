@@ -71,7 +71,7 @@ def data(method: str, **facts: object) -> DataRead:
     )
 
 
-def test_data_is_one_line_for_each_method() -> None:
+def test_data_reads_take_one_line_per_method() -> None:
     plain = Details(io.StringIO())
     asked = [{"text": "select 1"}, {"text": "\x1b[2J\nstep 3 \u202e" + "x" * 5_000_000}]
     assert plain.of(data("sql", count=1_200, returned=1, requests=asked[:1])) == [
@@ -90,7 +90,7 @@ def test_data_is_one_line_for_each_method() -> None:
     ]
 
 
-def test_words_are_shown_without_the_code() -> None:
+def test_prose_of_a_reply_is_shown_without_its_code() -> None:
     plain = Details(io.StringIO())
     assert plain.of(replied("I look.\n```repl\nprint(1)\n```\nThen I see.")) == [
         "the model says in step 2, run root:",
@@ -104,7 +104,7 @@ def test_words_are_shown_without_the_code() -> None:
     assert (len(long), long[-1]) == (32, ": … (70 more lines)")
 
 
-def test_the_last_line_of_a_traceback_is_always_there() -> None:
+def test_the_last_line_of_a_traceback_is_always_shown() -> None:
     plain = Details(io.StringIO())
     long = "Traceback\n" + "\n".join(f"  frame {n}" for n in range(500)) + "\nValueError: no"
     shown = plain.of(failed(long))
@@ -116,7 +116,7 @@ def test_the_last_line_of_a_traceback_is_always_there() -> None:
     assert plain.of(CellEnded(run_id="root", cell=1, seconds=1, calls=0)) == []
 
 
-def test_code_and_failures_have_colours(coloured: Details) -> None:
+def test_code_and_failures_are_coloured(coloured: Details) -> None:
     head, code = coloured.of(CellStarted(run_id="root", step=2, cell=1, code="x = 1"))
     assert head == "\x1b[2mcell 1 of step 2, run root, runs:\x1b[0m"
     assert code.startswith("\x1b[2m> \x1b[0m")
@@ -124,7 +124,7 @@ def test_code_and_failures_have_colours(coloured: Details) -> None:
     assert coloured.of(failed(None))[-1] == "\x1b[1;91m! ValueError: no\x1b[0m"
 
 
-def test_colours_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_colours_can_be_disabled(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("NO_COLOR", "1"), ("TERM", "dumb")):
         with monkeypatch.context() as changed:
             changed.setenv("TERM", "xterm-256color")
@@ -135,7 +135,7 @@ def test_colours_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
 @given(st.text(max_size=200))
 @example("\t0")
 @example("if x:\n\ty = 1\ta\n")
-def test_colours_change_nothing_but_colours(text: str) -> None:
+def test_colouring_changes_nothing_else(text: str) -> None:
     plain = Details(io.StringIO())
     with pytest.MonkeyPatch.context() as changed:
         changed.setenv("TERM", "xterm-256color")

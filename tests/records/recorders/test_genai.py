@@ -56,7 +56,7 @@ def test_any_conversation_becomes_messages_with_a_role_and_parts(told: tuple[Mes
         assert all(isinstance(part["type"], str) for part in each["parts"])
 
 
-def test_pictures_are_named_and_not_sent() -> None:
+def test_pictures_are_mentioned_but_not_sent() -> None:
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
     told = (Message("user", [{"type": "text", "text": "What is this?"}, picture]),)
     event = ModelAsked(
@@ -107,7 +107,7 @@ def test_providers_and_models(name: str, provider: str, model: str) -> None:
     assert _genai.provider_and_model(name) == (provider, model)
 
 
-def test_usage_tells_only_what_there_is() -> None:
+def test_usage_has_only_reported_values() -> None:
     assert _genai.usage(Usage(3, 2, requests=1)) == {
         "gen_ai.usage.input_tokens": 3,
         "gen_ai.usage.output_tokens": 2,
@@ -120,7 +120,7 @@ def test_usage_tells_only_what_there_is() -> None:
 
 
 @given(surrogates)
-def test_every_text_can_be_sent(text: str) -> None:
+def test_any_text_can_be_exported(text: str) -> None:
     call = CallEnded(run_id=text, call_id=text, kind="llm", model=text, reply=text)
     tool = ToolCalled(run_id=text, call_id=text, name=text, arguments={text: text}, result=text)
     for found in (

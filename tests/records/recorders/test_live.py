@@ -81,12 +81,12 @@ def three_deep(children: int = 12, grandchildren: int = 4) -> list[Event]:
 # -- what is told ---------------------------------------------------------------------------------
 
 
-def test_the_head_adds_up_the_whole_tree() -> None:
+def test_the_first_line_sums_up_the_whole_tree() -> None:
     head = tree(three_deep(3, 2), columns=200)[0]
     assert " 10 s · 40 calls open · 300 tokens · $0.0200 · 9 child runs · a/b · run root" in head
 
 
-def test_a_narrow_terminal_shows_the_same_in_fewer_words() -> None:
+def test_a_narrow_terminal_shows_the_same_more_briefly() -> None:
     lines = tree(three_deep(), columns=39, rows=14)
     assert lines[0][2:] == "10 s · 244 open · 1k tokens · $0.12"
     assert lines[1] == "└─ step 2 · cell 1 · 2/6 calls · 10 s"
@@ -106,7 +106,7 @@ def test_the_slowest_open_call_is_shown_with_the_beginning_of_its_prompt() -> No
     )
 
 
-def test_a_child_run_is_no_slow_call() -> None:
+def test_a_child_run_is_not_shown_as_a_slow_call() -> None:
     call = CallStarted(run_id="root", call_id="1", kind="rlm", model="a/b", prompt="read")
     lines = tree([*busy()[:3], call, *busy("child", "root", 1)], rows=6)
     assert lines[1] == "└─ step 2 · cell 1 · 0 of 1 call done, 1 open · 10 s"
@@ -136,7 +136,7 @@ def test_replies_of_the_journal_and_of_the_cache_are_distinguished() -> None:
     assert " · 2 from the journal" in tree(events, columns=60)[0]
 
 
-def test_the_last_line_says_how_much_was_free() -> None:
+def test_the_last_line_says_how_many_replies_were_free() -> None:
     terminal = Terminal()
     child: dict[str, Any] = {"parent_id": "root", "depth": 1, "kind": "llm", "model": "a/b"}
     events: list[Event] = [
@@ -156,7 +156,7 @@ def test_the_last_line_says_how_much_was_free() -> None:
     assert last.endswith("1,200 tokens, $0.2500, 2 replies from the journal for free, 1.50 s")
 
 
-def test_calls_that_outlive_their_cell_go_on_counting() -> None:
+def test_calls_that_outlive_their_cell_are_still_counted() -> None:
     events = [*busy(), CellStarted(run_id="root", step=2, cell=2, code="y")]
     assert "cell 2 · 0 of 4 calls done, 4 open" in tree(events)[1]
     late = CallEnded(run_id="root", call_id="root.5", kind="llm", model="a/b")
@@ -165,7 +165,7 @@ def test_calls_that_outlive_their_cell_go_on_counting() -> None:
     assert "cell 2 · 0 of 4 calls done, 4 open" in tree([*events, unknown])[1]
 
 
-def test_a_killed_run_takes_what_it_left_behind_with_it() -> None:
+def test_a_run_that_ends_takes_its_open_calls_and_children_with_it() -> None:
     progress = Progress()
     for event in [*three_deep(3, 2), ended("child-00", "root", 1)]:
         progress.add(event)
@@ -177,7 +177,7 @@ def test_a_killed_run_takes_what_it_left_behind_with_it() -> None:
 
 
 @given(many_events)
-def test_sums_add_up_whatever_the_events(events: list[Event]) -> None:
+def test_totals_are_consistent_for_any_events(events: list[Event]) -> None:
     progress = Progress()
     for event in events:
         progress.add(event)
@@ -192,13 +192,13 @@ def test_sums_add_up_whatever_the_events(events: list[Event]) -> None:
     assert not progress._runs
 
 
-def test_a_run_that_goes_on_after_a_kill_begins_anew() -> None:
+def test_a_run_resumed_after_a_kill_is_drawn_from_its_start() -> None:
     lines = tree([*three_deep(2, 2), started("root")])
     assert len(lines) == 2
     assert lines[1] == "└─ starting · 10 s"
 
 
-def test_several_runs_at_once_stand_side_by_side() -> None:
+def test_concurrent_runs_are_shown_side_by_side() -> None:
     lines = tree([*busy("first-run"), *busy("second-run")])
     assert lines[1].startswith("├─ run st-run · step 2 · cell 1 · ")
     assert lines[2].startswith("└─ run nd-run · step 2 · cell 1 · ")
@@ -213,14 +213,14 @@ def test_without_unicode_the_tree_is_ascii() -> None:
 @pytest.mark.parametrize(
     ("seconds", "text"), [(-1, "0 s"), (119.9, "119 s"), (125, "2 m 05 s"), (7_320, "2 h 02 m")]
 )
-def test_ages(seconds: float, text: str) -> None:
+def test_ages_are_short(seconds: float, text: str) -> None:
     assert age(seconds) == text
 
 
 @pytest.mark.parametrize(
     ("number", "text"), [(999, "999"), (12_345, "12k"), (999_999, "999k"), (3_450_000, "3.5M")]
 )
-def test_large_numbers_are_said_shortly(number: int, text: str) -> None:
+def test_large_numbers_are_abbreviated(number: int, text: str) -> None:
     assert shortly(number) == text
 
 
@@ -240,7 +240,7 @@ def test_no_tree_is_larger_than_its_terminal(
     assert not any("\n" in line for line in lines)
 
 
-def test_all_runs_are_shown_or_counted() -> None:
+def test_every_run_is_shown_or_counted() -> None:
     for rows in range(3, 40):
         lines = tree(three_deep(12, 0), rows=rows)
         named = sum(line.startswith(("   ├─ child ", "   └─ child ")) for line in lines)
@@ -275,7 +275,7 @@ frames = st.tuples(st.lists(printable, max_size=2), st.lists(printable, max_size
 
 
 @given(st.lists(frames, min_size=1, max_size=6))
-def test_only_the_last_picture_and_what_is_to_stay_can_be_read(
+def test_only_the_last_frame_and_permanent_lines_remain_visible(
     pictures: list[tuple[list[str], list[str]]],
 ) -> None:
     screen = Resized(TinyTerminal(200, 10))
@@ -288,14 +288,14 @@ def test_only_the_last_picture_and_what_is_to_stay_can_be_read(
         assert screen.terminal.wraps
 
 
-def test_a_row_of_doubtful_width_moves_no_other() -> None:
+def test_a_row_of_uncertain_width_moves_no_other_row() -> None:
     screen = Resized(TinyTerminal(10, 10))
     for _ in range(3):
         screen.show([], ["head", "x" * 30, "foot"])
         assert screen.terminal.lines() == ["head", "x" * 10, "foot"]
 
 
-def test_a_terminal_that_became_narrower_is_cleaned_of_rows_that_it_wrapped() -> None:
+def test_rows_wrapped_by_a_narrowed_terminal_are_erased() -> None:
     screen = Resized(TinyTerminal(40, 10))
     screen.show([], ["a" * 30, "b" * 5])
     narrow = TinyTerminal(20, 10)  # which is how terminals keep what they show
@@ -305,7 +305,7 @@ def test_a_terminal_that_became_narrower_is_cleaned_of_rows_that_it_wrapped() ->
     assert narrow.lines() == ["c", "d"]
 
 
-def test_a_terminal_with_few_characters_shows_marks_in_place_of_others() -> None:
+def test_characters_the_terminal_cannot_encode_are_replaced() -> None:
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding="latin-1")
     with LiveRecorder(stream) as live:
@@ -318,7 +318,7 @@ def test_a_terminal_with_few_characters_shows_marks_in_place_of_others() -> None
 
 
 @pytest.mark.parametrize("error", [BrokenPipeError(), ValueError("closed")])
-def test_a_terminal_that_went_away_ends_no_run(error: Exception) -> None:
+def test_a_terminal_that_disappears_does_not_end_the_run(error: Exception) -> None:
     class Broken(Terminal):
         writes = 0
 
@@ -333,7 +333,7 @@ def test_a_terminal_that_went_away_ends_no_run(error: Exception) -> None:
     assert stream.writes == 1
 
 
-def test_an_exception_leaves_the_terminal_as_it_was() -> None:
+def test_an_exception_restores_the_terminal() -> None:
     def fails() -> None:
         with LiveRecorder(terminal) as live:
             for event in three_deep():
@@ -348,7 +348,7 @@ def test_an_exception_leaves_the_terminal_as_it_was() -> None:
     assert shown(terminal.getvalue(), 80, 24) == []
 
 
-def test_each_write_leaves_the_terminal_as_it_was() -> None:
+def test_the_terminal_is_usable_after_each_write() -> None:
     """Also the last one before a kill that nothing can catch."""
     terminal = Terminal()
     screen = Screen(terminal)
@@ -364,7 +364,7 @@ def test_each_write_leaves_the_terminal_as_it_was() -> None:
         assert so_far.rindex("\x1b[?7h") > so_far.rindex("\x1b[?7l")
 
 
-def test_the_size_is_asked_for_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_terminal_size_is_read_before_each_frame(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = iter([os.terminal_size((40, 15)), os.terminal_size((0, 0))])
     monkeypatch.setattr(os, "get_terminal_size", lambda _: next(sizes))
     monkeypatch.setattr(Terminal, "fileno", lambda _: 1, raising=False)
@@ -373,7 +373,7 @@ def test_the_size_is_asked_for_each_time(monkeypatch: pytest.MonkeyPatch) -> Non
     assert screen.size() == (80, 24)
 
 
-def test_a_stopped_terminal_costs_a_bounded_number_of_lines() -> None:
+def test_lines_kept_for_a_stopped_terminal_are_bounded() -> None:
     live = LiveRecorder(Terminal())
     for _ in range(20_000):
         live.record(SessionLost(run_id="root", reason="again"))
@@ -404,7 +404,7 @@ def test_no_text_can_break_the_terminal(text: str) -> None:
     assert lines[-1].startswith("run ")
 
 
-def test_an_answer_that_arrives_in_pieces_is_shown_until_the_run_ends() -> None:
+def test_a_streamed_answer_is_shown_until_the_run_ends() -> None:
     live = LiveRecorder(Terminal())
     live.record(started("root"))
     for piece in ("It opens at ", "05:40.\nNot \x1b[2J", "before.", "x" * 200):

@@ -25,7 +25,7 @@ from tests.records.recorders.telemetry_spies import (
 # -- what spans say -------------------------------------------------------------------------------
 
 
-def test_names_kinds_and_parents() -> None:
+def test_spans_have_names_kinds_and_parents() -> None:
     spies = Spies()
     spies.feed(*a_run())
     assert spies.parents() == {
@@ -41,7 +41,7 @@ def test_names_kinds_and_parents() -> None:
     assert {span.status.status_code for span in spies.spans} == {StatusCode.UNSET}
 
 
-def test_a_request_tells_what_the_conventions_ask_for() -> None:
+def test_a_request_span_has_the_attributes_of_the_conventions() -> None:
     spies = Spies()
     spies.feed(*a_run())
     attributes = dict(spies.named("chat claude-sonnet-5-5")[0].attributes)
@@ -69,7 +69,7 @@ def test_a_request_tells_what_the_conventions_ask_for() -> None:
     )
 
 
-def test_a_run_tells_how_it_ended_and_what_happened_in_it() -> None:
+def test_a_run_span_tells_how_the_run_ended_and_what_happened() -> None:
     spies = Spies()
     spies.feed(*a_run())
     (root,) = spies.named("invoke_agent rlm")
@@ -83,7 +83,7 @@ def test_a_run_tells_how_it_ended_and_what_happened_in_it() -> None:
     assert happened == ["rlm.session_lost", "rlm.diverged", "rlm.compacted"]
 
 
-def test_our_names_are_those_that_the_conventions_package_ships() -> None:
+def test_our_attribute_names_are_those_of_the_conventions_package() -> None:
     names = sdk("semconv._incubating.attributes.gen_ai_attributes")
     metrics = sdk("semconv._incubating.metrics.gen_ai_metrics")
     known = {value for name, value in vars(names).items() if name.startswith("GEN_AI_")}
@@ -115,7 +115,7 @@ def test_times_are_those_of_the_events() -> None:
     assert (tool.start_time, tool.end_time) == (1_999_500_000_000, 2_000_000_000_000)
 
 
-def test_failures_have_a_status_and_a_class() -> None:
+def test_failures_have_a_status_and_an_error_type() -> None:
     spies = Spies()
     failing: dict[str, Any] = {"run_id": "root", "call_id": "root.3"}
     rlm_call: dict[str, Any] = {**failing, "kind": "rlm", "model": "a/b"}
@@ -144,7 +144,7 @@ def test_failures_have_a_status_and_a_class() -> None:
     assert spies.spans[0].attributes["gen_ai.response.finish_reasons"] == ("error",)
 
 
-def test_a_stored_reply_tells_no_usage() -> None:
+def test_a_stored_reply_has_no_usage() -> None:
     """It was paid before: who adds spans up must not count it twice."""
     reader = InMemoryMetricReader()
     spies = Spies(meter_provider=MeterProvider([reader]))
@@ -167,11 +167,11 @@ def everything_said(spans: list[Any]) -> str:
     return "\n".join(told)
 
 
-def test_no_content_unless_it_is_wanted() -> None:
+def test_no_content_is_captured_unless_requested() -> None:
     assert "SECRET" not in everything_said(Spies().feed(*a_run()))
 
 
-def test_content_in_the_form_of_the_conventions() -> None:
+def test_captured_content_follows_the_conventions() -> None:
     spies = Spies(capture_content=True)
     spies.feed(*a_run())
     chat = spies.named("chat claude-sonnet-5-5")[0].attributes
@@ -207,7 +207,7 @@ def test_content_in_the_form_of_the_conventions() -> None:
         ("false", True, True),
     ],
 )
-def test_the_usual_variable_decides_unless_the_caller_does(
+def test_the_standard_variable_applies_unless_the_caller_decides(
     monkeypatch: pytest.MonkeyPatch, value: str, option: bool | None, captured: bool
 ) -> None:
     monkeypatch.setenv(telemetry.CAPTURE_VARIABLE, value)
@@ -215,7 +215,7 @@ def test_the_usual_variable_decides_unless_the_caller_does(
     assert ("SECRET" in everything_said(spans)) is captured
 
 
-def test_long_and_broken_texts_are_cut_and_repaired() -> None:
+def test_long_texts_are_truncated_and_lone_surrogates_replaced() -> None:
     spies = Spies(capture_content=True)
     spies.feed(
         started("root"),
@@ -230,7 +230,7 @@ def test_long_and_broken_texts_are_cut_and_repaired() -> None:
 # -- metrics --------------------------------------------------------------------------------------
 
 
-def test_requests_are_measured() -> None:
+def test_requests_are_recorded_as_metrics() -> None:
     reader = InMemoryMetricReader()
     spies = Spies(meter_provider=MeterProvider([reader]))
     spies.feed(*a_run(), replied(error="no", usage=None, seconds=2.0))

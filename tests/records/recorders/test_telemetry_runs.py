@@ -33,7 +33,7 @@ from tests.shape.tree import ROOT
 # -- real runs ------------------------------------------------------------------------------------
 
 
-async def test_every_request_of_a_run_is_inside_the_cell_that_made_it() -> None:
+async def test_every_request_span_is_inside_the_cell_that_made_it() -> None:
     spies = Spies()
     root = ScriptedClient([cell(["batch", 64]), cell(["final", "done"])])
     rlm = RLM(
@@ -111,7 +111,7 @@ async def test_a_cancelled_run_leaves_no_span_open() -> None:
     assert all(span.end_time <= root.end_time for span in spies.spans)
 
 
-def test_a_run_is_inside_the_span_its_caller_is_in() -> None:
+def test_a_run_span_is_inside_its_callers_span() -> None:
     """Also through the sync door, which runs the engine in another thread."""
     spies = Spies()
     tracer = spies.provider.get_tracer("program")
@@ -124,7 +124,7 @@ def test_a_run_is_inside_the_span_its_caller_is_in() -> None:
     assert ("invoke_agent rlm", "request") in spies.parents()
 
 
-def test_the_example_of_the_guide_runs() -> None:
+def test_the_guides_example_runs() -> None:
     """In the documents' own tests it is left out: the extra is not there."""
     guide = ROOT / "docs" / "guides" / "telemetry.md"
     (block,) = [each for each in blocks_of(guide.read_text("utf-8")) if each.language == "python"]
@@ -134,7 +134,7 @@ def test_the_example_of_the_guide_runs() -> None:
 # -- nothing leaks, nothing breaks ----------------------------------------------------------------
 
 
-def test_what_a_run_left_open_ends_with_it() -> None:
+def test_spans_left_open_by_a_run_end_with_it() -> None:
     spies = Spies()
     child = started("child", "root", 1, parent_call_id="root.9")
     spies.feed(
@@ -158,7 +158,7 @@ def test_what_a_run_left_open_ends_with_it() -> None:
     assert not spies.recorder._runs
 
 
-def test_a_run_that_goes_on_after_a_kill_gets_a_new_span() -> None:
+def test_a_run_resumed_after_a_kill_gets_a_new_span() -> None:
     spies = Spies()
     spies.feed(*a_run()[:4], *a_run())
     roots = spies.named("invoke_agent rlm")
@@ -166,7 +166,7 @@ def test_a_run_that_goes_on_after_a_kill_gets_a_new_span() -> None:
     assert not spies.recorder._runs
 
 
-def test_close_ends_what_is_open() -> None:
+def test_close_ends_all_open_spans() -> None:
     spies = Spies()
     spies.feed(*a_run()[:9])
     spies.recorder.close()
@@ -187,7 +187,7 @@ def test_runs_and_calls_that_never_end_do_not_pile_up(monkeypatch: pytest.Monkey
     assert len(spies.recorder._runs["run-49"].calls) == 10
 
 
-def test_a_chain_of_a_thousand_runs_ends_at_once() -> None:
+def test_a_chain_of_thousands_of_runs_ends_at_once() -> None:
     spies = Spies()
     spies.feed(started("0"), *(started(str(n), str(n - 1), n) for n in range(1, 2_000)))
     spies.feed(ended("0"))
@@ -201,7 +201,7 @@ def test_events_of_unknown_runs_and_calls_are_ignored() -> None:
     assert spies.spans == []
 
 
-def test_a_processor_that_fails_ends_no_run_and_leaks_no_span(
+def test_a_failing_span_processor_ends_no_run_and_leaks_no_span(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def on_end(span: Any) -> None:
@@ -239,14 +239,14 @@ def test_many_threads_may_record_at_once() -> None:
     assert not spies.recorder._runs
 
 
-def test_a_run_started_event_names_its_parent_only_if_it_is_known() -> None:
+def test_a_run_whose_parent_is_unknown_is_a_root_span() -> None:
     spies = Spies()
     lonely: RunStarted = started("child", "nobody", 1, parent_call_id="nothing")
     spies.feed(lonely, ended("child", "nobody", 1))
     assert spies.parents() == {("invoke_agent rlm", "")}
 
 
-def test_a_child_of_a_plain_call_is_inside_the_cell() -> None:
+def test_a_child_started_by_a_plain_call_is_inside_the_cell() -> None:
     spies = Spies()
     odd: RunStarted = started("child", "root", 1, parent_call_id="root.1")
     spies.feed(*a_run()[:8], odd, ended("child", "root", 1), ended("root"))
@@ -254,7 +254,7 @@ def test_a_child_of_a_plain_call_is_inside_the_cell() -> None:
 
 
 @given(many_events)
-def test_every_started_span_is_ended_whatever_the_events(events: list[Event]) -> None:
+def test_every_started_span_ends_whatever_the_events(events: list[Event]) -> None:
     begun: list[Any] = []
     spies = Spies(capture_content=True)
     watching = SimpleSpanProcessor(InMemorySpanExporter())

@@ -90,7 +90,9 @@ def path(tmp_path: Path) -> Path:
         ("", None),
     ],
 )
-def test_all_words_in_one_text(path: Path, query: str, expected: list[str] | None) -> None:
+def test_a_query_matches_texts_with_all_its_words(
+    path: Path, query: str, expected: list[str] | None
+) -> None:
     found = filled(
         path,
         one=[text("Seven ships in the harbour", "a"), text("another line", "a", step=2)],
@@ -104,7 +106,7 @@ def test_all_words_in_one_text(path: Path, query: str, expected: list[str] | Non
         assert roots(found, query) == expected
 
 
-def test_hits_have_their_place_and_an_excerpt(path: Path) -> None:
+def test_hits_have_their_location_and_an_excerpt(path: Path) -> None:
     long = "x " * 500 + "the needle is here" + " y" * 500
     texts = [text(long, step=3, event=7, cell=2, kind="code", run_id="child")]
     (run,) = filled(path, one=texts).search("needle").runs
@@ -114,13 +116,15 @@ def test_hits_have_their_place_and_an_excerpt(path: Path) -> None:
     assert len(hit.text) < 200
 
 
-def test_a_run_shows_its_first_hits_and_says_that_there_are_more(path: Path) -> None:
+def test_a_run_shows_its_first_hits_and_whether_there_are_more(path: Path) -> None:
     found = filled(path, one=[text("again", step=step) for step in range(9)])
     (run,) = found.search("again").runs
     assert ([hit.step for hit in run.hits], run.more) == ([0, 1, 2], True)
 
 
-def test_small_portions_find_the_same(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_in_small_portions_finds_the_same(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     files = {
         f"file {number}": [text("again", f"r{number}", step=step) for step in range(number % 7)]
         for number in range(20)
@@ -139,21 +143,21 @@ def test_small_portions_find_the_same(path: Path, monkeypatch: pytest.MonkeyPatc
 
 @given(words=st.text(max_size=60))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_any_characters_come_back_as_they_were(path: Path, words: str) -> None:
+def test_any_characters_come_back_unchanged(path: Path, words: str) -> None:
     stored = sendable(words)
     found = filled(path, one=[text(f"needle {words}", root=f"r{words}"[:50])])
     (run,) = found.search("needle").runs
     assert (run.root, run.hits[0].text) == (sendable(f"r{words}"[:50]), f"needle {stored}")
 
 
-def test_several_roots_of_one_file_each_have_hits(path: Path) -> None:
+def test_each_of_several_roots_in_one_file_has_hits(path: Path) -> None:
     texts = [text("again", f"r{number % 3}", step=number) for number in range(30)]
     found = filled(path, one=texts)
     assert sorted(roots(found, "again")) == ["r0", "r1", "r2"]
     assert all(len(run.hits) == 3 for run in found.search("again").runs)
 
 
-def test_the_newest_come_first_and_only_so_many(path: Path) -> None:
+def test_the_newest_runs_come_first_up_to_a_limit(path: Path) -> None:
     found = filled(path, **{f"f{number}": [text("same", f"r{number}")] for number in range(20)})
     first = found.search("same", most=5)
     assert ([run.root for run in first.runs], first.more) == (
@@ -167,7 +171,7 @@ def test_the_newest_come_first_and_only_so_many(path: Path) -> None:
     )
 
 
-def test_before_anything_is_written_nothing_is_found(path: Path) -> None:
+def test_searching_before_anything_is_written_finds_nothing(path: Path) -> None:
     assert roots(SearchIndex(path), "x") == []
     assert not path.exists()
 
@@ -175,7 +179,7 @@ def test_before_anything_is_written_nothing_is_found(path: Path) -> None:
 # -- keeping up -----------------------------------------------------------------------------------
 
 
-def test_what_is_added_is_found_and_what_is_replaced_is_not(path: Path) -> None:
+def test_added_texts_are_found_and_replaced_ones_are_not(path: Path) -> None:
     found = filled(path, one=[text("first")])
     found.put("one", FileTexts("s2", 20, "one"), [text("second")], adds=True)
     assert roots(found, "first") == roots(found, "second") == ["r"]
@@ -186,7 +190,7 @@ def test_what_is_added_is_found_and_what_is_replaced_is_not(path: Path) -> None:
     assert (roots(found, "third"), found.known()) == ([], {})
 
 
-def test_what_was_removed_is_not_in_the_file(path: Path) -> None:
+def test_removed_texts_are_no_longer_in_the_file(path: Path) -> None:
     found = filled(path, one=[text("geheimnisvoll " * 50)], two=[text("offen")])
     found.remove(["one"])
     found.close()
@@ -210,7 +214,7 @@ def test_a_removed_run_is_removed_from_every_index(tmp_path: Path) -> None:
         assert (roots(SearchIndex(each), "secret"), roots(SearchIndex(each), "open")) == ([], ["o"])
 
 
-def test_searches_run_while_it_is_written(path: Path) -> None:
+def test_searches_work_during_writing(path: Path) -> None:
     found = filled(path, first=[text("same", "r")])
     problems: list[Exception] = []
     done = threading.Event()
@@ -270,7 +274,7 @@ def test_a_full_index_says_so_and_still_answers(
     assert list(found.known()) == ["one"]
 
 
-def test_only_its_owner_can_read_it(path: Path) -> None:
+def test_only_the_owner_can_read_the_index(path: Path) -> None:
     filled(path, one=[text("x1")])
     files = list(path.parent.iterdir())
     assert path in files
@@ -278,7 +282,7 @@ def test_only_its_owner_can_read_it(path: Path) -> None:
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
 
-def test_old_indexes_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oldest_indexes_are_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index, "MAX_INDEXES", 3)
     for number in range(6):
         each = index_path(tmp_path, f"name {number}")
@@ -308,14 +312,14 @@ def test_a_search_that_takes_too_long_ends(path: Path, monkeypatch: pytest.Monke
     [b"", b"x" * 9_000, b"SQLite format 3\0" + bytes(5_000)],
     ids=["empty", "text", "head"],
 )
-def test_a_file_that_is_no_index_is_made_again(path: Path, content: bytes) -> None:
+def test_a_file_that_is_not_an_index_is_recreated(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True)
     path.write_bytes(content)
     assert roots(SearchIndex(path), "word") == []
     assert roots(filled(path, one=[text("word")]), "word") == ["r"]
 
 
-def test_another_version_is_made_again(path: Path) -> None:
+def test_an_index_of_another_version_is_recreated(path: Path) -> None:
     filled(path, one=[text("old")])
     with sqlite3.connect(path) as connection:
         connection.execute("pragma user_version=99")
@@ -326,7 +330,7 @@ def test_another_version_is_made_again(path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_damaged_index_ends_in_answers_or_is_made_again(path: Path, seed: int) -> None:
+def test_a_damaged_index_still_answers_or_is_recreated(path: Path, seed: int) -> None:
     files = {f"f{number}": [text(f"same word{number} " * 40, f"r{number}")] for number in range(40)}
     filled(path, **files).close()
     with sqlite3.connect(path) as connection:
@@ -349,7 +353,7 @@ def test_a_damaged_index_ends_in_answers_or_is_made_again(path: Path, seed: int)
     pytest.fail("it stays damaged")
 
 
-def test_a_deleted_index_is_made_again_under_open_eyes(path: Path) -> None:
+def test_an_index_deleted_while_open_is_recreated(path: Path) -> None:
     found = filled(path, one=[text("word")])
     assert roots(found, "word") == ["r"]
     database.delete(path)
@@ -358,7 +362,7 @@ def test_a_deleted_index_is_made_again_under_open_eyes(path: Path) -> None:
     assert roots(found, "word") == ["r2"]
 
 
-def test_a_folder_that_can_not_be_written_is_one_sentence(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "search").write_text("a file")
     with pytest.raises(ConfigError, match="there is no search"):
         SearchIndex(tmp_path / "search" / "i.sqlite").known()
@@ -372,7 +376,7 @@ numbers = st.integers(-(1 << 70), 1 << 70)
     st.lists(st.tuples(st.text(max_size=60), st.text(max_size=20), numbers, numbers), max_size=5),
     st.text(max_size=60),
 )
-def test_any_text_id_number_and_query(
+def test_any_text_id_number_and_query_is_handled(
     tmp_path: Path, texts: list[tuple[str, str, int, int]], query: str
 ) -> None:
     found = SearchIndex(tmp_path / "i.sqlite")
@@ -390,5 +394,5 @@ def test_any_text_id_number_and_query(
 
 
 @given(st.text(max_size=200), st.text(max_size=80))
-def test_an_excerpt_is_a_piece_of_the_text(words: str, query: str) -> None:
+def test_an_excerpt_is_part_of_the_text(words: str, query: str) -> None:
     assert excerpt(words, query).removeprefix("…") in words

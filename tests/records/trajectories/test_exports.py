@@ -78,7 +78,7 @@ async def test_a_training_row_is_what_the_model_saw_and_wrote(tmp_path: Path) ->
     assert {row["run_stop_reason"] for row in found} == {"answer"}
 
 
-async def test_children_have_rows_and_conversations_of_their_own(tmp_path: Path) -> None:
+async def test_child_runs_have_their_own_rows_and_conversations(tmp_path: Path) -> None:
     path = await scripted_log(tmp_path)
     found = rows(path, "sft")
     assert [(row["depth"], row["step"], row["kind"]) for row in found] == [
@@ -91,7 +91,7 @@ async def test_children_have_rows_and_conversations_of_their_own(tmp_path: Path)
     assert [m["role"] for m in chats[0]["messages"]] == ["system", *["user", "assistant"] * 4]
 
 
-def test_failed_and_empty_replies_teach_nothing(tmp_path: Path) -> None:
+def test_failed_and_empty_replies_are_not_exported_for_training(tmp_path: Path) -> None:
     def asked(step: int, *new: Message, count: int) -> ModelAsked:
         facts: dict[str, Any] = {"purpose": "step", "model": "m", "max_output_tokens": 9}
         return ModelAsked(run_id="a", step=step, new_messages=new, message_count=count, **facts)
@@ -145,7 +145,7 @@ async def test_native_tool_calls_are_in_openais_form(tmp_path: Path) -> None:
     assert json.loads(first["function"]["arguments"]["code"]) == [["print", "one"]]
 
 
-async def test_a_compacted_run_is_a_conversation_a_stretch(tmp_path: Path) -> None:
+async def test_each_stretch_between_compactions_is_a_conversation(tmp_path: Path) -> None:
     long_text = "x" * 6_000
 
     def answer(request: Request) -> Reply:
@@ -168,7 +168,7 @@ async def test_a_compacted_run_is_a_conversation_a_stretch(tmp_path: Path) -> No
     assert [row["prompt"] for row in rows(path, "sft")] == different
 
 
-async def test_a_report_has_everything_once_and_in_order(tmp_path: Path) -> None:
+async def test_a_report_has_every_part_once_and_in_order(tmp_path: Path) -> None:
     trajectory = open_trajectory(await scripted_log(tmp_path, query="How so?"))
     for format_ in ("markdown", "html"):
         text = "".join(export(trajectory, format_))
@@ -190,7 +190,7 @@ async def test_one_run_can_be_chosen(tmp_path: Path) -> None:
         export(trajectory, "sft", run_id="x")
 
 
-def test_what_can_not_be_exported_says_why(tmp_path: Path) -> None:
+def test_an_impossible_export_says_why(tmp_path: Path) -> None:
     trajectory = open_trajectory(written(tmp_path / "a.jsonl", [b"rubbish\n"]))
     with pytest.raises(ConfigError, match=r"no run to export.*1 line was skipped"):
         export(trajectory, "html")
@@ -199,7 +199,7 @@ def test_what_can_not_be_exported_says_why(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("format_", FORMATS)
-def test_an_unfinished_run_and_a_foreign_one_can_be_exported(tmp_path: Path, format_: str) -> None:
+def test_unfinished_and_foreign_runs_can_be_exported(tmp_path: Path, format_: str) -> None:
     for path in (written(tmp_path / "a.jsonl", one_run("a")[:-2]), REFERENCE_LOG):
         text = "".join(export(open_trajectory(path), format_))
         if FORMATS[format_].ending == ".jsonl":
@@ -208,7 +208,7 @@ def test_an_unfinished_run_and_a_foreign_one_can_be_exported(tmp_path: Path, for
             assert text
 
 
-def test_an_answer_that_was_asked_for_is_an_iteration_of_its_own(tmp_path: Path) -> None:
+def test_a_requested_final_answer_is_an_iteration(tmp_path: Path) -> None:
     final = replied("a", 1, text="perhaps 3", purpose="final")
     end = ended("a", step=1, answer="perhaps 3", stop_reason="steps", answer_source="asked")
     events = [*one_run("a", steps=1)[:-1], final, end]
@@ -219,7 +219,7 @@ def test_an_answer_that_was_asked_for_is_an_iteration_of_its_own(tmp_path: Path)
     assert found[2]["iteration_time"] is None
 
 
-def test_calls_without_cells_are_in_a_block_of_their_own(tmp_path: Path) -> None:
+def test_calls_without_a_cell_are_in_a_block_without_code(tmp_path: Path) -> None:
     events = [event for event in one_run("a", steps=1) if type(event).__name__ != "ModelReplied"]
     found = rows(written(tmp_path / "a.jsonl", events), "reference-jsonl")
     (block,) = found[1]["code_blocks"]
@@ -243,7 +243,7 @@ def test_runs_that_claim_to_have_started_each_other_are_written_once(tmp_path: P
     assert all(json.loads(line) for line in text.splitlines())
 
 
-def test_a_report_tells_what_steps_and_children_used(tmp_path: Path) -> None:
+def test_a_report_shows_the_usage_of_steps_and_children(tmp_path: Path) -> None:
     trajectory = open_trajectory(written(tmp_path / "a.jsonl", tree()))
     for format_ in ("markdown", "html"):
         text = "".join(export(trajectory, format_)).replace("\\", "")
@@ -253,7 +253,7 @@ def test_a_report_tells_what_steps_and_children_used(tmp_path: Path) -> None:
         assert "answer, 9,999 tokens, $8.5000, 10.40 s" in text
 
 
-def test_a_reference_log_says_with_a_call_what_its_child_used(tmp_path: Path) -> None:
+def test_a_reference_log_records_the_usage_of_a_child_with_its_call(tmp_path: Path) -> None:
     trajectory = open_trajectory(written(tmp_path / "a.jsonl", tree()))
     copy = tmp_path / "copy.jsonl"
     copy.write_text("".join(export(trajectory, "reference-jsonl")), "utf-8")

@@ -65,7 +65,7 @@ def parsed(text: str) -> Elements:
     return found
 
 
-async def test_hostile_text_stays_text_in_html(tmp_path: Path) -> None:
+async def test_hostile_text_is_escaped_in_html(tmp_path: Path) -> None:
     path = await scripted_log(tmp_path, query=HOSTILE, text=HOSTILE)
     text = "".join(export(open_trajectory(path), "html"))
     found = parsed(text)
@@ -108,7 +108,7 @@ async def test_hostile_text_stays_in_its_fence_in_markdown(tmp_path: Path) -> No
 
 
 @given(st.text(alphabet="`~\n a#<", max_size=200))
-def test_a_fence_holds_any_text(text: str) -> None:
+def test_a_fence_can_hold_any_text(text: str) -> None:
     tokens = MarkdownIt().parse(f"{fenced(text)}\nend")
     assert [token.type for token in tokens] == [
         *("fence", "paragraph_open", "inline", "paragraph_close")
@@ -117,7 +117,7 @@ def test_a_fence_holds_any_text(text: str) -> None:
 
 
 @given(st.text(alphabet=string.punctuation + "ab1. www", min_size=1, max_size=60))
-def test_inline_text_is_only_text(text: str) -> None:
+def test_inline_text_cannot_contain_markup(text: str) -> None:
     text = " ".join(text.split())
     rendered = MarkdownIt("gfm-like", {"linkify": False}).renderInline(inline(text))
     assert not re.search(r"<(?!/?p>)", rendered)
@@ -127,7 +127,7 @@ def test_inline_text_is_only_text(text: str) -> None:
     assert sum(token.type == "th_open" for token in tokens) == 2
 
 
-def test_training_rows_keep_hostile_text_as_it_is(tmp_path: Path) -> None:
+def test_training_rows_keep_hostile_text_unchanged(tmp_path: Path) -> None:
     events = one_run("a", query=HOSTILE)
     path = written(tmp_path / "a.jsonl", events)
     for format_ in ("sft", "openai-chat", "reference-jsonl"):
@@ -198,7 +198,7 @@ THEIRS = [json.loads(line) for line in REFERENCE_LOG.read_text("utf-8").splitlin
     st.lists(st.tuples(st.sampled_from(sorted(keys_of(OURS))), JSON), max_size=4),
     st.binary(max_size=30),
 )
-def test_any_log_of_ours(
+def test_any_log_of_ours_can_be_read(
     tmp_path_factory: Any, lines: list[Any], edits: list[tuple[str, Any]], rubbish: bytes
 ) -> None:
     for at, (key, value) in enumerate(edits):
@@ -214,7 +214,7 @@ def test_any_log_of_ours(
     st.lists(st.tuples(st.sampled_from(sorted(keys_of(THEIRS))), JSON), max_size=4),
     st.binary(max_size=30),
 )
-def test_any_log_of_theirs(
+def test_any_log_of_the_reference_can_be_read(
     tmp_path_factory: Any, lines: list[Any], edits: list[tuple[str, Any]], rubbish: bytes
 ) -> None:
     for at, (key, value) in enumerate(edits):
@@ -227,7 +227,7 @@ def test_any_log_of_theirs(
 
 @given(st.binary(max_size=400))
 @example(b"SQLite format 3\0")
-def test_any_bytes(tmp_path_factory: Any, data: bytes) -> None:
+def test_any_bytes_can_be_opened_as_a_log(tmp_path_factory: Any, data: bytes) -> None:
     path = tmp_path_factory.mktemp("any") / "a.jsonl"
     path.write_bytes(data)
     if data.startswith(b"SQLite format 3\0"):

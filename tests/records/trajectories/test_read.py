@@ -30,7 +30,7 @@ def types(events: Iterable[Event]) -> list[str]:
     return [type(event).__name__ for event in events]
 
 
-async def test_what_was_logged_comes_back(tmp_path: Path) -> None:
+async def test_logged_events_are_read_back(tmp_path: Path) -> None:
     path = await scripted_log(tmp_path)
     expected = [msgspec.json.decode(line, type=Event) for line in path.read_bytes().splitlines()]
     trajectory = open_trajectory(path)
@@ -60,7 +60,7 @@ async def test_any_step_is_read_by_seeking(tmp_path: Path) -> None:
         trajectory.run_events("nobody")
 
 
-def test_neighbouring_lines_of_a_step_are_one_span(tmp_path: Path) -> None:
+def test_adjacent_lines_of_a_step_are_one_span(tmp_path: Path) -> None:
     path = written(tmp_path / "a.jsonl", one_run("a", steps=3))
     part = open_trajectory(path)._parts[0]
     for step in range(4):
@@ -68,7 +68,7 @@ def test_neighbouring_lines_of_a_step_are_one_span(tmp_path: Path) -> None:
     assert len(part.ready().spans("a")) == 1
 
 
-def test_the_last_attempt_counts_and_finished_children_stay(tmp_path: Path) -> None:
+def test_the_last_attempt_counts_and_finished_children_are_kept(tmp_path: Path) -> None:
     child = one_run("a-1", steps=1, parent_id="a", depth=1)
     lost = one_run("a-2", steps=1, parent_id="a", depth=1)[:2]
     first = [started("a"), StepStarted(run_id="a", step=1), *child, *lost]
@@ -82,7 +82,7 @@ def test_the_last_attempt_counts_and_finished_children_stay(tmp_path: Path) -> N
     assert types(trajectory.step_events("a", 0)) == ["RunStarted"]
 
 
-def test_garbage_is_passed_over_and_counted(tmp_path: Path) -> None:
+def test_garbage_lines_are_skipped_and_counted(tmp_path: Path) -> None:
     run = one_run("a")
     unknown = json.dumps({"type": "sun_rose", "run_id": "a", "where": "east"}).encode() + b"\n"
     deep = b'{"type":"step_started","run_id":"a","x":' + b"[" * 200_000 + b"]" * 200_000 + b"}\n"
@@ -98,7 +98,7 @@ def test_garbage_is_passed_over_and_counted(tmp_path: Path) -> None:
     assert trajectory.skipped.total == 8, "reading again counts nothing twice"
 
 
-def test_a_field_of_a_wrong_type_is_seen_when_the_event_is_read(tmp_path: Path) -> None:
+def test_a_field_of_the_wrong_type_is_noticed_when_the_event_is_read(tmp_path: Path) -> None:
     wrong = b'{"type":"cell_started","run_id":"a","cell":"one","code":"1"}\n'
     trajectory = open_trajectory(written(tmp_path / "a.jsonl", [*one_run("a"), wrong]))
     assert trajectory.runs()[0].status == "ended"
@@ -107,7 +107,7 @@ def test_a_field_of_a_wrong_type_is_seen_when_the_event_is_read(tmp_path: Path) 
         assert trajectory.skipped.counts == {"not an event": 1}
 
 
-def test_newer_logs_are_read_as_far_as_they_go(tmp_path: Path) -> None:
+def test_newer_logs_are_read_as_far_as_possible(tmp_path: Path) -> None:
     newer = json.loads(encoded(replied("a", 1)))
     line = json.dumps({**newer, "schema_version": 7, "mood": {"good": True}}).encode() + b"\n"
     trajectory = open_trajectory(written(tmp_path / "a.jsonl", [started("a"), line, ended("a")]))
@@ -118,7 +118,7 @@ def test_newer_logs_are_read_as_far_as_they_go(tmp_path: Path) -> None:
     assert "update rlm" in notice
 
 
-def test_a_torn_last_line_is_read_once_it_is_whole(tmp_path: Path) -> None:
+def test_a_torn_last_line_is_read_once_complete(tmp_path: Path) -> None:
     run = one_run("a", steps=1)
     last = encoded(run[-1])
     path = written(tmp_path / "a.jsonl", [*run[:-1], last[:40]])
@@ -133,7 +133,7 @@ def test_a_torn_last_line_is_read_once_it_is_whole(tmp_path: Path) -> None:
     assert list(trajectory.events()) == run
 
 
-def test_refreshing_reads_only_what_is_new(tmp_path: Path) -> None:
+def test_refreshing_reads_only_new_lines(tmp_path: Path) -> None:
     path = written(tmp_path / "a.jsonl", [started("a"), b"rubbish\n"])
     trajectory = open_trajectory(path)
     assert (trajectory.runs()[0].steps, trajectory.skipped.total) == (0, 1)
@@ -145,7 +145,7 @@ def test_refreshing_reads_only_what_is_new(tmp_path: Path) -> None:
     assert trajectory.skipped.total == 1
 
 
-def test_an_attempt_behind_a_torn_line_is_found(tmp_path: Path) -> None:
+def test_an_attempt_after_a_torn_line_is_found(tmp_path: Path) -> None:
     """What an appending writer makes of a file whose last one was killed in a line."""
     torn = encoded(replied("a", 1, text='[{"type":"text"}]'))[:-9]
     path = written(tmp_path / "a.jsonl", [started("a"), torn, *one_run("a")])
@@ -155,7 +155,7 @@ def test_an_attempt_behind_a_torn_line_is_found(tmp_path: Path) -> None:
     assert types(trajectory.events()) == types(one_run("a"))
 
 
-def test_lines_that_are_too_long_are_passed_over(
+def test_lines_that_are_too_long_are_skipped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "a.jsonl"
@@ -173,7 +173,7 @@ def test_lines_that_are_too_long_are_passed_over(
 
 
 @pytest.mark.parametrize(("name", "reason"), [("MAX_RUNS", "runs"), ("MAX_STEPS", "steps")])
-def test_an_index_has_a_largest_size(
+def test_the_size_of_an_index_is_limited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, reason: str
 ) -> None:
     monkeypatch.setattr(index_module, name, 3)
@@ -183,7 +183,7 @@ def test_an_index_has_a_largest_size(
     assert trajectory.skipped.counts == {f"of too many {reason}": 7}
 
 
-def test_a_run_without_a_writer_was_killed(tmp_path: Path) -> None:
+def test_an_unfinished_run_without_a_writer_is_interrupted(tmp_path: Path) -> None:
     child = started("a-1", parent_id="a", depth=1)
     path = written(tmp_path / "a.jsonl", [started("a"), replied("a", 1), child])
     assert [run.status for run in open_trajectory(path).runs()] == ["running", "running"]
@@ -193,26 +193,26 @@ def test_a_run_without_a_writer_was_killed(tmp_path: Path) -> None:
     assert [run.status for run in open_trajectory(path).runs()] == ["interrupted", "interrupted"]
 
 
-def test_a_child_does_not_outlive_its_parent(tmp_path: Path) -> None:
+def test_a_child_of_an_ended_run_is_not_running(tmp_path: Path) -> None:
     child = started("a-1", parent_id="a", depth=1)
     path = written(tmp_path / "a.jsonl", [started("a"), child, ended("a")])
     assert [run.status for run in open_trajectory(path).runs()] == ["ended", "interrupted"]
 
 
-def test_unfinished_runs_count_what_their_children_used(tmp_path: Path) -> None:
+def test_an_unfinished_run_includes_the_usage_of_its_children(tmp_path: Path) -> None:
     child = one_run("a-1", steps=1, parent_id="a", depth=1)
     path = written(tmp_path / "a.jsonl", [started("a"), replied("a", 1), *child])
     root, below = open_trajectory(path).runs()
     assert (root.tokens, below.tokens) == (220, 110)
 
 
-def test_costs_beyond_reason_are_unknown(tmp_path: Path) -> None:
+def test_implausible_costs_are_unknown(tmp_path: Path) -> None:
     line = b'{"type":"model_replied","run_id":"a","usage":{"cost_usd":1e308,"requests":1}}\n'
     path = written(tmp_path / "a.jsonl", [started("a"), line, line, line])
     assert open_trajectory(path).runs()[0].cost_usd is None
 
 
-def test_a_folder_is_all_of_its_logs(tmp_path: Path) -> None:
+def test_opening_a_folder_reads_all_its_logs(tmp_path: Path) -> None:
     for name in ("b", "a"):
         written(tmp_path / f"{name}.jsonl", one_run(name))
     (tmp_path / "notes.txt").write_text("not a log")
@@ -223,7 +223,7 @@ def test_a_folder_is_all_of_its_logs(tmp_path: Path) -> None:
     assert types(trajectory.step_events("b", 0)) == ["RunStarted"]
 
 
-def test_a_file_of_a_folder_that_can_not_be_read_is_noticed(tmp_path: Path) -> None:
+def test_an_unreadable_file_in_a_folder_is_reported(tmp_path: Path) -> None:
     written(tmp_path / "a.jsonl", one_run("a"))
     (tmp_path / "b.sqlite").write_bytes(b"SQLite format 3\0 and so on")
     trajectory = open_trajectory(tmp_path)
@@ -232,7 +232,7 @@ def test_a_file_of_a_folder_that_can_not_be_read_is_noticed(tmp_path: Path) -> N
     assert "b.sqlite" in notice
 
 
-def test_what_can_not_be_opened_says_so(tmp_path: Path) -> None:
+def test_paths_that_cannot_be_opened_are_explained(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="nothing at"):
         open_trajectory(tmp_path / "absent")
     with pytest.raises(ConfigError, match="no log in"):
@@ -244,7 +244,7 @@ def test_what_can_not_be_opened_says_so(tmp_path: Path) -> None:
     assert open_trajectory(tmp_path / "empty.jsonl").runs() == []
 
 
-def test_a_file_that_is_taken_away_says_so(tmp_path: Path) -> None:
+def test_a_deleted_file_is_reported(tmp_path: Path) -> None:
     trajectory = open_trajectory(written(tmp_path / "a.jsonl", one_run("a")))
     (tmp_path / "a.jsonl").unlink()
     with pytest.raises(ConfigError, match="can't be read"):
@@ -273,13 +273,13 @@ def test_a_journal_is_read_like_a_log(tmp_path: Path, monkeypatch: pytest.Monkey
     assert trajectory.skipped.counts == {"not an event": 1}
 
 
-def test_a_journal_that_is_none_says_so(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_journal_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.sqlite").write_bytes(b"SQLite format 3\0 and so on")
     with pytest.raises(ConfigError):
         open_trajectory(tmp_path / "a.sqlite").runs()
 
 
-def test_events_can_stand_in_any_order(tmp_path: Path) -> None:
+def test_events_may_be_in_any_order(tmp_path: Path) -> None:
     """The head of a log may be lost; a parent may come after its child, or be its own child."""
     strange: list[Event] = [
         StepStarted(run_id="c", parent_id="p", depth=1, step=1),

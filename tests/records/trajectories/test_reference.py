@@ -27,7 +27,7 @@ def of_type(kind: type[Any], events: list[Event]) -> list[Any]:
     return [event for event in events if isinstance(event, kind)]
 
 
-def test_the_runs_of_a_real_log() -> None:
+def test_runs_are_read_from_a_real_reference_log() -> None:
     first, child, second = open_trajectory(REFERENCE_LOG).runs()
     assert (first.query, first.model) == ("What is the answer?", "scripted-1")
     assert (first.answer, first.stop_reason, first.steps, first.calls) == ("42", "answer", 4, 4)
@@ -41,7 +41,7 @@ def test_the_runs_of_a_real_log() -> None:
     assert first.started > 1_700_000_000
 
 
-def test_everything_of_a_real_log_is_in_the_events() -> None:
+def test_everything_in_a_real_reference_log_is_in_the_events() -> None:
     trajectory = open_trajectory(REFERENCE_LOG)
     root = trajectory.runs()[0].run_id
     events = list(trajectory.run_events(root))
@@ -61,7 +61,7 @@ def test_everything_of_a_real_log_is_in_the_events() -> None:
     assert trajectory.skipped.total == 0, "NaN is no JSON, but Python writes it"
 
 
-def test_a_step_of_a_real_log_is_read_alone() -> None:
+def test_a_step_of_a_real_reference_log_can_be_read_alone() -> None:
     trajectory = open_trajectory(REFERENCE_LOG)
     every = list(trajectory.events())
     for run in trajectory.runs():
@@ -70,7 +70,7 @@ def test_a_step_of_a_real_log_is_read_alone() -> None:
             assert list(trajectory.step_events(run.run_id, step)) == expected
 
 
-def test_a_log_that_grows(tmp_path: Path) -> None:
+def test_a_growing_reference_log_is_read_again(tmp_path: Path) -> None:
     path = tmp_path / "growing.jsonl"
     whole = REFERENCE_LOG.read_bytes()
     cut = whole.index(b'"iteration": 3') + 10
@@ -85,14 +85,16 @@ def test_a_log_that_grows(tmp_path: Path) -> None:
     assert trajectory.skipped.total == 0
 
 
-def test_an_iteration_too_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_iterations_beyond_the_limit_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(reference_module, "MAX_ITERATIONS", 4)
     trajectory = open_trajectory(REFERENCE_LOG)
     assert [run.steps for run in trajectory.runs()] == [4, 2]
     assert trajectory.skipped.counts == {"of too many steps": 5}
 
 
-def test_logs_of_older_versions(tmp_path: Path) -> None:
+def test_older_versions_of_reference_logs_can_be_read(tmp_path: Path) -> None:
     """No metadata, no timestamps, an answer with its kind, and the query in other words."""
     prompt = [{"role": "user", "content": 'about the original query: "How many?" now'}]
     line = {"type": "iteration", "prompt": prompt, "final_answer": ["FINAL", "3"]}
@@ -115,7 +117,7 @@ def test_a_log_is_recognised_whatever_the_order_of_its_keys(tmp_path: Path) -> N
     assert trajectory.skipped.total == 0
 
 
-def test_a_child_can_not_be_nested_without_end(tmp_path: Path) -> None:
+def test_nesting_of_children_is_limited(tmp_path: Path) -> None:
     iteration: dict[str, Any] = {"type": "iteration", "final_answer": "x", "code_blocks": []}
     for _ in range(80):
         call = {"metadata": {"iterations": [iteration]}}
@@ -168,7 +170,7 @@ async def test_an_export_has_the_keys_and_types_of_a_real_log(tmp_path: Path) ->
     assert child["iterations"][-1]["final_answer"] == "child seen"
 
 
-def test_a_real_log_survives_the_way_through_our_events() -> None:
+def test_a_real_reference_log_survives_conversion_to_our_events() -> None:
     back = lines_of("".join(export(open_trajectory(REFERENCE_LOG), "reference-jsonl")))
     theirs = [line for line in real() if line["type"] == "iteration"]
     ours = [line for line in back if line["type"] == "iteration"]
@@ -185,7 +187,7 @@ def test_a_real_log_survives_the_way_through_our_events() -> None:
             assert len(block["result"]["rlm_calls"]) == len(real_block["result"]["rlm_calls"])
 
 
-async def test_what_was_exported_opens_again(tmp_path: Path) -> None:
+async def test_an_exported_log_can_be_opened(tmp_path: Path) -> None:
     original = open_trajectory(await scripted_log(tmp_path / "a"))
     path = tmp_path / "exported.jsonl"
     path.write_text("".join(export(original, "reference-jsonl")), "utf-8")

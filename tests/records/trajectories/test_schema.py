@@ -61,7 +61,9 @@ async def test_every_event_of_a_real_run_is_valid(tmp_path: Path) -> None:
     "change",
     [{"type": "nothing"}, {"depth": "deep"}, {"run_id": None}, {"usage": 3}, {"steps": [1]}],
 )
-async def test_a_wrong_event_is_not(tmp_path: Path, change: dict[str, Any]) -> None:
+async def test_an_invalid_event_does_not_match_the_schema(
+    tmp_path: Path, change: dict[str, Any]
+) -> None:
     last = json.loads((await scripted_log(tmp_path)).read_text("utf-8").splitlines()[-1])
     wrong = {**copy.deepcopy(last), **change}
     with pytest.raises(jsonschema.ValidationError):

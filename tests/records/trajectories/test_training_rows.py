@@ -58,7 +58,7 @@ async def test_trl_rows_have_the_same_columns_and_texts(tmp_path: Path) -> None:
         assert all(isinstance(m["content"], str) for m in [*row["prompt"], *row["completion"]])
 
 
-def test_a_call_is_a_row_of_its_own(tmp_path: Path) -> None:
+def test_a_call_has_a_row_of_its_own(tmp_path: Path) -> None:
     path = written(tmp_path / "a.jsonl", calls("a", ("Is it red?", "no"), ("Is it blue?", "yes")))
     (_, first, second) = rows(path, "sft")
     assert first["prompt"] == [{"role": "user", "content": "Is it red?"}]
@@ -93,7 +93,7 @@ def test_every_row_has_the_score_of_its_root(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("format_", TRAINING)
-def test_the_same_conversation_is_a_row_once(tmp_path: Path, format_: str) -> None:
+def test_equal_conversations_are_exported_once(tmp_path: Path, format_: str) -> None:
     (tmp_path / "logs").mkdir()
     written(tmp_path / "logs" / "a.jsonl", calls("a", ("p", "r"), ("p", "r"), ("p", "other")))
     alone = rows(tmp_path / "logs", format_)
@@ -104,7 +104,9 @@ def test_the_same_conversation_is_a_row_once(tmp_path: Path, format_: str) -> No
     assert rows(tmp_path / "logs", format_) == both
 
 
-def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_memory_for_deduplication_is_bounded(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(_replies, "MAX_REMEMBERED", 2)
     monkeypatch.setattr(_replies, "MAX_OPEN_CALLS", 3)
     once = Once()
@@ -125,7 +127,9 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch, tmp_path
 
 
 @pytest.mark.parametrize("format_", TRAINING)
-def test_secrets_are_hidden(tmp_path: Path, format_: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secrets_are_hidden_in_training_rows(
+    tmp_path: Path, format_: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MY_SERVICE_TOKEN", "swordfish-7391")
     told = (f"Use {KEY} and swordfish-7391.", "postgres://me:hunter2hunter2@db/x")
     path = written(tmp_path / "a.jsonl", calls("a", told))
@@ -145,7 +149,7 @@ def test_secrets_are_hidden(tmp_path: Path, format_: str, monkeypatch: pytest.Mo
         "Bearer of news",
     ],
 )
-def test_code_and_prose_stay_as_they_are(text: str) -> None:
+def test_code_and_prose_are_unchanged_by_hiding_secrets(text: str) -> None:
     assert without_secrets()(text) == text
 
 
@@ -162,7 +166,7 @@ def test_no_key_is_left_and_the_structure_is_kept(value: Any) -> None:
         assert json.dumps(hidden) == json.dumps(value) or "://" in json.dumps(value)
 
 
-def test_hiding_takes_no_longer_for_a_hostile_text() -> None:
+def test_hiding_secrets_in_hostile_text_is_fast() -> None:
     hide = without_secrets()
     for piece in ("sk-", "://a:", "bearer ", "ghp_", "sk-a"):
         text = piece * 100_000

@@ -13,9 +13,9 @@ def rows(heading: str) -> list[tuple[str, str]]:
     return re.findall(r"^\| `(\w+)` \| (.*) \|$", table, re.MULTILINE)
 
 
-def test_the_fields_of_an_answer() -> None:
+def test_documented_answer_fields_match() -> None:
     assert [name for name, _ in rows("field | meaning")] == list(Answer.__struct_fields__)
 
 
-def test_the_behaviours() -> None:
+def test_documented_behaviours_match() -> None:
     assert dict(rows("behaviour | what it does")) == BEHAVIOURS

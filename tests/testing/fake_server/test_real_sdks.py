@@ -76,7 +76,7 @@ def test_chat_plain(server: FakeServer) -> None:
     assert reply.model == "m-1"
 
 
-def test_chat_streamed_through_the_sdks_own_gathering(server: FakeServer) -> None:
+def test_chat_streamed_through_the_sdks_own_accumulator(server: FakeServer) -> None:
     manager = openai_client(server).chat.completions.stream(
         model="m-1", messages=ASKED, stream_options={"include_usage": True}
     )
@@ -134,7 +134,7 @@ def test_responses_plain(server: FakeServer) -> None:
     assert reply.status == "completed"
 
 
-def test_responses_streamed_through_the_sdks_own_gathering(server: FakeServer) -> None:
+def test_responses_streamed_through_the_sdks_own_accumulator(server: FakeServer) -> None:
     with openai_client(server).responses.stream(model="m-1", input="hello") as stream:
         kinds = [event.type for event in stream]
         checked_response(stream.get_final_response())
@@ -184,7 +184,7 @@ def test_anthropic_plain(server: FakeServer) -> None:
     checked_message(anthropic_client(server).messages.create(**asked("hello")))
 
 
-def test_anthropic_streamed_through_the_sdks_own_gathering(server: FakeServer) -> None:
+def test_anthropic_streamed_through_the_sdks_own_accumulator(server: FakeServer) -> None:
     with anthropic_client(server).messages.stream(**asked("hello")) as stream:
         assert "".join(stream.text_stream) == TEXT
         checked_message(stream.get_final_message())

@@ -42,7 +42,7 @@ def written(folder: Path, name: str, text: str) -> Path:
     return path
 
 
-def test_toml_json_and_json_lines_say_the_same(tmp_path: Path) -> None:
+def test_toml_json_and_json_lines_are_equivalent(tmp_path: Path) -> None:
     found = read_script(written(tmp_path, "a.toml", TOML))
     assert found[1] == Answer(status=429, error="slow down", retry_after=2, times=2)
     assert found[2] == Answer(
@@ -64,7 +64,7 @@ def _plain(answers: list[Answer]) -> Any:
     return msgspec.to_builtins(answers)
 
 
-def test_a_text_is_an_answer_in_json(tmp_path: Path) -> None:
+def test_a_string_in_json_is_an_answer(tmp_path: Path) -> None:
     assert read_script(written(tmp_path, "a.jsonl", '"hello"\n')) == [Answer(reply="hello")]
 
 
@@ -87,7 +87,7 @@ def test_a_text_is_an_answer_in_json(tmp_path: Path) -> None:
         ("a.json", '[{"tool_calls": [{}]}]', "answer 1: Object missing required field `name`"),
     ],
 )
-def test_mistakes_are_reported_with_their_place(
+def test_errors_in_a_script_are_reported_with_their_position(
     tmp_path: Path, name: str, text: str, words: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
@@ -104,7 +104,7 @@ FIELDS = st.sampled_from([*Answer.__struct_fields__, "other"])
 
 
 @given(JSON_VALUES | st.dictionaries(FIELDS, JSON_VALUES | st.sampled_from([*BEHAVIOURS])))
-def test_whatever_is_given_is_an_answer_or_a_clear_error(value: Any) -> None:
+def test_any_value_is_an_answer_or_a_clear_error(value: Any) -> None:
     try:
         found = as_answer(value)
     except ConfigError:
@@ -132,7 +132,7 @@ def texts(script: Script, *asked: str) -> list[str]:
     return found
 
 
-def test_the_script_in_order_and_rules_before_it() -> None:
+def test_answers_are_given_in_order_after_matching_rules() -> None:
     script = Script(["one", {"when": "b", "reply": "rule"}, "two"])
     assert texts(script, "a", "ab", "a", "b", "a") == ["one", "rule", "two", "rule", "used up"]
 
@@ -144,30 +144,30 @@ def test_patterns_are_substrings_and_regular_expressions() -> None:
     assert texts(script, *asked) == ["other", "plain", "compiled", "slashes"]
 
 
-def test_times() -> None:
+def test_an_answer_can_be_repeated_a_number_of_times() -> None:
     script = Script(
         [{"reply": "twice", "times": 2}, "once", {"when": "r", "reply": "rule", "times": 1}]
     )
     assert texts(script, "r", "r", "x", "x", "x") == ["rule", "twice", "twice", "once", "used up"]
 
 
-def test_a_loop_begins_again() -> None:
+def test_a_looping_script_starts_again() -> None:
     script = Script(["one", {"reply": "two", "times": 2}], loop=True)
     assert texts(script, *"abcde") == ["one", "two", "two", "one", "two"]
 
 
-def test_a_used_up_script_says_what_to_do() -> None:
+def test_an_exhausted_script_says_what_to_do() -> None:
     script = Script([{"when": "never", "reply": "x"}])
     with pytest.raises(UsedUp, match=r"it has 0 answers and no rule matches.*--loop"):
         script.take("hello")
 
 
-def test_an_empty_script_is_a_mistake() -> None:
+def test_an_empty_script_is_refused() -> None:
     with pytest.raises(ConfigError, match="has no answers"):
         Script()
 
 
-def test_what_scripted_clients_take_is_taken_here_too() -> None:
+def test_entries_of_scripted_clients_are_accepted_here_too() -> None:
     reply = Reply(
         text="hi",
         tool_calls=(ToolCall("c1", "f", {"a": 1}),),
@@ -184,6 +184,6 @@ def test_what_scripted_clients_take_is_taken_here_too() -> None:
 
 
 @given(st.text())
-def test_pieces_are_the_whole_text(text: str) -> None:
+def test_pieces_make_up_the_whole_text(text: str) -> None:
     assert "".join(in_pieces(text)) == text
     assert "" not in in_pieces(text)

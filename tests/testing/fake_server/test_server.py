@@ -66,7 +66,7 @@ def test_every_dialect_answers_at_its_path(path: str, where: tuple[Any, ...]) ->
     assert (status, found) == (200, "hello")
 
 
-def test_a_deployment_names_the_model() -> None:
+def test_a_deployment_in_the_path_names_the_model() -> None:
     with FakeServer(["hello"]) as server:
         path = "/openai/deployments/my%20model/chat/completions"
         assert call(server, path, {"messages": []})[1]["model"] == "my model"
@@ -97,7 +97,7 @@ def test_models_health_and_unknown_paths() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"3", b"\xff", b"[" * 100_000])
-def test_a_body_that_is_no_request(body: bytes) -> None:
+def test_an_invalid_body_is_refused(body: bytes) -> None:
     with FakeServer(["hello"]) as server:
         status, found = call(server, "/v1/messages", body)
         assert (status, found["type"]) == (400, "error")
@@ -105,7 +105,7 @@ def test_a_body_that_is_no_request(body: bytes) -> None:
         assert call(server, "/v1/messages", BODY)[0] == 200, "no answer was used up"
 
 
-def test_a_used_up_script_says_so_and_is_not_tried_again() -> None:
+def test_an_exhausted_script_gives_a_permanent_error() -> None:
     with FakeServer(["only"]) as server:
         call(server, "/v1/messages", BODY)
         status, found = call(server, "/v1/messages", BODY)
@@ -113,7 +113,7 @@ def test_a_used_up_script_says_so_and_is_not_tried_again() -> None:
     assert "the script is used up" in found["error"]["message"]
 
 
-def test_requests_are_kept_and_shown_without_secrets() -> None:
+def test_requests_are_recorded_without_secrets() -> None:
     sent = {"Authorization": "Bearer top-secret", "X-Mine": "hidden", "User-Agent": "me/1"}
     with FakeServer(["one", "two"]) as server:
         call(server, "/v1/chat/completions?key=top-secret", BODY, headers=sent)
@@ -138,7 +138,7 @@ def test_requests_are_kept_and_shown_without_secrets() -> None:
         assert reply["choices"][0]["message"]["content"] == "one", "the script begins again too"
 
 
-def test_of_very_many_requests_the_latest_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_latest_requests_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(requests, "KEPT_REQUESTS", 3)
     with FakeServer(["hello"], loop=True) as server:
         for _ in range(5):
@@ -164,7 +164,7 @@ def test_the_same_script_gives_the_same_bytes(stream: bool) -> None:
     assert len(found[0]) > 100
 
 
-def test_a_function_decides() -> None:
+def test_an_answer_can_be_computed_by_a_function() -> None:
     def length(asked: Asked) -> str:
         return f"{asked.model}: {len(asked.text)}"
 
@@ -182,7 +182,7 @@ def test_usage_is_counted_unless_given() -> None:
 # -- its life -------------------------------------------------------------------------------------
 
 
-async def test_it_serves_the_loop_that_started_it() -> None:
+async def test_a_server_started_on_an_event_loop_serves_it() -> None:
     async with FakeServer(["hello"]) as server:
         status, _ = await asyncio.to_thread(call, server, "/v1/messages", BODY)
         assert status == 200
@@ -190,7 +190,7 @@ async def test_it_serves_the_loop_that_started_it() -> None:
         await asyncio.to_thread(call, server, "/health")
 
 
-def test_it_can_be_started_again_at_the_same_place() -> None:
+def test_a_server_can_be_restarted_at_the_same_address() -> None:
     server = FakeServer(["one", "two"])
     with pytest.raises(ConfigError, match="not started"):
         _ = server.url
@@ -236,7 +236,7 @@ def test_stopping_ends_requests_in_flight_and_leaves_no_thread() -> None:
     assert not server.requests[0].disconnected, "it was the server that went"
 
 
-def test_the_variables_name_every_dialect() -> None:
+def test_the_variables_cover_every_dialect() -> None:
     with FakeServer(["hello"]) as server:
         found = server.variables
         assert found["OPENAI_BASE_URL"] == server.openai_url == f"{server.url}/v1"
@@ -244,7 +244,7 @@ def test_the_variables_name_every_dialect() -> None:
         assert {each for name, each in found.items() if name.endswith("_KEY")} == {"fake"}
 
 
-def test_importing_it_is_light() -> None:
+def test_importing_the_fake_server_loads_no_heavy_modules() -> None:
     code = (
         "import sys, rlm.testing.fake_server\n"
         "rlm.testing.fake_server.FakeServer(['x'])\n"
@@ -290,7 +290,9 @@ def test_importing_it_is_light() -> None:
         ),
     ],
 )
-def test_what_a_request_says(path: str, body: object, text: str, cap: int | None) -> None:
+def test_requests_of_every_dialect_are_read(
+    path: str, body: object, text: str, cap: int | None
+) -> None:
     place = route(path)
     assert place is not None
     asked = read_request(place, json.dumps(body).encode(), {})

@@ -90,14 +90,14 @@ class Stream:
         return done.text(2), error["type"] if error else ""
 
     def run(self, code: str) -> str:
-        """What a cell that must not fail wrote."""
+        """Return the output of a cell that must not fail."""
         self.begin(code)
         output, error = self.finish()
         assert error == ""
         return output.strip()
 
     def take_checkpoint(self) -> "tuple[Stream, str]":
-        """The stream of the copy, and why there is none, or ""."""
+        """Return the stream of the copy, and why there is none, or ""."""
         ours, theirs = socket.socketpair()
         with theirs:
             self.send(wire.CHECKPOINT, fds=(theirs.fileno(),))

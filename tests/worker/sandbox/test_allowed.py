@@ -35,7 +35,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_only_what_is_allowed_is_found(folder: Path, python: str) -> None:
+def test_only_allowed_packages_can_be_found(folder: Path, python: str) -> None:
     tried = ["one.part", "other", "google.allowed", "google.other", "one_more", "single", "on"]
     names = ["one", "google.allowed", "single"]
     found, version, standard = run_child(SEEN, python, folder=str(folder), names=names, tried=tried)

@@ -55,7 +55,7 @@ def test_a_session_gets_a_group_with_limits(tmp_path: Path, written: Written) ->
     assert names(tmp_path) == []
 
 
-def test_without_a_limit_of_memory_there_is_none(tmp_path: Path, written: Written) -> None:
+def test_without_a_memory_limit_the_cgroup_has_none(tmp_path: Path, written: Written) -> None:
     found = cgroups.find(str(tmp_path))
     group = found.make(1, 0, 64 << 20, 128)
     group.grow()
@@ -64,7 +64,7 @@ def test_without_a_limit_of_memory_there_is_none(tmp_path: Path, written: Writte
     assert names(tmp_path) == []
 
 
-def test_what_a_killed_zygote_left_is_removed(tmp_path: Path, written: Written) -> None:
+def test_cgroups_left_by_a_killed_zygote_are_removed(tmp_path: Path, written: Written) -> None:
     ended = 4_194_304  # No process has such an id.
     for name in (f"rlm-{ended}/3", "rlm-1/3", "rlm-x", "others"):
         (tmp_path / name).mkdir(parents=True)
@@ -73,7 +73,7 @@ def test_what_a_killed_zygote_left_is_removed(tmp_path: Path, written: Written) 
 
 
 @pytest.mark.parametrize("missing", ["memory", "pids"])
-def test_a_kernel_without_a_controller_that_is_needed(
+def test_a_missing_cgroup_controller_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str
 ) -> None:
     offered = [name for name in ("cpu", "memory", "pids") if name != missing]
@@ -105,18 +105,18 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     return find
 
 
-def test_a_process_at_the_root_may_divide_it(tree: Callable[..., str]) -> None:
+def test_a_process_in_the_root_cgroup_may_divide_it(tree: Callable[..., str]) -> None:
     assert tree("/") == "."
 
 
-def test_the_nearest_delegated_folder_above_is_ours(tree: Callable[..., str]) -> None:
+def test_the_nearest_delegated_cgroup_above_is_used(tree: Callable[..., str]) -> None:
     assert tree("/a/service/main", "/a/service") == "a/service"
     assert tree("/a/service/main/deep", "/a/service") == "a/service"
     assert tree("/service/main", "/service", root="/outside") == "service"
 
 
 @pytest.mark.parametrize("delegated", ["", "/a/service"])
-def test_a_group_with_processes_can_not_be_divided(
+def test_a_cgroup_with_processes_cannot_be_divided(
     tree: Callable[..., str], delegated: str
 ) -> None:
     with pytest.raises(OSError, match="Delegate=yes and DelegateSubgroup="):
@@ -145,7 +145,7 @@ os.waitpid(child, 0)
 """Like a zygote, it has one thread: this system call leaves the locks of others taken."""
 
 
-def test_a_process_is_in_its_group_from_the_first_moment() -> None:
+def test_a_process_is_in_its_cgroup_from_the_start() -> None:
     """On the real thing, where we may; controllers are not needed for that."""
     try:
         folder = Path(cgroups.delegated_folder()) / f"rlm-test-{os.getpid()}"

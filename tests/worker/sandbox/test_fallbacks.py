@@ -23,7 +23,7 @@ def need_all(user: str) -> dict[str, Any]:
     return report
 
 
-def test_root_gives_every_session_a_uid_of_its_own() -> None:
+def test_as_root_every_session_gets_its_own_uid() -> None:
     done = run("root", sessions=[[WHO], [WHO]])
     need_namespaces(done.report, forks=True)
     assert done.report["own_uid"] is True
@@ -47,7 +47,7 @@ def test_the_first_process_is_the_zygote(user: str) -> None:
 
 
 @pytest.mark.parametrize("user", ["root", "stranger"])
-def test_user_namespaces_without_mounts(user: str) -> None:
+def test_user_namespaces_without_mounts_are_not_used(user: str) -> None:
     """As on Ubuntu 24.04: the zygote must not be left in a half-made namespace."""
     report, outcome = run_cell(user, 'open("/etc/passwd")', broken=["mount"])
     assert (report["namespaces"], report["scratch"]) == ("", "")
@@ -56,7 +56,7 @@ def test_user_namespaces_without_mounts(user: str) -> None:
     assert outcome.error == "PermissionError"
 
 
-def test_the_default_container() -> None:
+def test_a_default_container_uses_landlock_and_another_uid() -> None:
     """Root, but no new namespaces and no mounts: Landlock, seccomp and another uid."""
     report, outcome = run_cell("root", WHO, broken=["container"])
     need_landlock(report)
@@ -69,7 +69,9 @@ def test_the_default_container() -> None:
         assert any("could not be read" in reason for reason in report["missing"])
 
 
-def test_a_container_with_a_public_python(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_container_with_a_public_python_gives_sessions_their_own_uid(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The same with a Python that every user can read, which is what containers have."""
     from tests.worker.sandbox import runs
 
@@ -92,7 +94,7 @@ def test_a_container_without_landlock_is_sealed() -> None:
     assert outcome.result[0][0] in OWN_UIDS
 
 
-def test_few_uids() -> None:
+def test_with_few_uids_sessions_share_that_of_nobody() -> None:
     """As in a container with remapped uids: nobody's, shared by all sessions."""
     need_all("root")
     report, outcome = run_cell("root", WHO, broken=["high uids"])
@@ -101,7 +103,7 @@ def test_few_uids() -> None:
     assert report["max_tasks"] > 128  # a limit for all of nobody's tasks
 
 
-def test_an_unreadable_interpreter_keeps_root_without_rights() -> None:
+def test_an_unreadable_interpreter_runs_as_root_without_capabilities() -> None:
     need_all("root")
     for forbid in [], ["namespaces"]:
         done = run(
@@ -118,9 +120,7 @@ def test_an_unreadable_interpreter_keeps_root_without_rights() -> None:
 
 @pytest.mark.parametrize("user", ["root", "stranger"])
 @pytest.mark.parametrize("broken", ["counting", "pid namespace"])
-def test_forks_need_neither_a_count_of_the_kernel_nor_a_pid_namespace(
-    user: str, broken: str
-) -> None:
+def test_forking_needs_neither_task_counts_nor_a_pid_namespace(user: str, broken: str) -> None:
     need_all(user)
     report, outcome = run_cell(user, "os.fork()", broken=[broken])
     assert report["forks"] is True
@@ -131,7 +131,9 @@ def test_forks_need_neither_a_count_of_the_kernel_nor_a_pid_namespace(
 
 @pytest.mark.parametrize("user", ["root", "stranger"])
 @pytest.mark.parametrize("forbid", [[], ["namespaces"], ["namespaces", "landlock"]], ids=len)
-def test_no_forks_where_the_kernel_can_not_ask(user: str, forbid: list[str]) -> None:
+def test_forking_is_forbidden_if_the_kernel_cannot_ask_about_it(
+    user: str, forbid: list[str]
+) -> None:
     """As on Linux before 5.5, or where the C library's note of the thread can't be found."""
     fork = "from rlm_worker.sandbox import permits; permits.fork()"
     done = run(user, broken=["asking"], settings={"forbid": forbid}, sessions=[[fork, "os.fork()"]])
@@ -141,7 +143,7 @@ def test_no_forks_where_the_kernel_can_not_ask(user: str, forbid: list[str]) -> 
 
 
 @pytest.mark.parametrize("user", ["root", "stranger"])
-def test_threads_are_asked_about_where_no_limit_would_hold(user: str) -> None:
+def test_threads_need_approval_where_no_kernel_limit_would_hold(user: str) -> None:
     broken = ["high uids"]
     report = run(user, broken=broken, settings={"forbid": ["namespaces"]}).report
     assert report["asks_for_threads"] is report["forks"] is True
@@ -151,7 +153,7 @@ def test_threads_are_asked_about_where_no_limit_would_hold(user: str) -> None:
 
 
 @pytest.mark.parametrize("user", ["root", "stranger"])
-def test_older_kernels(user: str) -> None:
+def test_older_kernels_without_mount_setattr_are_supported(user: str) -> None:
     """Without the newer way to make mounts read-only."""
     need_all(user)
     cells = ["open(os.__file__, 'a')", "os.mkdir('/x')", "open('/dev/null', 'w').write('x')"]
@@ -165,19 +167,19 @@ def test_older_kernels(user: str) -> None:
 # -- nothing left --------------------------------------------------------------------------------
 
 
-def test_no_filter_no_sandbox() -> None:
+def test_without_seccomp_the_sandbox_refuses_to_start() -> None:
     report = run("stranger", settings={"forbid": ["seccomp"]}).report
     assert report["unchanged"] is True
     assert "system calls can't be filtered (forbidden by the settings)" in report["missing"]
     assert "allow_unsafe=True" in report["missing"]
 
 
-def test_an_unknown_machine() -> None:
+def test_a_machine_without_a_system_call_table_is_refused() -> None:
     report = run("stranger", broken=["machine"]).report
     assert f"no table of system calls for this machine ({os.uname().machine})" in report["missing"]
 
 
-def test_no_file_system_layer_no_sandbox() -> None:
+def test_without_any_file_system_layer_the_sandbox_refuses_to_start() -> None:
     forbid = ["namespaces", "landlock", "sealed"]
     report = run("stranger", settings={"forbid": forbid}).report
     assert report["unchanged"] is True
@@ -185,7 +187,7 @@ def test_no_file_system_layer_no_sandbox() -> None:
     assert "landlock: forbidden by the settings" in report["missing"]
 
 
-def test_unsafe_is_a_choice() -> None:
+def test_allow_unsafe_starts_without_isolation() -> None:
     forbid = ["namespaces", "landlock", "seccomp"]
     settings = {"forbid": forbid, "allow_unsafe": True}
     report, outcome = run_cell(

@@ -16,7 +16,7 @@ def test_the_standard_library_is_readable_and_installed_packages_are_not() -> No
     assert (str(own) in hidden) is own.is_dir()
 
 
-def test_what_is_granted_is_not_hidden() -> None:
+def test_a_granted_path_is_not_hidden() -> None:
     _, hidden = interpreter.readable_and_hidden([])
     for path in hidden:
         assert path not in interpreter.readable_and_hidden([path])[1]
@@ -32,7 +32,7 @@ def test_mapped_libraries_are_found() -> None:
     assert all(Path(path).is_file() for path in found)
 
 
-def test_inside() -> None:
+def test_inside_compares_whole_path_components() -> None:
     assert interpreter.inside("/a/b", "/a")
     assert interpreter.inside("/a", "/a")
     assert interpreter.inside("/a", "/")
@@ -40,7 +40,7 @@ def test_inside() -> None:
     assert not interpreter.inside("/", "/a")
 
 
-def test_a_folder_without_another(tmp_path: Path) -> None:
+def test_a_folder_can_be_listed_without_a_subfolder(tmp_path: Path) -> None:
     for name in ("lib/python/os.py", "lib/python/site-packages/secret.py", "lib/other/x.so"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()

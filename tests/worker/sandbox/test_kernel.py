@@ -26,7 +26,7 @@ def _number(text: str) -> int | None:
     return None if text == "-" else int(text)
 
 
-def test_the_table_agrees_with_the_headers_it_was_checked_against() -> None:
+def test_the_table_agrees_with_the_golden_headers() -> None:
     golden = policy()
     assert len(golden) > 380
     assert {name: golden[name][:2] for name in kernel.SYSCALLS} == kernel.SYSCALLS
@@ -59,7 +59,7 @@ def test_the_table_agrees_with_the_headers_of_this_machine() -> None:
     }
 
 
-def test_numbers_are_found_by_machine() -> None:
+def test_system_call_numbers_depend_on_the_machine() -> None:
     assert kernel.number("read", "x86_64") == 0
     assert kernel.number("read", "aarch64") == 63
     assert kernel.number("open", "x86_64") == 2
@@ -81,15 +81,15 @@ class TestCalls:
             kernel.call("ftruncate", file.fileno(), 5 << 32)
         assert (tmp_path / "big").stat().st_size == 5 << 32
 
-    def test_a_failure_raises_what_python_would(self) -> None:
+    def test_a_failed_call_raises_the_error_python_would(self) -> None:
         with pytest.raises(FileNotFoundError, match="mkdirat: No such file"):
             kernel.call("mkdirat", -100, b"/nowhere/at/all", 0o700)
 
-    def test_a_failure_can_be_an_answer(self) -> None:
+    def test_a_failed_call_can_return_its_error_number(self) -> None:
         assert kernel.answer("mkdirat", -100, b"/nowhere/at/all", 0o700) == -errno.ENOENT
 
 
-def test_a_call_that_the_machine_lacks_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_unknown_on_this_machine_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(kernel.SYSCALLS, "getpid", (None, None))
     with pytest.raises(OSError, match="getpid") as raised:
         kernel.call("getpid")

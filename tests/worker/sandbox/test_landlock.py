@@ -64,7 +64,7 @@ def restricted(folder: Path, *actions: Callable[[], Any], **more: list[str]) -> 
 
 @needs_landlock
 class TestGrants:
-    def test_readable(self, folder: Path) -> None:
+    def test_readable_paths_can_only_be_read(self, folder: Path) -> None:
         found = restricted(
             folder,
             (folder / "readable" / "file").read_text,
@@ -77,7 +77,7 @@ class TestGrants:
         assert found == ["done", "done", "done"] + ["PermissionError"] * 3
         assert (folder / "readable" / "file").read_text() == "readable"
 
-    def test_writable(self, folder: Path) -> None:
+    def test_writable_paths_can_be_written_and_read(self, folder: Path) -> None:
         writable = folder / "writable"
         found = restricted(
             folder,
@@ -91,7 +91,7 @@ class TestGrants:
         )
         assert found == ["done"] * 6 + ["PermissionError"]
 
-    def test_moving_between_folders(self, folder: Path) -> None:
+    def test_files_can_be_moved_between_writable_folders_only(self, folder: Path) -> None:
         if landlock.abi() < 2:
             pytest.skip("from ABI 2")
         writable = folder / "writable"
@@ -104,7 +104,7 @@ class TestGrants:
         assert found[0] == "done"
         assert found[1] in {"PermissionError", "OSError"}
 
-    def test_listable(self, folder: Path) -> None:
+    def test_listable_folders_can_only_be_listed(self, folder: Path) -> None:
         found = restricted(
             folder,
             lambda: list((folder / "listable").iterdir()),
@@ -112,7 +112,7 @@ class TestGrants:
         )
         assert found == ["done", "PermissionError"]
 
-    def test_all_else_is_refused(self, folder: Path) -> None:
+    def test_all_other_paths_are_refused(self, folder: Path) -> None:
         found = restricted(
             folder,
             (folder / "secret" / "file").read_text,
@@ -123,11 +123,11 @@ class TestGrants:
         )
         assert found == ["PermissionError"] * 5
 
-    def test_a_link_does_not_lead_out(self, folder: Path) -> None:
+    def test_a_symbolic_link_does_not_lead_outside(self, folder: Path) -> None:
         (folder / "readable" / "link").symlink_to(folder / "secret" / "file")
         assert restricted(folder, (folder / "readable" / "link").read_text) == ["PermissionError"]
 
-    def test_missing_paths_are_passed_over(self, folder: Path) -> None:
+    def test_missing_paths_are_skipped(self, folder: Path) -> None:
         found = restricted(
             folder, (folder / "single").read_text, readable=["/nowhere", str(folder / "none")]
         )
@@ -151,7 +151,7 @@ def test_ports_are_refused(folder: Path) -> None:
 
 
 @needs_landlock
-def test_signals_and_abstract_sockets_stay_inside(folder: Path) -> None:
+def test_signals_and_abstract_sockets_cannot_leave_the_sandbox(folder: Path) -> None:
     if landlock.abi() < 6:
         pytest.skip("from ABI 6")
     parent = os.getpid()
@@ -189,7 +189,7 @@ def test_one_ruleset_serves_many_processes(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("version", range(1, 8))
-def test_every_version_is_asked_for_what_it_knows(
+def test_each_landlock_version_is_given_only_rights_it_knows(
     version: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """An unknown bit or a longer struct would be an error on an older kernel."""
@@ -212,6 +212,6 @@ def test_every_version_is_asked_for_what_it_knows(
     assert made[-1] == ("landlock_restrict_self", (0, 1 if version >= 7 else 0))
 
 
-def test_no_landlock_is_version_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_landlock_the_version_is_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(kernel.SYSCALLS, "landlock_create_ruleset", (None, None))
     assert landlock.abi() == 0

@@ -119,19 +119,19 @@ def attacked(user: str, setting: str) -> Run:
 @pytest.mark.parametrize("setting", FORBIDDEN)
 class TestAttacks:
     @pytest.mark.parametrize("name", attacks())
-    def test_it_fails(self, user: str, setting: str, name: str) -> None:
+    def test_every_attack_fails(self, user: str, setting: str, name: str) -> None:
         done = attacked(user, setting)
         assert len(done.outcomes) == len(attacks())
         outcome = done.outcomes[list(attacks()).index(name)]
         assert outcome.error in REFUSALS
 
-    def test_nothing_happened_outside(self, user: str, setting: str) -> None:
+    def test_attacks_change_nothing_outside_the_sandbox(self, user: str, setting: str) -> None:
         attacked(user, setting)
         assert [path.name for path in public_secret().iterdir()] == ["secret"]
         assert (public_secret() / "secret").read_text() == "secret"
         assert (public_secret() / "secret").stat().st_mode & 0o777 == 0o666
 
-    def test_the_report_says_what_holds(self, user: str, setting: str) -> None:
+    def test_the_report_names_the_layers_that_hold(self, user: str, setting: str) -> None:
         report = attacked(user, setting).report
         assert report["seccomp"] is True
         if setting == "all layers":
@@ -178,7 +178,7 @@ def test_ordinary_python_works(user: str, setting: str) -> None:
 
 
 @pytest.mark.parametrize("user", USERS)
-def test_sealed_looks_nothing_up(user: str) -> None:
+def test_a_sealed_session_cannot_look_up_any_path(user: str) -> None:
     cells = [
         'os.stat("/")',
         'os.listdir("/")',
@@ -250,7 +250,7 @@ stop.set()
 @pytest.mark.parametrize("user", USERS)
 @pytest.mark.parametrize("setting", FORBIDDEN)
 @pytest.mark.parametrize("checkpoints", [True, False])
-def test_code_has_no_way_to_fork(user: str, setting: str, checkpoints: bool) -> None:
+def test_code_cannot_fork(user: str, setting: str, checkpoints: bool) -> None:
     """Not even where checkpoints are forks: nobody has permitted one."""
     settings = {"forbid": FORBIDDEN[setting], "checkpoints": checkpoints}
     report, outcome = run_cell(user, FORKS, settings=settings)
@@ -260,7 +260,7 @@ def test_code_has_no_way_to_fork(user: str, setting: str, checkpoints: bool) -> 
 
 @pytest.mark.parametrize("user", USERS)
 @pytest.mark.parametrize("setting", FORBIDDEN)
-def test_a_thread_bomb_is_small_and_of_one_session(user: str, setting: str) -> None:
+def test_a_thread_bomb_is_limited_to_its_own_session(user: str, setting: str) -> None:
     settings = {"max_processes": 16, "forbid": FORBIDDEN[setting]}
     bombs = [[THREAD_BOMB], [THREAD_BOMB]]
     done = run(user, settings=settings, sessions=bombs, together=True)
@@ -301,7 +301,7 @@ for number in range(100_000):
 
 
 @pytest.mark.parametrize("user", USERS)
-def test_a_file_is_limited(user: str) -> None:
+def test_the_size_of_a_file_is_limited(user: str) -> None:
     cell = """
 file = open("f", "wb", buffering=0)
 file.write(bytes(1000))
@@ -315,7 +315,7 @@ result = file.write(b"x" * 99)
 
 
 @pytest.mark.parametrize("user", USERS)
-def test_open_files_are_limited(user: str) -> None:
+def test_the_number_of_open_files_is_limited(user: str) -> None:
     cell = "result = len([os.pipe() for _ in range(100)])"
     assert run_cell(user, cell)[1].result == 100
     assert run_cell(user, cell, settings={"max_open_files": 40})[1].error == "OSError"
@@ -329,7 +329,7 @@ def test_processor_time_is_limited() -> None:
 
 
 @pytest.mark.parametrize("user", USERS)
-def test_sessions_do_not_see_each_other(user: str) -> None:
+def test_sessions_do_not_see_each_others_files(user: str) -> None:
     cells = ["open('mine', 'w').write('x'); result = [os.listdir('.'), os.getuid()]"]
     done = run(user, sessions=[cells, cells])
     need_namespaces(done.report)
@@ -339,7 +339,7 @@ def test_sessions_do_not_see_each_other(user: str) -> None:
 
 
 @pytest.mark.parametrize("user", USERS)
-def test_nothing_is_left_open(user: str) -> None:
+def test_no_descriptor_is_left_open(user: str) -> None:
     cell = """
 result = []
 for fd in range(3, 256):
@@ -356,7 +356,7 @@ for fd in range(3, 256):
 
 @pytest.mark.parametrize("user", USERS)
 @pytest.mark.parametrize("setting", ["all layers", "no namespaces"])
-def test_grants(user: str, setting: str) -> None:
+def test_granted_paths_and_packages_are_readable(user: str, setting: str) -> None:
     folder = public_secret().parent / f"rlm-grant-{ME}-{user}-{setting.replace(' ', '-')}"
     packages = folder / "lib" / "site-packages"
     for name in ("allowed", "other"):

@@ -54,7 +54,7 @@ def family(request: pytest.FixtureRequest, user: str) -> Iterator[Family]:
                 stream.close()
 
 
-def test_a_worker_has_no_rights_left(family: Family) -> None:
+def test_a_worker_has_no_capabilities_left(family: Family) -> None:
     for worker in family.workers:
         facts = status(worker)
         for kind in ("CapInh", "CapPrm", "CapEff", "CapAmb"):
@@ -68,21 +68,21 @@ def test_a_worker_has_no_rights_left(family: Family) -> None:
         assert facts["Threads"] == "1"
 
 
-def test_workers_are_groups_of_their_own_in_the_zygotes_session(family: Family) -> None:
+def test_each_worker_is_a_process_group_in_the_zygotes_session(family: Family) -> None:
     """So that the zygote can signal one as a whole, and nobody gets a terminal."""
     first, second = family.workers
     assert [os.getpgid(first), os.getpgid(second)] == [first, second]
     assert os.getsid(first) == os.getsid(second) == os.getsid(family.zygote)
 
 
-def test_other_processes_can_not_look_into_a_session(family: Family) -> None:
+def test_other_processes_cannot_inspect_a_session(family: Family) -> None:
     """The kernel gives the files of undumpable processes to root."""
     for process in family.workers:
         assert Path(f"/proc/{process}/environ").stat().st_uid == 0
 
 
 @pytest.mark.parametrize("family", [[]], indirect=True, ids=["all"])
-def test_namespaces_are_not_the_hosts(family: Family) -> None:
+def test_namespaces_differ_from_those_of_the_host(family: Family) -> None:
     need_namespaces(family.report)
     if os.geteuid() != 0:
         pytest.skip("only root may look at namespaces of an undumpable process")
@@ -100,7 +100,7 @@ def test_namespaces_are_not_the_hosts(family: Family) -> None:
             assert "nodev" in found or place.startswith("/dev/"), place
 
 
-def test_sessions_have_a_place_of_their_own(family: Family) -> None:
+def test_each_session_has_its_own_mount_namespace(family: Family) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root may look at namespaces of an undumpable process")
     mounts = {Path(f"/proc/{each}/ns/mnt").readlink() for each in (family.zygote, *family.workers)}
@@ -117,7 +117,7 @@ def test_all_die_with_the_process_that_started_the_zygote(family: Family) -> Non
     wait_until_gone(family.starter, family.zygote, *family.workers)
 
 
-def test_a_session_ends_alone(family: Family) -> None:
+def test_a_session_ends_without_ending_others(family: Family) -> None:
     first, second = family.workers
     os.killpg(first, signal.SIGKILL)
     wait_until_gone(first)

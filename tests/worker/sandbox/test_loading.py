@@ -55,7 +55,7 @@ def test_a_package_may_write_while_it_is_imported(user: str, written_packages: P
 
 
 @pytest.mark.parametrize("forbid", [(), MIDDLE, ("namespaces", "landlock")], ids=len)
-def test_threads_that_a_package_starts_are_left_behind(
+def test_threads_started_by_a_package_do_not_run_in_the_zygote(
     user: str, forbid: tuple[str, ...], written_packages: Path
 ) -> None:
     """The zygote has none, so nobody can be forked while one of them holds a lock."""
@@ -71,7 +71,7 @@ def test_threads_that_a_package_starts_are_left_behind(
 
 
 @pytest.mark.parametrize("victim", ["zygote", "with threads", "process"])
-def test_killing_anybody_of_three_ends_everything(
+def test_killing_any_of_the_three_processes_ends_everything(
     user: str, victim: str, written_packages: Path
 ) -> None:
     with Host(user, packages={"starts_threads": written_packages}) as host:

@@ -91,7 +91,7 @@ result = [answers, worker.kill_and_count()]
     assert scripted(user, script, setting) == [[-errno.EPERM] * 3, 1]
 
 
-def test_one_permit_is_one_fork(user: str, setting: str) -> None:
+def test_one_permit_allows_one_fork(user: str, setting: str) -> None:
     script = """
 worker = start(FORKER)
 worker.order(b"P")
@@ -105,7 +105,7 @@ result = [answers[0] > 0, answers[1:], worker.kill_and_count()]
     assert scripted(user, script, setting) == [True, [-errno.EPERM] * 2, 2]
 
 
-def test_permits_can_not_be_saved_up(user: str) -> None:
+def test_permits_cannot_be_accumulated(user: str) -> None:
     script = """
 worker = start(FORKER)
 worker.order(b"PPP")
@@ -119,7 +119,7 @@ result = [answers[0] > 0, answers[1:], worker.kill_and_count()]
     assert scripted(user, script) == [True, [-errno.EPERM] * 2, 2]
 
 
-def test_a_permit_is_of_one_session(user: str) -> None:
+def test_a_permit_is_valid_for_one_session_only(user: str) -> None:
     script = """
 first, second = start(FORKER), start(FORKER)
 first.order(b"P")
@@ -133,7 +133,7 @@ result = [answers[0], answers[1] > 0, first.kill_and_count(), second.kill_and_co
     assert scripted(user, script) == [-errno.EPERM, True, 2, 1]
 
 
-def test_there_are_never_more_than_three_processes(user: str, setting: str) -> None:
+def test_a_session_never_has_more_than_three_processes(user: str, setting: str) -> None:
     script = """
 worker = start(FORKER)
 answers = []
@@ -147,7 +147,7 @@ result = [[min(answer, 1) for answer in answers], worker.kill_and_count()]
     assert scripted(user, script, setting) == [[1, 1] + [-errno.EPERM] * 4, 3]
 
 
-def test_who_dies_makes_room(user: str, setting: str) -> None:
+def test_a_process_that_ends_makes_room_for_another(user: str, setting: str) -> None:
     script = """
 worker = start(FORKER)
 
@@ -177,7 +177,7 @@ result.append(worker.bury(second))
     assert scripted(user, script, setting) == expected
 
 
-def test_a_forked_process_is_of_the_same_session_and_a_child_of_the_zygote(
+def test_a_forked_process_belongs_to_its_session_and_is_a_child_of_the_zygote(
     user: str, setting: str
 ) -> None:
     cell = """
@@ -198,7 +198,7 @@ result = [parent == os.getpid(), group == worker.pid, pid != worker.pid, worker.
     assert scripted(user, script, setting) == [True, True, True, 2]
 
 
-def test_a_forked_process_asks_too(user: str, setting: str) -> None:
+def test_a_forked_process_needs_a_permit_to_fork_too(user: str, setting: str) -> None:
     """And counts with the others: it can neither fork without a permit nor be a fourth."""
     cell = """
 import signal
@@ -280,7 +280,7 @@ result = [prepared.asks_for_threads, worker.hear_or_decide(), worker.hear_or_dec
     assert found == [True, [7, "can't start new thread"], "again"]
 
 
-def test_threads_are_not_asked_about_where_the_kernel_counts_them(user: str) -> None:
+def test_threads_need_no_approval_where_the_kernel_counts_them(user: str) -> None:
     script = """
 worker = start(THREADS)
 result = [prepared.asks_for_threads, worker.hear(), worker.hear(), worker.asks(0)]
@@ -289,7 +289,7 @@ result = [prepared.asks_for_threads, worker.hear(), worker.hear(), worker.asks(0
     assert found == [False, [7, "can't start new thread"], "again", False]
 
 
-def test_threads_take_no_permit(user: str) -> None:
+def test_threads_use_up_no_permit(user: str) -> None:
     """Nor does a permit let one more thread be."""
     cell = """
 import threading
@@ -323,7 +323,9 @@ result = [worker.hear_or_decide(), worker.hear_or_decide(), worker.kill_and_coun
 # -- who stops waiting ---------------------------------------------------------------------------
 
 
-def test_a_process_killed_while_it_waits_blocks_nothing(user: str, setting: str) -> None:
+def test_a_process_killed_while_it_waits_for_a_permit_blocks_nothing(
+    user: str, setting: str
+) -> None:
     script = """
 gone, other = start(FORKER), start(FORKER)
 for worker in gone, other:
@@ -340,7 +342,9 @@ result = [asks, min(other.hear(), 1), gone.kill_and_count(), other.kill_and_coun
     assert scripted(user, script, setting) == [False, 1, 0, 2]
 
 
-def test_who_is_interrupted_while_it_waits_can_ask_again(user: str, setting: str) -> None:
+def test_a_process_interrupted_while_it_waits_for_a_permit_can_ask_again(
+    user: str, setting: str
+) -> None:
     script = """
 worker = start(FORKER)
 worker.order(b"P")

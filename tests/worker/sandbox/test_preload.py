@@ -41,7 +41,7 @@ def on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         del sys.modules[name]
 
 
-def test_one_module_for_each_step(on_path: None) -> None:
+def test_each_step_imports_one_module(on_path: None) -> None:
     preloading = Preloading(["harmless"], modules=["json", "harmless", "re"])
     seen = []
     while not preloading.done:
@@ -65,7 +65,7 @@ def test_failures_are_remembered_with_their_reason(on_path: None) -> None:
     assert preloading.threads_started_by == {}
 
 
-def test_nothing_of_a_package_that_failed_halfway_is_kept(on_path: None) -> None:
+def test_a_package_that_fails_halfway_leaves_no_modules_loaded(on_path: None) -> None:
     """The next one who tries gets the same error; what it needs besides stays loaded."""
     reasons = [try_import("halfway") for _ in range(2)]
     assert reasons == ["OSError: no luck"] * 2
@@ -84,7 +84,7 @@ def test_a_module_that_starts_threads_is_named(on_path: None) -> None:
         started.thread.join()
 
 
-def test_threads_are_counted_without_proc(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_can_be_counted_without_proc(monkeypatch: pytest.MonkeyPatch) -> None:
     counted = thread_count()
 
     def forbidden(path: str, **_: object) -> os.stat_result:
@@ -94,7 +94,7 @@ def test_threads_are_counted_without_proc(monkeypatch: pytest.MonkeyPatch) -> No
     assert 1 <= thread_count() <= counted
 
 
-def test_threads_that_python_did_not_start_are_counted(python: str) -> None:
+def test_threads_not_started_by_python_are_counted(python: str) -> None:
     """By the name of /proc, and by an open folder when there is no such name any more."""
     code = """
 import ctypes
@@ -110,11 +110,11 @@ tell(counts)
     assert run_child(code, python) == [1, 1, 4, 4, 0]
 
 
-def test_an_import_that_works_has_no_reason() -> None:
+def test_a_successful_import_has_no_failure_reason() -> None:
     assert try_import("json") is None
 
 
-def test_common_modules_leave_nothing_behind(python: str) -> None:
+def test_importing_common_modules_leaves_nothing_behind(python: str) -> None:
     """On a fresh interpreter: all of them import, no thread, no open file, no event loop."""
     code = """
 def open_files():

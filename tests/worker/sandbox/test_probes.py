@@ -17,13 +17,13 @@ def open_files() -> list[str]:
     return sorted(path.name for path in Path("/proc/self/fd").iterdir())
 
 
-def test_an_answer_comes_back() -> None:
+def test_a_probe_returns_its_answer() -> None:
     value, problem = probes.attempt(lambda: {"pid": os.getpid()})
     assert problem == ""
     assert value["pid"] != os.getpid()
 
 
-def test_an_error_is_a_reason() -> None:
+def test_an_error_in_a_probe_is_its_reason() -> None:
     def fail() -> None:
         raise OSError(errno.EPERM, "not here")
 
@@ -31,12 +31,12 @@ def test_an_error_is_a_reason() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_death_is_a_reason(number: int) -> None:
+def test_a_probe_that_dies_has_a_reason(number: int) -> None:
     value, problem = probes.attempt(lambda: os.kill(os.getpid(), number))
     assert (value, problem) == (None, "the attempt ended without an answer")
 
 
-def test_a_fork_that_fails_is_a_reason() -> None:
+def test_a_probe_that_cannot_fork_has_a_reason() -> None:
     def fork() -> int:
         raise OSError(errno.EAGAIN, "no more processes")
 
@@ -45,7 +45,7 @@ def test_a_fork_that_fails_is_a_reason() -> None:
     assert open_files() == before
 
 
-def test_trials_go_on_at_the_same_time() -> None:
+def test_probes_run_at_the_same_time() -> None:
     reader, writer = os.pipe()
     waits = probes.Trial(lambda: os.read(reader, 1).decode())
     writes = probes.Trial(lambda: os.write(writer, b"x"))
@@ -69,19 +69,19 @@ def _dead_child() -> object:
         return None
 
 
-def test_our_own_processes_are_not_counted_apart() -> None:
+def test_processes_of_our_own_uid_are_not_counted_separately() -> None:
     """Root's are not limited at all, and a user's include this one."""
     facts, problem = probes.identity(lambda: None, ["/"])
     assert problem == ""
     assert facts == {"readable": True, "counted": False}
 
 
-def test_what_can_not_be_read_is_noticed() -> None:
+def test_an_unreadable_path_is_noticed() -> None:
     facts, _ = probes.identity(lambda: None, ["/nowhere"])
     assert facts["readable"] is False
 
 
-def test_tasks_are_counted() -> None:
+def test_tasks_of_a_user_are_counted() -> None:
     folder = os.open("/proc", os.O_RDONLY)
     try:
         assert probes.tasks_of(os.getuid(), folder) >= 1

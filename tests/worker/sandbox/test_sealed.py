@@ -175,7 +175,7 @@ names = [name for name in sorted(finder.modules) if not name.endswith(odd)]
     assert lost.keys() <= {"turtle", "_pyrepl._minimal_curses"}, lost
 
 
-def test_the_report_counts(python: str) -> None:
+def test_the_report_counts_sealed_modules(python: str) -> None:
     told = run_child(SEAL + "tell([vars(report), preload.thread_count(), sys.path])", python)
     report, threads, path = told
     assert report["modules"] > 450
@@ -261,7 +261,7 @@ tell(found)
 """
 
 
-def test_what_needs_files_behaves_sensibly(python: str) -> None:
+def test_modules_that_need_files_fail_clearly_when_sealed(python: str) -> None:
     each = {label: code for label, (code, _) in BEHAVES.items()}
     found = sealed_child(RUN_EACH, python, each=each)
     wrong = {
@@ -288,7 +288,7 @@ tell([list(map(offset, keys)), missing, len(zoneinfo.available_timezones())])
 @pytest.mark.skipif(
     not Path("/usr/share/zoneinfo/Europe/Paris").exists(), reason="this machine has no time zones"
 )
-def test_time_zones_come_from_memory(python: str) -> None:
+def test_time_zones_are_read_from_memory(python: str) -> None:
     offsets, missing, count = sealed_child(ZONES, python)
     assert offsets == ["2:00:00", "-1 day, 21:00:00", "0:00:00"]
     assert missing == "not found"
@@ -302,7 +302,7 @@ def write(folder: Path, files: dict[str, str]) -> Path:
     return folder
 
 
-def test_other_packages_are_kept_with_their_files(tmp_path: Path, python: str) -> None:
+def test_other_packages_are_sealed_with_their_data_files(tmp_path: Path, python: str) -> None:
     write(
         tmp_path,
         {
@@ -340,7 +340,7 @@ tell(told)
 
 
 @pytest.mark.parametrize("mode", ["missing", "stale", "checked-hash", "unchecked-hash", "damaged"])
-def test_bytecode_is_taken_only_if_python_would_take_it(tmp_path: Path, mode: str) -> None:
+def test_bytecode_is_used_only_if_python_would_use_it(tmp_path: Path, mode: str) -> None:
     import py_compile
 
     file = write(tmp_path, {"pack/__init__.py": "", "pack/mod.py": "value = 1"}) / "pack/mod.py"
@@ -359,7 +359,7 @@ def test_bytecode_is_taken_only_if_python_would_take_it(tmp_path: Path, mode: st
     assert told == (1 if mode == "unchecked-hash" else 22)
 
 
-def test_a_damaged_extension_is_remembered_not_raised(tmp_path: Path) -> None:
+def test_a_damaged_extension_is_recorded_and_not_raised(tmp_path: Path) -> None:
     import importlib.machinery
 
     suffix = importlib.machinery.EXTENSION_SUFFIXES[0]

@@ -105,7 +105,7 @@ def test_exactly_the_intended_calls_are_allowed(machine: str, bits: tuple[bool, 
     assert wrong == []
 
 
-def test_the_number_of_allowed_calls_is_what_it_was() -> None:
+def test_the_number_of_allowed_calls_has_not_changed() -> None:
     """A call more is a decision: change the table beside this file, and this number."""
     by_word = [row[2] for row in policy().values() if row[1] is not None]
     counts = {word: by_word.count(word) for word in set(by_word)}
@@ -136,7 +136,7 @@ personality kcmp fanotify_init inotify_init1 signalfd4 splice tee vmsplice opena
 
 @pytest.mark.parametrize("machine", MACHINES)
 @given(arguments=st.tuples(*[words] * 6), chosen=options)
-def test_nothing_opens_what_must_stay_closed(
+def test_forbidden_calls_fail_with_every_option(
     machine: str, arguments: tuple[int, ...], chosen: dict[str, bool]
 ) -> None:
     for name in NEVER.split():
@@ -152,7 +152,7 @@ def test_newer_calls_and_x32_do_not_exist(
 
 
 @pytest.mark.parametrize("number", [0, 1, 59, 322, 520, 545])
-def test_x32_does_not_exist(number: int) -> None:
+def test_x32_calls_do_not_exist(number: int) -> None:
     assert bpf.run(program("x86_64"), "x86_64", 0x40000000 | number) == ENOSYS
 
 
@@ -214,7 +214,7 @@ flag_words = st.builds(
 
 @pytest.mark.parametrize("name", sorted(CHECKED))
 @given(machine=machines, chosen=options, arguments=st.tuples(*[st.one_of(words, flag_words)] * 6))
-def test_checked_calls_look_at_their_arguments(
+def test_calls_are_allowed_by_their_arguments(
     name: str, machine: str, chosen: dict[str, bool], arguments: tuple[int, ...]
 ) -> None:
     if CHECKED[name][MACHINES.index(machine)] is not None:
@@ -224,7 +224,7 @@ def test_checked_calls_look_at_their_arguments(
 
 @pytest.mark.parametrize("machine", MACHINES)
 class TestArguments:
-    def test_threads_always_and_processes_by_choice(self, machine: str) -> None:
+    def test_threads_are_always_allowed_and_processes_optionally(self, machine: str) -> None:
         assert allows(machine, "clone", THREAD)
         assert not allows(machine, "clone", FORK)
         assert not allows(machine, "clone", FORK | PARENT)
@@ -234,14 +234,14 @@ class TestArguments:
         assert not allows(machine, "clone", 0x4111, forks=True)  # vfork
         assert not allows(machine, "clone", FORK | PARENT << 32, forks=True)
 
-    def test_old_ways_to_fork_are_closed(self, machine: str) -> None:
+    def test_older_ways_to_fork_are_forbidden(self, machine: str) -> None:
         for name in ("fork", "vfork"):
             if policy_numbers()[name][MACHINES.index(machine)] is not None:
                 assert not allows(machine, name, forks=True)
                 assert not allows(machine, name)
         assert answer(machine, "clone3", 0x1000, 88, forks=True) == ENOSYS
 
-    def test_dying_with_the_parent_can_be_asked_for_but_not_undone(self, machine: str) -> None:
+    def test_dying_with_the_parent_can_be_requested_but_not_undone(self, machine: str) -> None:
         set_parent_death_signal, get_it = 1, 2
         assert allows(machine, "prctl", set_parent_death_signal, signal.SIGKILL)
         for other in (0, signal.SIGTERM, signal.SIGCONT, 64):
@@ -249,12 +249,14 @@ class TestArguments:
         assert not allows(machine, "prctl", get_it, signal.SIGKILL)
 
     @pytest.mark.parametrize("flag", [*CLONE_NEW, 0x2000, 0x1000, 0x80, 1 << 33])
-    def test_no_namespaces_and_no_handles(self, machine: str, flag: int) -> None:
+    def test_namespaces_and_process_handles_cannot_be_created(
+        self, machine: str, flag: int
+    ) -> None:
         assert not allows(machine, "clone", FORK | PARENT | flag, forks=True)
         assert not allows(machine, "clone", THREAD | flag, forks=True)
         assert not allows(machine, "clone", THREAD | flag)
 
-    def test_signals_go_to_this_process_only(self, machine: str) -> None:
+    def test_signals_can_be_sent_to_the_own_process_only(self, machine: str) -> None:
         for name in ("kill", "tgkill", "tkill"):
             assert allows(machine, name, PROCESS, 9)
             for other in (0, 1, PROCESS - 1, 2**64 - 1, 2**32 - 1):
@@ -262,26 +264,28 @@ class TestArguments:
                 assert not allows(machine, name, other, 9, forks=True)
 
     @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGXCPU"])
-    def test_handlers_that_stop_cells_are_frozen(self, machine: str, name: str) -> None:
+    def test_handlers_of_signals_that_stop_cells_cannot_be_changed(
+        self, machine: str, name: str
+    ) -> None:
         number = int(getattr(signal, name))
         assert allows(machine, "rt_sigaction", number, 0)
         assert not allows(machine, "rt_sigaction", number, 0x7FFF0000)
         assert not allows(machine, "rt_sigaction", number, 0x5 << 32)  # the lower half is zero
         assert allows(machine, "rt_sigaction", signal.SIGUSR1, 0x7FFF0000)
 
-    def test_datagrams_have_no_address(self, machine: str) -> None:
+    def test_datagrams_cannot_have_an_address(self, machine: str) -> None:
         assert allows(machine, "sendto", 5, 0x1000, 10, 0, 0, 0)
         assert not allows(machine, "sendto", 5, 0x1000, 10, 0, 0x1000, 16)
         assert not allows(machine, "sendto", 5, 0x1000, 10, 0, 0x5 << 32, 16)
 
-    def test_nothing_is_locked_and_nothing_fails(self, machine: str) -> None:
+    def test_locking_pretends_to_succeed_and_does_nothing(self, machine: str) -> None:
         assert answer(machine, "flock", 5, 2) == PRETENDED
         for lock in (6, 7, 37, 38):
             assert answer(machine, "fcntl", 5, lock, 0x1000) == PRETENDED
         for lease_or_notice in (1024, 1025, 1026):
             assert not allows(machine, "fcntl", 5, lease_or_notice)
 
-    def test_buffers_of_sockets_keep_their_size(self, machine: str) -> None:
+    def test_socket_buffers_cannot_be_resized(self, machine: str) -> None:
         for option in (7, 8):
             assert answer(machine, "setsockopt", 5, 1, option, 0x1000, 4) == PRETENDED
             assert not allows(machine, "setsockopt", 5, 6, option, 0x1000, 4)
@@ -289,7 +293,7 @@ class TestArguments:
         for force in (32, 33):
             assert not allows(machine, "setsockopt", 5, 1, force, 0x1000, 4)
 
-    def test_the_peer_of_a_socket_stays_unknown(self, machine: str) -> None:
+    def test_the_peer_of_a_socket_cannot_be_identified(self, machine: str) -> None:
         credentials, groups, security, pidfd = 17, 59, 31, 77
         for option in (credentials, groups, security, pidfd):
             assert not allows(machine, "getsockopt", 5, 1, option)
@@ -297,17 +301,19 @@ class TestArguments:
             assert not allows(machine, "setsockopt", 5, 1, option, 0x1000, 4)
 
     @pytest.mark.parametrize(("flags", "good"), [(0, True), (0o1101, True), (0o1102, True)])
-    def test_files_open(self, machine: str, flags: int, good: bool) -> None:
+    def test_open_flags_are_checked(self, machine: str, flags: int, good: bool) -> None:
         assert allows(machine, "openat", 0, 0, flags) is good
         assert not allows(machine, "openat", 0, 0, flags, sealed=True)
 
     @pytest.mark.parametrize("flags", [0o1000, 0o1003])
-    def test_files_are_not_emptied_without_writing(self, machine: str, flags: int) -> None:
+    def test_files_cannot_be_truncated_by_opening_them_for_reading(
+        self, machine: str, flags: int
+    ) -> None:
         assert not allows(machine, "openat", 0, 0, flags)
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_programs_fit_into_the_kernel(machine: str) -> None:
+def test_every_filter_fits_the_kernels_limit(machine: str) -> None:
     for bits in itertools.product([False, True], repeat=len(OPTIONS)):
         built = seccomp.build(machine, **dict(zip(OPTIONS, bits, strict=True)))
         assert len(built) % 8 == 0
@@ -316,7 +322,7 @@ def test_programs_fit_into_the_kernel(machine: str) -> None:
 
 @pytest.mark.parametrize("threads", [False, True])
 @given(machine=machines, number=st.integers(0, 600), flags=st.one_of(words, flag_words))
-def test_a_listener_is_asked_about_forks_by_choice_threads_and_nothing_else(
+def test_the_listener_is_notified_only_of_forks_and_optionally_threads(
     threads: bool, machine: str, number: int, flags: int
 ) -> None:
     numbers = {
@@ -333,7 +339,7 @@ def test_a_listener_is_asked_about_forks_by_choice_threads_and_nothing_else(
 # -- for real ------------------------------------------------------------------------------------
 
 
-def test_the_kernel_obeys() -> None:
+def test_the_kernel_enforces_the_filter() -> None:
     if kernel.number("seccomp") is None:
         pytest.skip(f"there is no table for {kernel.MACHINE!r}")
     reader, writer = os.pipe()

@@ -61,7 +61,7 @@ def with_checkpoint(host: Host) -> tuple[Session, Stream]:
 # -- requests ------------------------------------------------------------------------------------
 
 
-def test_every_request_makes_a_session_of_its_own(any_host: Host) -> None:
+def test_every_request_makes_a_separate_session(any_host: Host) -> None:
     sessions = [any_host.open(kind) for kind in (NOW, WARM, NOW)]
     for number, session in enumerate(sessions):
         session.run(f"mine = {number}")
@@ -73,7 +73,7 @@ def test_every_request_makes_a_session_of_its_own(any_host: Host) -> None:
     assert len(any_host.workers()) == 3
 
 
-def test_many_requests_at_once(host: Host) -> None:
+def test_many_sessions_can_be_requested_at_once(host: Host) -> None:
     sessions = [host.request(NOW if number % 2 else WARM) for number in range(20)]
     for session in sessions:
         session.open()
@@ -81,7 +81,7 @@ def test_many_requests_at_once(host: Host) -> None:
     assert len(host.workers()) == 20
 
 
-def test_a_session_to_be_kept_ready_waits_for_the_preloading(user: str) -> None:
+def test_a_warm_session_waits_for_preloading(user: str) -> None:
     """One that is wanted now does not. Both were asked for before the zygote could look."""
     with Host(user, first=WARM + NOW) as host:
         kept_ready, wanted = host.sessions
@@ -97,7 +97,7 @@ def test_a_session_to_be_kept_ready_waits_for_the_preloading(user: str) -> None:
         assert later.run(loaded) == "True"
 
 
-def test_a_session_can_be_let_go_while_it_waits_for_the_preloading(user: str) -> None:
+def test_a_warm_session_can_be_dropped_while_it_waits_for_preloading(user: str) -> None:
     with Host(user, first=WARM + WARM + NOW) as host:
         forgotten, kept_ready, wanted = host.sessions
         forgotten.close()
@@ -167,7 +167,7 @@ def test_hosts_that_vanish_at_once_do_no_harm(host: Host) -> None:
 # -- sessions that can't be made -----------------------------------------------------------------
 
 
-def test_a_session_that_can_not_be_hardened_says_so_and_does_not_serve(user: str) -> None:
+def test_a_session_that_cannot_be_hardened_says_so_and_does_not_serve(user: str) -> None:
     """It has no file to spare for its Landlock rules."""
     with Host(user, max_open_files=3) as host:
         if not (host.report["landlock_abi"] and host.report["namespaces"]):
@@ -182,7 +182,7 @@ def test_a_session_that_can_not_be_hardened_says_so_and_does_not_serve(user: str
         assert host.workers() == []
 
 
-def test_a_session_without_a_process_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_whose_process_cannot_start_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """As a user who may have few processes, and whom nobody else is."""
     if os.geteuid() != 0:
         pytest.skip("needs root, to be a user without other processes")
@@ -225,7 +225,7 @@ def test_an_interrupt_stops_the_cell_and_is_confirmed(any_host: Host) -> None:
     assert other.run("print(kept)") == "1"
 
 
-def test_the_order_to_end_ends_the_worker_alone(any_host: Host) -> None:
+def test_an_order_to_end_ends_only_its_worker(any_host: Host) -> None:
     session, other = any_host.open(), any_host.open()
     session.order(b"T")
     assert session.ends() == [{"status": -signal.SIGTERM}]
@@ -242,7 +242,7 @@ def test_unknown_orders_do_nothing(any_host: Host) -> None:
     assert session.ends() == [{"status": -signal.SIGTERM}]
 
 
-def test_orders_to_a_session_that_has_ended_do_nothing(host: Host) -> None:
+def test_orders_to_an_ended_session_do_nothing(host: Host) -> None:
     session = host.open()
     session.begin("import os; os._exit(3)")
     assert session.ends() == [{"status": 3}]
@@ -254,7 +254,7 @@ def test_orders_to_a_session_that_has_ended_do_nothing(host: Host) -> None:
 # -- checkpoints ---------------------------------------------------------------------------------
 
 
-def test_a_checkpoint_needs_a_permit_each(any_host: Host) -> None:
+def test_each_checkpoint_needs_its_own_permit(any_host: Host) -> None:
     any_host.need_forks()
     session = any_host.open()
     for _ in range(2):
@@ -272,7 +272,7 @@ def test_a_checkpoint_needs_a_permit_each(any_host: Host) -> None:
         each.close()
 
 
-def test_a_checkpoint_survives_the_end_of_its_worker_and_goes_on(any_host: Host) -> None:
+def test_a_checkpoint_survives_its_worker_and_can_resume(any_host: Host) -> None:
     any_host.need_forks()
     session, checkpoint = with_checkpoint(any_host)
     for _ in range(2):
@@ -295,7 +295,7 @@ def test_a_checkpoint_survives_the_end_of_its_worker_and_goes_on(any_host: Host)
     next_one.close()
 
 
-def test_checkpoints_that_are_not_needed_make_room(any_host: Host) -> None:
+def test_superseded_checkpoints_make_room(any_host: Host) -> None:
     any_host.need_forks()
     session, checkpoint = with_checkpoint(any_host)
     for number in range(8):
@@ -321,7 +321,7 @@ def test_checkpoints_that_are_not_needed_make_room(any_host: Host) -> None:
     assert session.ends() == [{"status": 0}]
 
 
-def test_there_are_no_checkpoints_where_they_are_not_wanted(user: str) -> None:
+def test_no_checkpoints_are_taken_if_disabled(user: str) -> None:
     with Host(user, checkpoints=False) as host:
         assert host.report["forks"] is False
         session = host.open()
@@ -364,21 +364,21 @@ def test_closing_the_monitor_socket_ends_the_whole_session(any_host: Host, way: 
         ("import ctypes; ctypes.string_at(0)", -signal.SIGSEGV),
     ],
 )
-def test_how_a_worker_ended_is_told(host: Host, code: str, status: int) -> None:
+def test_the_status_of_an_ended_worker_is_reported(host: Host, code: str, status: int) -> None:
     session = host.open()
     session.begin(code)
     assert session.ends() == [{"status": status}]
     assert host.workers() == []
 
 
-def test_a_worker_ends_with_its_stream(any_host: Host) -> None:
+def test_a_worker_ends_when_its_stream_closes(any_host: Host) -> None:
     session = any_host.open()
     Stream.close(session)
     assert session.ends() == [{"status": 0}]
     assert any_host.workers() == []
 
 
-def test_nothing_is_left_of_many_sessions(any_host: Host) -> None:
+def test_many_sessions_leave_nothing_behind(any_host: Host) -> None:
     """No zombie and no open file: who was told that nobody is left can rely on it."""
     any_host.settle()
     before = any_host.open_files()
@@ -427,20 +427,20 @@ def test_killing_the_zygote_ends_everything(any_host: Host, victim: str) -> None
     checkpoint.close()
 
 
-def test_requests_to_a_zygote_that_is_gone_fail(host: Host) -> None:
+def test_requests_to_a_dead_zygote_fail(host: Host) -> None:
     os.kill(host.zygote, signal.SIGKILL)
     host.process.wait(PATIENCE_SECONDS)
     with pytest.raises((BrokenPipeError, ConnectionResetError)):
         host.request()
 
 
-def test_a_sandbox_that_can_not_be_is_told_and_over(user: str) -> None:
+def test_a_sandbox_that_cannot_be_built_reports_why_and_ends(user: str) -> None:
     with Host(user, ("seccomp",)) as host:
         assert "system calls can't be filtered" in host.report["error"]
         assert host.process.wait(PATIENCE_SECONDS) == 0
 
 
-def test_the_stream_is_the_only_file_of_a_worker(any_host: Host) -> None:
+def test_a_workers_only_open_file_is_its_stream(any_host: Host) -> None:
     """Its monitor, the control socket and other sessions are out of its reach."""
     for _ in range(3):
         any_host.open()
@@ -464,7 +464,7 @@ def test_the_stream_is_the_only_file_of_a_worker(any_host: Host) -> None:
     assert len(fds) <= 8  # and two pipes, by which signals and threads wake the worker
 
 
-def test_frames_that_are_none_end_one_worker_only(host: Host) -> None:
+def test_malformed_frames_end_only_their_worker(host: Host) -> None:
     session, other = host.open(), host.open()
     unexpected = wire.encode(wire.RESUME, 1, [])
     session._connection.sendall(unexpected + b"\xff" * 64)  # At once: it ends on the first.
