@@ -87,7 +87,7 @@ def test_a_quick_try(run: Run) -> None:
     assert err.splitlines()[0].startswith("2 runs planned, about 2 requests to models.")
     code, out, err = run(*arguments, "--n", "3")
     assert (code, out) == (2, "")
-    assert "--quick and --n exclude each other" in err
+    assert "--quick and --n cannot be combined" in err
 
 
 def test_samples_for_other_engines(run: Run, tmp_path: Path) -> None:
@@ -125,9 +125,9 @@ def test_a_task_of_ones_own(run: Run, tmp_path: Path) -> None:
     ("arguments", "code", "words"),
     [
         (("run", "nothing"), 1, "there is no task 'nothing'"),
-        (("run", "s-niah", "--method", "magic"), 2, "'magic' is none of rlm, plain, mapreduce"),
+        (("run", "s-niah", "--method", "magic"), 2, "'magic' is not one of rlm, plain, mapreduce"),
         (("run", "s-niah", "--method", "operators"), 1, "operators can't answer s-niah/single"),
-        (("run", "s-niah", "--method", ","), 2, "name a method"),
+        (("run", "s-niah", "--method", ","), 2, "name at least one method"),
         (("run", "s-niah", "--size", "many"), 1, "'many' is no size in tokens"),
         (("run", "codeqa", "--size", "2k"), 1, "codeqa/calls needs a size of 4k tokens at least"),
         (("run",), 2, "Missing argument 'TASK...'"),

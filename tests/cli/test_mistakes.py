@@ -98,7 +98,7 @@ def test_a_server_that_is_not_there(run: Run, monkeypatch: pytest.MonkeyPatch) -
         (["ask", "?", "--budget-usd", "nan"], "'--budget-usd': 'nan' is not a number above 0"),
         (["ask", "?", "--price", "1"], "'--price': '1' is not two prices such as 0.25,2"),
         (["ask", "?", "--strategy", "guess"], "'guess' is not one of"),
-        (["ask", "?", "--quiet", "--verbose"], "exclude each other"),
+        (["ask", "?", "--quiet", "--verbose"], "cannot be combined"),
         (["ask", "?", "--nonsense"], "No such option"),
         (["ask", "?", "--max-stepts", "1"], "'--max-stepts'. Did you mean '--max-steps'? See"),
         (["ask", "?", "--budjet", "1"], "'--budjet'. Did you mean '--budget-usd'? See"),
@@ -108,7 +108,7 @@ def test_a_server_that_is_not_there(run: Run, monkeypatch: pytest.MonkeyPatch) -
         (["nonsense\x1b[31m"], "No such command 'nonsense\\x1b[31m'"),
         (["ask", "?", "--schema", "missing.json"], "missing.json: No such file"),
         (["ask", "?", "--schema", "text.txt"], "text.txt is not JSON"),
-        (["ask", "?", "--schema", "list.json"], "list.json holds no JSON schema"),
+        (["ask", "?", "--schema", "list.json"], "list.json is not a JSON schema"),
         (["ask", "?", "--schema", "no-schema.json"], "this is no JSON schema"),
     ],
 )

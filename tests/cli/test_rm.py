@@ -58,7 +58,7 @@ def test_many_at_once_want_a_yes(state: Path, run: Run) -> None:
     assert "this would remove 2 runs; pass --yes" in one_clear_line(err)
     code, out, _ = run("rm", "--all", "--yes")
     assert (code, len(out.split()), left(state)) == (0, 2, set())
-    assert run("rm", "--all", "--yes") == (0, "", "There is no such run.\n")
+    assert run("rm", "--all", "--yes") == (0, "", "No run matches.\n")
 
 
 def test_a_terminal_is_asked(state: Path) -> None:

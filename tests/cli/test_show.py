@@ -209,7 +209,7 @@ def test_requests_for_data_are_one_line_for_each_method(is_older: bool) -> None:
 
 
 def test_what_is_not_there(state: Path, tmp_path: Path, run: Run) -> None:
-    assert "there is no run yet in" in run("show", "last")[2]
+    assert "no runs in" in run("show", "last")[2]
     kept.limited(state)
     assert run("show", "nobody")[0] == 1
     assert "no run is called 'nobody'" in run("show", "nobody")[2]

@@ -210,7 +210,7 @@ async def test_gateways_at_once_have_records_of_their_own(tmp_path: Path) -> Non
         ([], "--root DIR"),
         (["--root", "{tmp}/nowhere"], "can't be opened"),
         (["--root", "{tmp}/tree", "--root", "{tmp}/other/tree"], "two roots are called 'tree'"),
-        (["--root", "{tmp}/tree", "--allow", "*.exe"], "none of the usual denials"),
+        (["--root", "{tmp}/tree", "--allow", "*.exe"], "not one of the usual denials"),
         (["--root", "{tmp}/tree", "--deny", "a/b"], "without slashes"),
         (["--root", "{tmp}/tree", "--provenance", "{tmp}/tree/p.jsonl"], "clients could read it"),
         (["--root", "{tmp}/tree", "--provenance", "{tmp}/link/p.jsonl"], "clients could read it"),
@@ -343,4 +343,4 @@ async def test_a_command_stands_in_for_a_gateway_elsewhere(tmp_path: Path, kept:
 def test_a_variable_without_a_token_is_reported() -> None:
     given = ("--url", "http://127.0.0.1:1/mcp", "--token-env", "GATEWAY_TOKEN")
     done = rlm("mcp", "connect", *given)
-    assert "GATEWAY_TOKEN holds no token" in one_clear_line(done.stderr)
+    assert "GATEWAY_TOKEN contains no token" in one_clear_line(done.stderr)

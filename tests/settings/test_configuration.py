@@ -465,7 +465,7 @@ def test_rlm_takes_a_projects_model_and_warns_of_the_rest(
     assert one.config.model == "ollama/theirs"
     assert one.runner.resources.environment.name == "local"
     assert "ignoring environment: " in caplog.text
-    assert f"ollama/theirs answers, because {tmp_path / 'rlm.toml'} names it." in caplog.text
+    assert f"Using ollama/theirs, because {tmp_path / 'rlm.toml'} names it." in caplog.text
 
 
 def test_rlm_reads_no_settings_where_it_needs_none(

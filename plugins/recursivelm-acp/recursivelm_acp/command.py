@@ -18,7 +18,7 @@ An editor starts it and speaks to it on standard input and output. In Zed:
 
 
 class AcpCommand(click.Command):
-    """A command whose options have the settings of the user and the project as defaults."""
+    """A command whose options default to the settings of the user and the project."""
 
     takes_settings = True
 

@@ -48,7 +48,7 @@ def named_models(given: Mapping[str, Any], variables: Mapping[str, str]) -> dict
         if chosen is None:
             raise ConfigError(NO_MODEL)
         if chosen.by_project:
-            _log.warning("%s answers, because %s.", chosen.model, chosen.why)
+            _log.warning("Using %s, because %s.", chosen.model, chosen.why)
         model = chosen.model
         sub_model = chosen.sub_model if sub_model is None else sub_model
     return {
