@@ -193,7 +193,7 @@ def test_a_report_of_one_folder(tmp_path: Path) -> None:
     assert path == folder / "report.md"
     assert (
         "| oolong/user | m | rlm | 8k | 2 | 50.0 | 9–91 | $0.5000 | 100 | 3.0 | 0.0 | 2.0 "
-        "| 1 failed, to be tried again |" in text
+        "| 1 failed, to be retried |" in text
     )
     assert "| oolong/user | m | plain | 8k | 1 | 0.0 |  |  |  |  |  |  | 1 not possible |" in text
     assert "A hollow mark is a score of 0" in text

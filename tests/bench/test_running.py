@@ -149,7 +149,7 @@ async def test_a_last_line_that_is_longer_than_a_block_is_cut_off_too(tmp_path: 
 )
 def test_a_line_that_is_no_result_is_named(line: bytes, tmp_path: Path) -> None:
     (tmp_path / "results.jsonl").write_bytes(line)
-    with pytest.raises(ConfigError, match=r"line 1 of .*results.jsonl is no result"):
+    with pytest.raises(ConfigError, match=r"line 1 of .*results.jsonl is not a result"):
         list(read_outcomes(tmp_path))
 
 
@@ -170,10 +170,10 @@ async def test_results_of_other_settings_are_not_mixed(tmp_path: Path) -> None:
     settings = settings_of(engine, NEEDLE)
     await engine.aclose()
     for change, words in (
-        ({"model": "other"}, 'with model "ScriptedClient", and this would be with "other"'),
-        ({"limits": {"max_steps": 3}}, "with limits {}, and this would be with"),
+        ({"model": "other"}, 'with model "ScriptedClient", and this run has "other"'),
+        ({"limits": {"max_steps": 3}}, "with limits {}, and this run has"),
         ({"engine": "9.9"}, 'with engine "1.2.3"'),
-        ({"tasks": {"s-niah/single": "2"}}, "results of s-niah/single as it was before"),
+        ({"tasks": {"s-niah/single": "2"}}, "results of an earlier version of s-niah/single"),
     ):
         other = msgspec.structs.replace(settings, **change)
         with (

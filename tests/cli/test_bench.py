@@ -74,7 +74,7 @@ def test_the_offline_model_finds_needles_and_goes_on(run: Run, tmp_path: Path) -
     assert "[2/2] " in err
     code, _, err = run(*arguments, "--n", "3", "--max-steps", "7")
     assert code == 1
-    assert 'holds results with limits {}, and this would be with {"max_steps":7}' in err
+    assert 'contains results with limits {}, but this run has {"max_steps":7}' in err
     code, out, err = run("bench", "report", "results", "--out", "elsewhere")
     assert (code, out, err) == (0, "elsewhere/report.md\n", "")
     assert (tmp_path / "elsewhere" / "s-niah-score.svg").exists()
@@ -128,7 +128,7 @@ def test_a_task_of_ones_own(run: Run, tmp_path: Path) -> None:
         (("run", "s-niah", "--method", "magic"), 2, "'magic' is not one of rlm, plain, mapreduce"),
         (("run", "s-niah", "--method", "operators"), 1, "operators can't answer s-niah/single"),
         (("run", "s-niah", "--method", ","), 2, "name at least one method"),
-        (("run", "s-niah", "--size", "many"), 1, "'many' is no size in tokens"),
+        (("run", "s-niah", "--size", "many"), 1, "'many' is not a size in tokens"),
         (("run", "codeqa", "--size", "2k"), 1, "codeqa/calls needs a size of 4k tokens at least"),
         (("run",), 2, "Missing argument 'TASK...'"),
         (("report", "nowhere"), 1, "nowhere has no settings.json"),
