@@ -211,14 +211,14 @@ async def test_gateways_at_once_have_records_of_their_own(tmp_path: Path) -> Non
         (["--root", "{tmp}/nowhere"], "can't be opened"),
         (["--root", "{tmp}/tree", "--root", "{tmp}/other/tree"], "two roots are called 'tree'"),
         (["--root", "{tmp}/tree", "--allow", "*.exe"], "not one of the usual denials"),
-        (["--root", "{tmp}/tree", "--deny", "a/b"], "without slashes"),
+        (["--root", "{tmp}/tree", "--deny", "a/b"], "contains no slash"),
         (["--root", "{tmp}/tree", "--provenance", "{tmp}/tree/p.jsonl"], "clients could read it"),
         (["--root", "{tmp}/tree", "--provenance", "{tmp}/link/p.jsonl"], "clients could read it"),
         (["--root", "{tmp}/tree", "--provenance", "{tmp}/spoiled"], "not an intact provenance"),
         (["--root", "{tmp}/tree", "--max-calls", "0"], "--max-calls"),
         (
             ["--root", "{tmp}/tree", "--port", "1", "--allowed-host", "x"],
-            "--allowed-host, --port is",
+            "--allowed-host, --port can",
         ),
         (["--root", "{tmp}/tree", "doctor"], "put options after 'doctor'"),
         (["--root", "{tmp}/tree", "--token-file", "{tmp}/tree/t", "--http"], "the token file"),
@@ -333,7 +333,7 @@ async def test_a_command_stands_in_for_a_gateway_elsewhere(tmp_path: Path, kept:
             assert (await near.list_tools()).tools == (await far.list_tools()).tools
             session = (await answer(near, "rlm_session_create"))["session"]
             assert await answer(near, "rlm_list", session=session)
-            assert "not known" in await refusal(near, "rlm_list", session="s_other")
+            assert "unknown, or has ended" in await refusal(near, "rlm_list", session="s_other")
         if kept == "variable":
             done = rlm("mcp", *given, GATEWAY_TOKEN="x" * 20)
             assert done.returncode == 1

@@ -382,7 +382,7 @@ def test_a_file_that_changes_meanwhile_is_not_overwritten(tmp_path: Path) -> Non
         (["--url", URL, "--token-env", "A", "--token-file", "b"], "cannot be combined"),
         (["--url", URL, "--clear-token"], "needs --token-env"),
         (["--url", URL, "--name", "a b"], "--name"),
-        (["--url", URL, "--hide-names"], "where the gateway of --url runs"),
+        (["--url", URL, "--hide-names"], "to the gateway at --url"),
         (["--root", ".", "--global", "--project", "."], "cannot be combined"),
     ],
 )

@@ -207,7 +207,7 @@ async def test_unrequested_replies_change_nothing(recipe: Recipe) -> None:
             allow_input_required=True,
         )
         assert ended.is_error
-        assert "no reply of a model" in ended.content[0].text
+        assert "not the reply of a model" in ended.content[0].text
 
 
 async def test_a_state_of_another_request_is_refused(recipe: Recipe) -> None:
@@ -261,5 +261,5 @@ async def test_what_the_clients_model_is_shown_counts_to_its_bytes(recipe: Recip
     ):
         session = await session_of(client)
         text = await refused(client, "rlm_complete", session=session, query="?", path="")
-        assert "1,000 bytes are left" in text
+        assert "has 1,000 bytes left" in text
         assert person.asked == []

@@ -177,7 +177,7 @@ def test_what_was_held_back_when_the_server_was_killed_counts(tmp_path: Path) ->
     ledger.settle(again, Amount(tokens=20))
     assert ledger.used(token).tokens == 50, "a run that went on is not paid for twice"
     ledger.hold(token, "three", None)
-    with pytest.raises(ApiError, match="held back"):
+    with pytest.raises(ApiError, match="reserved for requests"):
         ledger.hold(token, "four", Amount(tokens=1))
     ledger.close()
 
