@@ -131,7 +131,7 @@ def test_contexts_are_values_or_files(tmp_path: Path) -> None:
         [tmp_path / "c.txt", place("s3://bucket/logs/")],
     ]
     found = source(tmp_path, '{"query": "a", "context": "x", "context_file": "y"}')
-    with pytest.raises(RowError, match="either"):
+    with pytest.raises(RowError, match="not both"):
         found.row(next(found.positions())).context_in(tmp_path)
 
 
@@ -153,7 +153,7 @@ def test_a_mark_of_the_encoding_is_no_part_of_the_first_row(tmp_path: Path) -> N
             (each.line, each.digest) for each in plain
         ]
     assert list(source(tmp_path, BOM_UTF8).positions()) == []
-    with pytest.raises(ConfigError, match="save it in UTF-8"):
+    with pytest.raises(ConfigError, match="save it as UTF-8"):
         source(tmp_path, '{"query": "a"}'.encode("utf-16"))
 
 

@@ -117,7 +117,7 @@ async def test_what_fails_again_is_reported_and_tried_by_the_next_batch(tmp_path
 async def test_a_row_that_is_wrong_is_not_tried_again_and_may_be_repaired(tmp_path: Path) -> None:
     desk = Desk(tmp_path, answering())
     desk.write([rows(1)[0], '{"query": "row 1 ?", "context_file": "missing.txt"}', "nonsense"])
-    with pytest.raises(BadRowsError, match=r"2 of 3 rows .* can't be asked") as raised:
+    with pytest.raises(BadRowsError, match=r"2 of 3 rows .* can't be used") as raised:
         await desk.run()
     assert (raised.value.count, len(desk.model.requests)) == (2, 0)
     tally = await desk.run(failures_in_a_row=1, skips_bad_rows=True)
@@ -146,7 +146,7 @@ async def test_many_failures_in_a_row_end_it(tmp_path: Path) -> None:
     desk = Desk(tmp_path, ScriptedClient(rules=[("row ", ModelError("no such key"))]))
     desk.write(rows(100))
     tally = await desk.run(concurrency=2, tries=1, failures_in_a_row=5)
-    assert tally.stopped == "5 rows failed in a row, the last with: no such key"
+    assert tally.stopped == "5 consecutive rows failed, the last with: no such key"
     assert len(desk.model.requests) <= 6
 
 
@@ -314,7 +314,7 @@ async def test_a_damaged_table_says_so(tmp_path: Path) -> None:
     desk.write(rows(1))
     desk.folder.path.mkdir()
     (desk.folder.path / "rows.sqlite").write_bytes(b"this is no database" * 100)
-    with pytest.raises(ConfigError, match="delete it to start again"):
+    with pytest.raises(ConfigError, match="delete it to start over"):
         await desk.run()
 
 

@@ -196,7 +196,7 @@ def test_incomplete_settings_are_reported(variables: dict[str, str], said: list[
     ("variables", "words"),
     [
         ({"RLM_MODEL": "nobody/x"}, "there is no provider 'nobody'; providers: "),
-        ({"RLM_MODEL": "x"}, "'x' names no provider"),
+        ({"RLM_MODEL": "x"}, "'x' does not name a provider"),
         ({"RLM_MODEL": "offline/extractive", "RLM_SUB_MODEL": "groq/x"}, "set GROQ_API_KEY"),
     ],
 )

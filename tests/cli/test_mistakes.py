@@ -29,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
     ("arguments", "variables", "told"),
     [
         (["-m", "nowhere/x"], {}, "there is no provider 'nowhere'"),
-        (["-m", "nonsense"], {}, "names no provider"),
+        (["-m", "nonsense"], {}, "does not name a provider"),
         (["-m", "openai/gpt-5"], {}, "set OPENAI_API_KEY"),
         ([], {"RLM_MODEL": "openai/gpt-5"}, "set OPENAI_API_KEY"),
         (["--environment", "moon"], {}, "there is no environment 'moon'"),

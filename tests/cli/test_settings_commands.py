@@ -42,7 +42,7 @@ def test_settings_are_set_shown_and_removed(run: Run, tmp_path: Path) -> None:
     [
         ("modell", "a/b", "Did you mean 'model'?"),
         ("model", "opnai/gpt-5", "did you mean openai/gpt-5?"),
-        ("model", "fsat", "names no provider"),
+        ("model", "fsat", "does not name a provider"),
         ("model", "openai/", "names no model"),
         ("limits.max_steps", "-1", "write a whole number above 0"),
         ("limits.max_cost_usd", "nan", "write a number above 0"),

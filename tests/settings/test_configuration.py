@@ -68,9 +68,9 @@ def test_a_file_that_is_a_link_stays_one(variables: dict[str, str], tmp_path: Pa
         ("[limits]\nmax_steps = 0", "max_steps can't be 0: write a whole number above 0"),
         ("[limits]\nmax_cost_usd = inf", "can't be inf"),
         (f"[limits]\nmax_cost_usd = 1{'0' * 400}", "write a number above 0"),
-        ("[alias]\n'gpt-5' = 'a/b'", "can't be an alias: it is the name of a model"),
+        ("[alias]\n'gpt-5' = 'a/b'", "can't be an alias: it is already the name of a model"),
         ("[alias]\n'a b' = 'a/b'", "can't be an alias"),
-        ("[alias]\nfast = 'other'", "names no provider"),
+        ("[alias]\nfast = 'other'", "does not name a provider"),
         ("journal = 'yes'", "write true or false"),
         ("environment = 'moon'", "environments: .*local"),
         ("strategy = 'guess'", "strategies: rlm"),
@@ -184,7 +184,7 @@ def test_a_hostile_project_decides_nothing_dangerous(repository: Path) -> None:
         *("limits.max_cost_usd", "limits.max_steps", "limits.max_depth", "keys.OPENAI_API_KEY"),
     }
     assert "not programs" in found.ignored["model"]
-    assert found.ignored["environment"] == "a project may not decide this"
+    assert found.ignored["environment"] == "a project may not set this"
     assert found.ignored["limits.max_cost_usd"] == "a project may not raise it above 1.0"
     defaults = Defaults(Configuration(None, own), found)
     assert defaults.choose({}) is None
@@ -236,7 +236,7 @@ def test_a_broken_project_file_is_a_notice(text: bytes, repository: Path) -> Non
     defaults = Defaults(project=read_project(repository, Configuration()))
     (notice,) = defaults.notices()
     assert notice.startswith(f"{repository / 'rlm.toml'}: ignoring the whole file: ")
-    with pytest.raises(ConfigError, match="It may hold a limit"):
+    with pytest.raises(ConfigError, match="It may contain a limit"):
         defaults.check_limits()
 
 
@@ -259,7 +259,7 @@ def test_a_limit_that_can_not_be_read_stops_what_would_pay(
     (repository / "rlm.toml").write_text(text)
     defaults = Defaults(project=read_project(repository, Configuration()))
     if refused:
-        with pytest.raises(ConfigError, match="It may hold a limit"):
+        with pytest.raises(ConfigError, match="It may contain a limit"):
             defaults.check_limits()
     else:
         defaults.check_limits()
@@ -381,7 +381,7 @@ def test_a_model_for_calls_never_joins_from_below() -> None:
     project = Configuration(Path("p"), {"model": "ollama/private"})
     assert Defaults(user).choose({}) == ("openai/big", "groq/small", "u names it", False)
     assert Defaults(user).choose({}, "ollama/private") == (
-        *("ollama/private", None, "it was asked for"),
+        *("ollama/private", None, "it was requested"),
         False,
     )
     chosen = Defaults(user, project).choose({})
@@ -411,11 +411,11 @@ def test_where_a_key_comes_from_is_told() -> None:
 def test_an_alias_of_a_project_is_told() -> None:
     project = Configuration(Path("p"), {"alias.fast": "groq/theirs", "alias.own": "groq/theirs"})
     defaults = Defaults(Configuration(Path("u"), {"alias.own": "groq/mine"}), project)
-    told = ("groq/theirs", None, "p says what fast stands for", True)
+    told = ("groq/theirs", None, "p defines fast", True)
     assert defaults.choose({}, "fast") == defaults.choose({"RLM_MODEL": "fast"}) == told
-    assert defaults.choose({}, "own") == ("groq/mine", None, "it was asked for", False)
+    assert defaults.choose({}, "own") == ("groq/mine", None, "it was requested", False)
     both = defaults.choose({}, "own", "fast")
-    assert both == ("groq/mine", "groq/theirs", "p says what fast stands for", True)
+    assert both == ("groq/mine", "groq/theirs", "p defines fast", True)
 
 
 def test_aliases_of_a_dotenv_are_not_followed() -> None:
@@ -453,7 +453,7 @@ def test_rlm_takes_the_configured_models(own_settings: dict[str, str]) -> None:
     assert (given_sub.config.model, given_sub.config.sub_model) == ("ollama/big", "ollama/mine")
     with pytest.raises(ConfigError, match="or did you mean the alias 'small'"):
         RLM("smal")
-    with pytest.raises(ConfigError, match="names no provider"):
+    with pytest.raises(ConfigError, match="does not name a provider"):
         RLM("small", variables={})
 
 

@@ -65,7 +65,7 @@ def test_only_newlines_end_lines() -> None:
     ],
 )
 def test_another_spelling_is_refused_and_never_damaged(text: str) -> None:
-    with pytest.raises(ConfigError, match="only you can change"):
+    with pytest.raises(ConfigError, match="in this form: edit"):
         change(text, "alias", "fast", "c/d")
 
 

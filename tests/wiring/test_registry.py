@@ -93,7 +93,7 @@ def test_a_file_is_told_from_a_model_of_a_provider(name: str, provider: str) -> 
         ("comand/claude -p", "did you mean command/claude -p"),
         ("grokk/x", "did you mean grok/x"),
         ("moon/x", "there is no provider 'moon'; providers: "),
-        ("openai/", "openai/ names no model: write openai/MODEL"),
+        ("openai/", "openai/ does not name a model: write openai/MODEL"),
         (
             "offline/foo",
             "there is no model offline/foo: the only offline one is ",

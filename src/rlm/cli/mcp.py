@@ -202,7 +202,7 @@ def mcp(ctx: click.Context, /, **given: Any) -> None:
         return
     if not given["http"] and (alone := said & FOR_HTTP):
         named = ", ".join(sorted(f"--{name.replace('_', '-').removesuffix('s')}" for name in alone))
-        raise click.UsageError(f"{named} requires --http", ctx)
+        raise click.UsageError(f"{named} can be used only with --http", ctx)
     pipe = None
     if not given["http"]:
         from rlm.gateway.stdio import take_stdio

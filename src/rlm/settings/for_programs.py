@@ -1,4 +1,4 @@
-"""What `RLM(…)` takes from the user's settings: the usual model, aliases and stored keys.
+"""What `RLM(…)` takes from the user's settings: the default model, aliases and stored keys.
 
 Limits, environments and other settings are for commands only: a program sets these itself. A
 program that passes its own `variables` gets nothing from here.
