@@ -226,7 +226,7 @@ def test_several_folders_beside_each_other(tmp_path: Path) -> None:
     assert "| one | a\\|b | a\\|b | local | max_steps 9 | 1.2.3 |" in text
     assert "| oolong/user | c + d | rlm |" in text
     cost = (tmp_path / "both" / "oolong-cost.svg").read_text("utf-8")
-    assert "tokens a sample" in cost  # the price is unknown
+    assert "tokens per sample" in cost  # the price is unknown
     assert "rlm, c + d" in cost
 
 

@@ -170,7 +170,7 @@ async def test_results_of_other_settings_are_not_mixed(tmp_path: Path) -> None:
     settings = settings_of(engine, NEEDLE)
     await engine.aclose()
     for change, words in (
-        ({"model": "other"}, 'with model "ScriptedClient", and this run has "other"'),
+        ({"model": "other"}, 'with model "ScriptedClient", but this run has "other"'),
         ({"limits": {"max_steps": 3}}, "with limits {}, and this run has"),
         ({"engine": "9.9"}, 'with engine "1.2.3"'),
         ({"tasks": {"s-niah/single": "2"}}, "results of an earlier version of s-niah/single"),
@@ -194,7 +194,7 @@ async def test_two_processes_do_not_write_into_one_folder(tmp_path: Path) -> Non
     await engine.aclose()
     with (
         Results.opened(tmp_path, settings),
-        pytest.raises(ConfigError, match="another process is at work"),
+        pytest.raises(ConfigError, match="another process is using"),
         Results.opened(tmp_path, settings),
     ):
         pass
@@ -307,7 +307,7 @@ async def test_a_score_that_is_none_ends_the_benchmark_with_a_word(tmp_path: Pat
 
 def test_a_name_is_registered_once() -> None:
     other = type("Other", (Echo,), {"name": "s-niah"})
-    with pytest.raises(ConfigError, match="there is a task 's-niah' already: Needles"):
+    with pytest.raises(ConfigError, match="a task 's-niah' already exists: Needles"):
         register(other)
     with pytest.raises(ConfigError, match="needs a `name`"):
         register(type("Nameless", (Echo,), {"name": "no name"}))

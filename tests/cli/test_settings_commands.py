@@ -43,10 +43,10 @@ def test_settings_are_set_shown_and_removed(run: Run, tmp_path: Path) -> None:
         ("modell", "a/b", "Did you mean 'model'?"),
         ("model", "opnai/gpt-5", "did you mean openai/gpt-5?"),
         ("model", "fsat", "does not name a provider"),
-        ("model", "openai/", "names no model"),
+        ("model", "openai/", "does not name a model"),
         ("limits.max_steps", "-1", "write a whole number above 0"),
         ("limits.max_cost_usd", "nan", "write a number above 0"),
-        ("alias.gpt-5", "groq/x", "name of a model already"),
+        ("alias.gpt-5", "groq/x", "already the name of a model"),
     ],
 )
 def test_a_wrong_setting_is_refused(run: Run, name: str, value: str, told: str) -> None:
