@@ -21,7 +21,7 @@ STDIN = "-"
 def context_of(
     sources: Sequence[str], *, quiet: bool = False, max_fetch_mb: int | None = None
 ) -> ContextValue:
-    """Return the context of the sources; without any, standard input if it holds text, else None.
+    """Return the context of the sources; without any, standard input if it has text, else None.
 
     Files elsewhere are fetched, with progress on standard error unless `quiet`.
     Scheduled jobs and CI run commands with an empty standard input, which means no context. A

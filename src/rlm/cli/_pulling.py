@@ -113,7 +113,7 @@ class Lines(AbstractContextManager["Lines"]):
         return None
 
     def update(self, report: dict[str, Any]) -> None:
-        """Show one report of the server, which may hold anything."""
+        """Show one report of the server, which may contain anything."""
         status = one_line(str(report.get("status", "")), 80)
         done, total = (_size(report.get(each)) for each in ("completed", "total"))
         self.show(status, min(done, total), total)

@@ -74,7 +74,7 @@ class Recipe(Struct, frozen=True, kw_only=True):
         if names:
             raise ConfigError(
                 f"run {facts.run_id} was started by a program, with objects that only it has "
-                f"({', '.join(dict.fromkeys(names))}); continue there, with the same RLM(…, "
+                f"({', '.join(dict.fromkeys(names))}); continue it there, with the same RLM(…, "
                 f'journal=True).ask(query, context, run_id="{facts.run_id}")'
             )
 
@@ -179,7 +179,7 @@ def resume_run(kept: Archive, run: RunFile, options: ResumeOptions) -> int:
     if recipe.operator is not None:
         items = _items_of(kept, facts, options)
         result = with_results(result, recipe.operator, items, quiet=options.quiet)
-        is_typed = not isinstance(result.answer, str)  # One merged text is printed as it is.
+        is_typed = not isinstance(result.answer, str)  # One merged text is printed unchanged.
     return display.show(result, recipe.config.model, typed=is_typed)
 
 
