@@ -129,7 +129,7 @@ def test_a_task_of_ones_own(run: Run, tmp_path: Path) -> None:
         (("run", "s-niah", "--method", "operators"), 1, "operators can't answer s-niah/single"),
         (("run", "s-niah", "--method", ","), 2, "name at least one method"),
         (("run", "s-niah", "--size", "many"), 1, "'many' is not a size in tokens"),
-        (("run", "codeqa", "--size", "2k"), 1, "codeqa/calls needs a size of 4k tokens at least"),
+        (("run", "codeqa", "--size", "2k"), 1, "codeqa/calls needs a size of at least 4k tokens"),
         (("run",), 2, "Missing argument 'TASK...'"),
         (("report", "nowhere"), 1, "nowhere has no settings.json"),
         (("generate", "s-niah"), 2, "Missing option '--out'"),
