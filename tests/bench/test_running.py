@@ -171,7 +171,7 @@ async def test_results_of_other_settings_are_not_mixed(tmp_path: Path) -> None:
     await engine.aclose()
     for change, words in (
         ({"model": "other"}, 'with model "ScriptedClient", but this run has "other"'),
-        ({"limits": {"max_steps": 3}}, "with limits {}, and this run has"),
+        ({"limits": {"max_steps": 3}}, "with limits {}, but this run has"),
         ({"engine": "9.9"}, 'with engine "1.2.3"'),
         ({"tasks": {"s-niah/single": "2"}}, "results of an earlier version of s-niah/single"),
     ):

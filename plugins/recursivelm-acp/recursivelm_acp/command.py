@@ -29,7 +29,7 @@ class AcpCommand(click.Command):
     "--model",
     "models",
     multiple=True,
-    help="provider/model; may be repeated: editors offer all of them. Default: the usual model.",
+    help="provider/model; may be repeated: editors offer all of them. Default: your default model.",
 )
 @click.option("--sub-model", help="The model for calls from cells. Default: the model.")
 @click.option(
