@@ -126,7 +126,7 @@ async def test_noting_a_value_without_a_json_form_fails_the_cell() -> None:
         client.requests[1].messages[-1].content
     )
     assert agent.context.data == {}
-    with pytest.raises(ConfigError, match="no JSON form"):
+    with pytest.raises(ConfigError, match="can't be stored as JSON"):
         agent.add_context("f", print)
     with pytest.raises(ConfigError, match="a key must be a string"):
         agent.add_context(WRONG, 4)
@@ -193,11 +193,11 @@ async def test_a_tool_of_a_turn_may_replace_one_of_the_agent() -> None:
 
 async def test_invalid_tools_are_refused_at_once() -> None:
     agent, _ = agent_of()
-    with pytest.raises(ConfigError, match="agents have that name already"):
+    with pytest.raises(ConfigError, match="agents already use that name"):
         agent.register_tool("analyze_text", len)
     with pytest.raises(ConfigError, match="that is a name of the REPL itself"):
         agent.register_tool("llm_query", len)
-    with pytest.raises(ConfigError, match="must be callable, or an object with methods"):
+    with pytest.raises(ConfigError, match="is data, not callable or an object with methods"):
         agent.register_tool("n", WRONG)
     with pytest.raises(ConfigError, match="add_context"):
         await said(agent, "Use it.", tools={"n": 3})

@@ -65,7 +65,7 @@ async def test_invalid_tool_options_are_refused_when_the_agent_is_made() -> None
         AgentRLM(ScriptedClient(), tools={"n": 3})
     with pytest.raises(ConfigError, match="two spellings"):
         AgentRLM(ScriptedClient(), tools=[double], custom_tools=[double])
-    with pytest.raises(ConfigError, match="agents have that name already"):
+    with pytest.raises(ConfigError, match="agents already use that name"):
         AgentRLM(ScriptedClient(), tools={"analyze_text": double})
 
 
@@ -79,4 +79,4 @@ async def test_a_tool_that_asks_its_own_agent_is_refused_instead_of_deadlocking(
     async with agent:
         assert await said(agent, "One.") == "done"
     told = "".join(str(message.content) for message in client.requests[1].messages)
-    assert "a turn of this agent is waiting for the tool that asks it" in told
+    assert "a turn of this agent is waiting for the tool that is asking it" in told

@@ -125,7 +125,7 @@ def test_timestamps_and_metadata_survive_loading_and_saving(tmp_path: Path) -> N
 
 def test_values_that_cannot_be_saved_are_refused_in_one_line(tmp_path: Path) -> None:
     memory = AgentContext()
-    with pytest.raises(ConfigError, match="the metadata of a message has no JSON form"):
+    with pytest.raises(ConfigError, match="the metadata of a message can't be stored as JSON"):
         memory.add_message("user", "x", {"when": object()})
     memory.history.append({"role": "user", "content": 3})
     with pytest.raises(ConfigError, match="a message of the agent's history can't be saved"):
@@ -143,14 +143,14 @@ def test_messages_of_other_roles_are_skipped(tmp_path: Path) -> None:
     "changes", [{"conversation_history": 3}, {"context_data": []}, {"agent_id": None}]
 )
 def test_a_broken_file_is_reported_in_one_line(tmp_path: Path, changes: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="does not hold an agent's memory"):
+    with pytest.raises(ConfigError, match="does not contain an agent's memory"):
         AgentContext.load(kit_file(tmp_path / "kit.json", **changes))
 
 
 async def test_data_without_a_json_form_is_reported() -> None:
     async with AgentRLM(backend=ScriptedClient([])) as agent:
         agent.agent_context.context_data["x"] = object()
-        with pytest.raises(ConfigError, match="no JSON form"):
+        with pytest.raises(ConfigError, match="can't be stored as JSON"):
             [chunk async for chunk in agent.chat("Go.")]
 
 

@@ -92,7 +92,7 @@ def test_invalid_rows_are_reported_and_the_rest_answered(tmp_path: Path) -> None
     tasks.write_text(tasks.read_text() + "nonsense\n" * 7)
     done = rlm("batch", str(tasks), *OFFLINE, "--skip-bad-rows")
     assert done.returncode == 1
-    assert "7 rows failed; the same command tries again:" in done.stderr
+    assert "7 rows failed; run the same command again to retry:" in done.stderr
     assert "\nline 3: JSON is malformed" in done.stderr
     assert "and 2 more" in done.stderr
 
@@ -113,7 +113,7 @@ def test_every_row_is_checked_before_anything_is_sent(tmp_path: Path) -> None:
         assert lines[3] == "line 5: context_file gone: No such file or directory"
         assert lines[11:] == [
             "… and 2 more",
-            "Correct them, or pass --skip-bad-rows to ask the others.",
+            "Correct them, or pass --skip-bad-rows to answer the others.",
         ]
         tasks.write_text('{"query": "Why?"}\n')
         assert rlm("batch", str(tasks), *model, "--quiet", LLM_BASE_URL=server.url).returncode == 0
@@ -133,8 +133,8 @@ def test_a_missing_file_is_reported_with_the_most_similar_one(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("options", "code", "words"),
     [
-        (["--on", "spark"], 2, "write ray, or ray://ADDRESS"),
-        (["--on", "ray", "--environment", "docker"], 2, "exclude each other"),
+        (["--on", "spark"], 2, "give ray or ray://ADDRESS"),
+        (["--on", "ray", "--environment", "docker"], 2, "cannot be combined"),
         (["--budget-usd", "1", "-m", "openai-compatible/m"], 1, "is unknown: pass --price"),
         (["--concurrency", "0"], 2, "0 is not in the range"),
         (["-o", "nowhere/out.jsonl", *OFFLINE], 4, ""),
@@ -195,7 +195,7 @@ def test_after_ctrl_c_the_same_command_continues(tmp_path: Path) -> None:
         _, err = process.communicate(timeout=60)
         holds_back = False
         assert process.returncode == 130, err
-        assert "rows answered. The same command continues from there." in err
+        assert "rows answered. Run the same command again to continue." in err
         assert rlm("batch", str(tasks), **variables(one)).returncode == 0
     assert_whole(tasks)
 

@@ -129,7 +129,7 @@ def test_contexts_may_be_values_or_files(tmp_path: Path) -> None:
         [tmp_path / "c.txt", place("s3://bucket/logs/")],
     ]
     found = source(tmp_path, '{"query": "a", "context": "x", "context_file": "y"}')
-    with pytest.raises(RowError, match="either"):
+    with pytest.raises(RowError, match="not both"):
         found.row(next(found.positions())).context_in(tmp_path)
 
 
@@ -151,7 +151,7 @@ def test_a_byte_order_mark_is_not_part_of_the_first_row(tmp_path: Path) -> None:
             (each.line, each.digest) for each in plain
         ]
     assert list(source(tmp_path, BOM_UTF8).positions()) == []
-    with pytest.raises(ConfigError, match="save it in UTF-8"):
+    with pytest.raises(ConfigError, match="save it as UTF-8"):
         source(tmp_path, '{"query": "a"}'.encode("utf-16"))
 
 

@@ -119,7 +119,7 @@ async def test_rows_that_fail_again_are_reported_and_retried_by_the_next_batch(
 async def test_an_invalid_row_is_not_retried_and_may_be_corrected(tmp_path: Path) -> None:
     desk = Desk(tmp_path, answering())
     desk.write([rows(1)[0], '{"query": "row 1 ?", "context_file": "missing.txt"}', "nonsense"])
-    with pytest.raises(BadRowsError, match=r"2 of 3 rows .* can't be asked") as raised:
+    with pytest.raises(BadRowsError, match=r"2 of 3 rows .* can't be used") as raised:
         await desk.run()
     assert (raised.value.count, len(desk.model.requests)) == (2, 0)
     tally = await desk.run(failures_in_a_row=1, skips_bad_rows=True)
@@ -148,7 +148,7 @@ async def test_many_consecutive_failures_end_the_batch(tmp_path: Path) -> None:
     desk = Desk(tmp_path, ScriptedClient(rules=[("row ", ModelError("no such key"))]))
     desk.write(rows(100))
     tally = await desk.run(concurrency=2, tries=1, failures_in_a_row=5)
-    assert tally.stopped == "5 rows failed in a row, the last with: no such key"
+    assert tally.stopped == "5 consecutive rows failed, the last with: no such key"
     assert len(desk.model.requests) <= 6
 
 
@@ -316,7 +316,7 @@ async def test_a_damaged_table_is_reported(tmp_path: Path) -> None:
     desk.write(rows(1))
     desk.folder.path.mkdir()
     (desk.folder.path / "rows.sqlite").write_bytes(b"this is no database" * 100)
-    with pytest.raises(ConfigError, match="delete it to start again"):
+    with pytest.raises(ConfigError, match="delete it to start over"):
         await desk.run()
 
 

@@ -195,7 +195,7 @@ def test_a_report_of_one_folder(tmp_path: Path) -> None:
     assert path == folder / "report.md"
     assert (
         "| oolong/user | m | rlm | 8k | 2 | 50.0 | 9–91 | $0.5000 | 100 | 3.0 | 0.0 | 2.0 "
-        "| 1 failed, to be tried again |" in text
+        "| 1 failed, to be retried |" in text
     )
     assert "| oolong/user | m | plain | 8k | 1 | 0.0 |  |  |  |  |  |  | 1 not possible |" in text
     assert "A hollow mark is a score of 0" in text
@@ -228,7 +228,7 @@ def test_several_folders_are_reported_side_by_side(tmp_path: Path) -> None:
     assert "| one | a\\|b | a\\|b | local | max_steps 9 | 1.2.3 |" in text
     assert "| oolong/user | c + d | rlm |" in text
     cost = (tmp_path / "both" / "oolong-cost.svg").read_text("utf-8")
-    assert "tokens a sample" in cost  # the price is unknown
+    assert "tokens per sample" in cost  # the price is unknown
     assert "rlm, c + d" in cost
 
 

@@ -149,7 +149,7 @@ async def test_a_partial_line_longer_than_a_block_is_removed_too(tmp_path: Path)
 )
 def test_an_invalid_line_is_named(line: bytes, tmp_path: Path) -> None:
     (tmp_path / "results.jsonl").write_bytes(line)
-    with pytest.raises(ConfigError, match=r"line 1 of .*results.jsonl is no result"):
+    with pytest.raises(ConfigError, match=r"line 1 of .*results.jsonl is not a result"):
         list(read_outcomes(tmp_path))
 
 
@@ -170,10 +170,10 @@ async def test_results_of_other_settings_are_not_mixed(tmp_path: Path) -> None:
     settings = settings_of(engine, NEEDLE)
     await engine.aclose()
     for change, words in (
-        ({"model": "other"}, 'with model "ScriptedClient", and this would be with "other"'),
-        ({"limits": {"max_steps": 3}}, "with limits {}, and this would be with"),
+        ({"model": "other"}, 'with model "ScriptedClient", but this run has "other"'),
+        ({"limits": {"max_steps": 3}}, "with limits {}, but this run has"),
         ({"engine": "9.9"}, 'with engine "1.2.3"'),
-        ({"tasks": {"s-niah/single": "2"}}, "results of s-niah/single as it was before"),
+        ({"tasks": {"s-niah/single": "2"}}, "results of an earlier version of s-niah/single"),
     ):
         other = msgspec.structs.replace(settings, **change)
         with (
@@ -194,7 +194,7 @@ async def test_only_one_process_can_write_to_a_folder(tmp_path: Path) -> None:
     await engine.aclose()
     with (
         Results.opened(tmp_path, settings),
-        pytest.raises(ConfigError, match="another process is at work"),
+        pytest.raises(ConfigError, match="another process is using"),
         Results.opened(tmp_path, settings),
     ):
         pass
@@ -309,7 +309,7 @@ async def test_an_invalid_score_ends_the_benchmark_with_an_error(tmp_path: Path)
 
 def test_a_task_name_can_be_registered_only_once() -> None:
     other = type("Other", (Echo,), {"name": "s-niah"})
-    with pytest.raises(ConfigError, match="there is a task 's-niah' already: Needles"):
+    with pytest.raises(ConfigError, match="a task 's-niah' already exists: Needles"):
         register(other)
     with pytest.raises(ConfigError, match="needs a `name`"):
         register(type("Nameless", (Echo,), {"name": "no name"}))

@@ -92,17 +92,17 @@ def test_sizes_are_parsed_and_shown_with_units() -> None:
     [
         ("nothing", "there is no task 'nothing'; choose one of s-niah"),
         ("sniah", "there is no task 'sniah'; did you mean 's-niah'?"),
-        ("s-niah,dept=3", "knows no option 'dept'; did you mean 'depth'?"),
+        ("s-niah,dept=3", "has no option 'dept'; did you mean 'depth'?"),
         ("s-niah/other", "has no variant 'other'; variants: single"),
-        ("s-niah,width=3", "knows no option 'width'; options: depth"),
+        ("s-niah,width=3", "has no option 'width'; options: depth"),
         ("s-niah,depth=300", "0 to 100 percent"),
         ("s-niah,depth=deep", "0 to 100 percent"),
         ("codeqa,tree=/nowhere/at/all", "there is no folder"),
-        ("rlm.bench.random_text:Dice", "no class derived from rlm.bench.Task"),
-        ("rlm.bench.nowhere:Dice", "a file is named as"),
-        ("oolong:user", "a variant is named as oolong/user"),
+        ("rlm.bench.random_text:Dice", "not a class derived from rlm.bench.Task"),
+        ("rlm.bench.nowhere:Dice", "write a file as"),
+        ("oolong:user", "write a variant as oolong/user"),
         ("nowhere.py:Dice", "there is no file"),
-        ("s niah", "is no task"),
+        ("s niah", "is not a task"),
     ],
 )
 def test_an_unknown_task_is_reported(spec: str, words: str) -> None:

@@ -116,7 +116,7 @@ async def test_a_damaged_file_of_results_is_reported_and_runs_are_shown(tmp_path
     (tmp_path / "results.jsonl").write_text('{"score": "many"}\n', "utf-8")
     listed = answers_in(tmp_path).runs()
     assert [run.get("note") for run in listed["runs"]] == [None]
-    assert "is no result" in listed["skipped"]["reasons"][0]
+    assert "is not a result" in listed["skipped"]["reasons"][0]
 
 
 def test_other_folders_are_shown_as_before(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def test_the_context_page_explains_a_context_of_data(visit: Visits, corpus: str)
     expect(page.locator(".context-page")).to_contain_text(
         "data that stays where it is: a corpus of"
     )
-    page.get_by_role("link", name="What was read of it").click()
+    page.get_by_role("link", name="What was read").click()
     expect(page.locator(".coverage-head .big")).to_have_text("0.1 %")
 
 

@@ -63,7 +63,7 @@ def test_each_token_sees_its_own_run(visit: Visits, base: str, width: int, schem
     expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
     assert axe.run(page).response["violations"] == []
     sign_in(page, "token-of-nobody")
-    expect(page.get_by_role("alert")).to_contain_text("not known here")
+    expect(page.get_by_role("alert")).to_contain_text("unknown")
     sign_in(page, TOKENS["anna"])
     expect(page.get_by_role("button", name="Sign out anna")).to_be_visible()
     expect(page.locator(".bar")).to_contain_text("1 run")

@@ -164,7 +164,7 @@ def test_text_of_any_run_is_found_and_opened_at_its_position(visit: Visits, url:
     expect(page.locator(".found-runs li")).to_have_count(4)
     expect(page.locator("[aria-live]")).to_contain_text("4 runs found")
     page.get_by_label("Words in queries").fill("zebra")
-    expect(page.get_by_text("No run has a text with all of “zebra”.")).to_be_visible()
+    expect(page.get_by_text("No text in these runs contains all of “zebra”.")).to_be_visible()
 
 
 def test_filters_narrow_the_search(visit: Visits, url: str) -> None:

@@ -55,7 +55,7 @@ def test_a_citation_opens_in_the_context_and_shows_its_readers(
     expect(page.locator(".context-lines mark")).to_have_text(QUOTE)
     expect(page.locator(".context-lines mark")).to_be_in_viewport()
     readers = page.locator(".line-readers")
-    expect(readers).to_contain_text("Who read line 250")
+    expect(readers).to_contain_text("What read line 250")
     expect(readers.get_by_role("link")).to_have_text(["step 2: sent to a call"])
     readers.get_by_role("link").click()
     prompt = page.get_by_role("article", name="Selected call").get_by_label("Prompt")
@@ -118,9 +118,9 @@ def test_a_line_shows_whether_and_by_which_cell_it_was_read(
     visit: Visits, made: Workbench, url: str
 ) -> None:
     page = visit(at(url, made, "/context"))
-    page.get_by_role("button", name="Who read line 2,", exact=False).click()
+    page.get_by_role("button", name="What read line 2,", exact=False).click()
     expect(page.locator(".line-readers")).to_contain_text("step 1: printed by cell 1")
-    page.get_by_role("button", name="Who read line 150, never read").click()
+    page.get_by_role("button", name="What read line 150, never read").click()
     expect(page.locator(".line-readers")).to_contain_text("no call was sent it")
 
 

@@ -80,7 +80,7 @@ def _find(page: Page) -> None:
     page.get_by_label("Find in the context").fill("1911")
     page.keyboard.press("Enter")
     expect(page.locator(".places li").first).to_be_visible()
-    expect(page.locator(".line-readers")).to_contain_text("Who read")
+    expect(page.locator(".line-readers")).to_contain_text("What read")
 
 
 VIEWS: dict[str, View] = {

@@ -257,7 +257,11 @@ def test_a_modified_context_is_noticed_when_it_is_read(path: Path) -> None:
     found = members(path)
     write(path, {**found, "contexts/0": b"xyz"})
     one = RLM(ScriptedClient([code("FINAL(context)")]))
-    with one, one.chat(load=path) as chat, pytest.raises(ConfigError, match="not what it was"):
+    with (
+        one,
+        one.chat(load=path) as chat,
+        pytest.raises(ConfigError, match="contexts/0 is damaged"),
+    ):
         chat.ask("And?")
 
 

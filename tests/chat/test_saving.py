@@ -291,7 +291,7 @@ async def test_tools_that_are_missing_are_named(tmp_path: Path) -> None:
     client = ScriptedClient([code("FINAL(kept[1])"), code("kept[0]('c')"), "FINAL(no)"])
     one = RLM(client)
     chat = one.chat(load=path)
-    assert "this chat had tools that it has not now: look_up" in chat.notices
+    assert "this chat had tools that are now missing: look_up" in chat.notices
     assert (await chat.aask("What is left?")).answer == "5"
     assert (await chat.aask("And the tool?")).answer == "no"
     assert "look_up was a tool" in str(client.requests[2].messages[-1].content)
@@ -448,7 +448,7 @@ async def test_missing_modules_are_reported_in_the_same_turn(tmp_path: Path) -> 
     chat = one.chat(load=path)
     assert (await chat.aask("q")).answer == "True"
     assert "could not be brought there: fable." in first_message(client.requests[0])
-    told = "these variables could not be brought back: fable (ModuleNotFoundError"
+    told = "these variables could not be restored: fable (ModuleNotFoundError"
     assert [notice.startswith(told) for notice in chat.notices] == [True]
     await chat.aclose()
     await one.aclose()

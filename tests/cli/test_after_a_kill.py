@@ -37,7 +37,7 @@ def test_a_killed_run_can_be_listed_shown_resumed_replayed_and_forked(tmp_path: 
 
         replayed = told.rlm("replay", run_id, LLM_BASE_URL="", LLM_API_KEY="")
         assert (replayed.returncode, replayed.stderr) == (0, ""), replayed.stdout
-        assert replayed.stdout.startswith(f"OK: run {run_id} did the same again; ")
+        assert replayed.stdout.startswith(f"OK: run {run_id} was replayed without a difference; ")
 
         (tmp_path / "other.py").write_text("FINAL(notes[0].upper())")
         edited = told.rlm("fork", run_id, "--step", "3", "--edit", "other.py")

@@ -105,7 +105,7 @@ def test_a_query_and_a_file_in_the_wrong_order_are_explained(tmp_path: Path) -> 
     path = str(tmp_path / "notes.txt")
     done = rlm("ask", path, "Who?")
     assert done.returncode == 2
-    assert f"files follow -f: rlm ask 'Who?' -f {path}" in done.stderr
+    assert f"name files with -f: rlm ask 'Who?' -f {path}" in done.stderr
 
 
 def test_several_samples(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_stdin_beside_files(tmp_path: Path) -> None:
     assert done.stdout == "{'stdin': 'piped', 'a.txt': 'of a file'}\n"
 
 
-UNREAD = "Standard input is not read, because -f names the context: add -f - to read it, too."
+UNREAD = "Standard input is not read, because -f names the context: add -f - to read it too."
 
 
 @pytest.mark.parametrize(

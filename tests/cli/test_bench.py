@@ -74,7 +74,7 @@ def test_a_benchmark_of_the_offline_model_can_be_continued(run: Run, tmp_path: P
     assert "[2/2] " in err
     code, _, err = run(*arguments, "--n", "3", "--max-steps", "7")
     assert code == 1
-    assert 'holds results with limits {}, and this would be with {"max_steps":7}' in err
+    assert 'contains results with limits {}, but this run has {"max_steps":7}' in err
     code, out, err = run("bench", "report", "results", "--out", "elsewhere")
     assert (code, out, err) == (0, "elsewhere/report.md\n", "")
     assert (tmp_path / "elsewhere" / "s-niah-score.svg").exists()
@@ -87,7 +87,7 @@ def test_a_quick_try(run: Run) -> None:
     assert err.splitlines()[0].startswith("2 runs planned, about 2 requests to models.")
     code, out, err = run(*arguments, "--n", "3")
     assert (code, out) == (2, "")
-    assert "--quick and --n exclude each other" in err
+    assert "--quick and --n cannot be combined" in err
 
 
 def test_samples_can_be_generated_for_other_engines(run: Run, tmp_path: Path) -> None:
@@ -125,11 +125,11 @@ def test_a_custom_task_can_be_loaded_from_a_file(run: Run, tmp_path: Path) -> No
     ("arguments", "code", "words"),
     [
         (("run", "nothing"), 1, "there is no task 'nothing'"),
-        (("run", "s-niah", "--method", "magic"), 2, "'magic' is none of rlm, plain, mapreduce"),
+        (("run", "s-niah", "--method", "magic"), 2, "'magic' is not one of rlm, plain, mapreduce"),
         (("run", "s-niah", "--method", "operators"), 1, "operators can't answer s-niah/single"),
-        (("run", "s-niah", "--method", ","), 2, "name a method"),
-        (("run", "s-niah", "--size", "many"), 1, "'many' is no size in tokens"),
-        (("run", "codeqa", "--size", "2k"), 1, "codeqa/calls needs a size of 4k tokens at least"),
+        (("run", "s-niah", "--method", ","), 2, "name at least one method"),
+        (("run", "s-niah", "--size", "many"), 1, "'many' is not a size in tokens"),
+        (("run", "codeqa", "--size", "2k"), 1, "codeqa/calls needs a size of at least 4k tokens"),
         (("run",), 2, "Missing argument 'TASK...'"),
         (("report", "nowhere"), 1, "nowhere has no settings.json"),
         (("generate", "s-niah"), 2, "Missing option '--out'"),

@@ -115,7 +115,7 @@ def test_a_missing_or_invalid_chat_is_reported(run: Run) -> None:
     code, out, err = run("chat", "--continue")
     assert (code, out) == (1, "")
     assert "there is no chat to continue" in err
-    assert "no chat yet" in run("chat", "--list")[2]
+    assert "No chats yet" in run("chat", "--list")[2]
 
 
 def test_an_answer_is_exact_in_a_pipe_and_harmless_in_json(notes: Path, state: Path) -> None:
@@ -149,13 +149,13 @@ def test_commands_work_in_a_pipe_too(notes: Path, state: Path) -> None:
         "context_1: a str of 7 characters in 1 line.",
         "names: list[1]",
         "['Ada']",
-        "There is no nobody in the REPL; /vars lists what is there.",
-        "in all: 110 tokens, cost unknown",
+        "There is no nobody in the REPL; /vars lists its variables.",
+        "in total: 110 tokens, cost unknown",
         "  > names = ['Ada']",
-        "openai-compatible/m answers.",
+        "Model: openai-compatible/m",
         "Saved: own.rlm",
         "There is no context; /context FILE adds one.",
-        "This chat has 2 turns already.",
+        "This chat has 2 turns so far.",
     ):
         assert line in done.stderr.splitlines(), (line, done.stderr)
     assert len(server.bodies) == 2
@@ -170,7 +170,7 @@ def test_a_mistyped_command_in_a_pipe_is_reported_and_skipped(notes: Path, state
             RLM_STATE_DIR=str(state),
         )
     assert (done.returncode, done.stdout) == (0, "1\n")
-    assert [line.partition(" A question")[0] for line in done.stderr.splitlines()] == [
+    assert [line.partition(" To ask")[0] for line in done.stderr.splitlines()] == [
         "There is no command /contxt; did you mean /context?",
         "There is no command /nothing-like-it; /help lists them.",
         "Usage: /load FILE",
@@ -286,7 +286,7 @@ def test_ctrl_c_ends_a_turn_and_keeps_the_chat(notes: Path, state: Path) -> None
             assert "Cancelled: no answer yet" in terminal.until(PROMPT)
             release.set()
             assert terminal.say("after").endswith("6\n\nrlm> ")
-            assert "Ctrl-D or /quit leaves." in terminal.interrupt_the_prompt()
+            assert "Press Ctrl-D or type /quit to leave." in terminal.interrupt_the_prompt()
             assert "Cancelled" not in terminal.say("/contexts")
             terminal.type("/quit\r")
             assert terminal.end()[0] == 0

@@ -19,8 +19,8 @@ ADDRESS_WITHOUT_KEY = "OPENAI_BASE_URL is set, but openai needs a key: set OPENA
 AZURES_KEY = "AZURE_OPENAI_API_KEY"
 COMPATIBLE = "RLM_MODEL=openai-compatible/MODEL; `rlm setup` lists its models"
 OWN_SERVER = (
-    "OPENAI_BASE_URL is set, so openai/gpt-5-mini is asked for there: if that server has other "
-    "models, run `rlm setup`, which lists them."
+    "OPENAI_BASE_URL is set, so its server gets the requests for openai/gpt-5-mini: if that "
+    "server has other models, run `rlm setup`, which lists them."
 )
 SECRET = "sk-secret-0123456789"
 CHOOSE = "run `rlm config set model provider/model`, or set RLM_MODEL=provider/model to choose."
@@ -131,7 +131,7 @@ def test_a_local_model_server_is_used_and_shown(tmp_path: Path) -> None:
         f"model        ollama/qwen3:8b, because no model is configured and {where}" in done.stdout
     )
     assert "For a real model" not in done.stdout
-    assert "server       vllm is not at http://127.0.0.1:" in done.stdout
+    assert "server       vllm does not answer at http://127.0.0.1:" in done.stdout
 
 
 def test_a_long_list_of_models_is_shortened() -> None:
@@ -150,7 +150,12 @@ def test_a_long_list_of_models_is_shortened() -> None:
         ({"RLM_MODEL": "azure/d", "AZURE_OPENAI_API_KEY": "k", "AZURE_OPENAI_ENDPOINT": "u"}, []),
         (
             {"AZURE_OPENAI_API_KEY": "k", "AZURE_OPENAI_ENDPOINT": "u"},
-            ["AZURE_OPENAI_API_KEY is set, but azure has no default: set RLM_MODEL=azure/MODEL."],
+            [
+                (
+                    "AZURE_OPENAI_API_KEY is set, but azure has no default model: "
+                    "set RLM_MODEL=azure/MODEL."
+                )
+            ],
         ),
         (
             {"AZURE_OPENAI_API_KEY": "k"},
@@ -162,12 +167,12 @@ def test_a_long_list_of_models_is_shortened() -> None:
         ),
         (
             {"OPENAI_BASE_URL": "u"},
-            [f"{ADDRESS_WITHOUT_KEY}, or for a server without keys {COMPATIBLE}."],
+            [f"{ADDRESS_WITHOUT_KEY}, or, if the server needs no key, {COMPATIBLE}."],
         ),
         ({"OPENAI_BASE_URL": "u", "RLM_MODEL": "openai-compatible/m"}, []),
         (
             {"LLM_BASE_URL": "u"},
-            [f"LLM_BASE_URL is set, but no model: set {COMPATIBLE}."],
+            [f"LLM_BASE_URL is set, but no model is: set {COMPATIBLE}."],
         ),
         (
             {"LLM_API_KEY": "k"},
@@ -176,7 +181,7 @@ def test_a_long_list_of_models_is_shortened() -> None:
         ({"LLM_BASE_URL": "u", "RLM_MODEL": "openai-compatible/m"}, []),
         (
             {"VLLM_API_KEY": "k"},
-            ["VLLM_API_KEY is set, but vllm has no default: set RLM_MODEL=vllm/MODEL."],
+            ["VLLM_API_KEY is set, but vllm has no default model: set RLM_MODEL=vllm/MODEL."],
         ),
         (
             {"GROQ_API_KEY": "k", "GEMINI_API_KEY": "k"},
@@ -193,7 +198,7 @@ def test_incomplete_settings_are_reported(variables: dict[str, str], said: list[
     ("variables", "words"),
     [
         ({"RLM_MODEL": "nobody/x"}, "there is no provider 'nobody'; providers: "),
-        ({"RLM_MODEL": "x"}, "'x' names no provider"),
+        ({"RLM_MODEL": "x"}, "'x' does not name a provider"),
         ({"RLM_MODEL": "offline/extractive", "RLM_SUB_MODEL": "groq/x"}, "set GROQ_API_KEY"),
     ],
 )

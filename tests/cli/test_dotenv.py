@@ -149,7 +149,7 @@ def test_taken_variables_are_reported() -> None:
     found = merge({}, {"RLM_MODEL": "groq/x", "GROQ_API_KEY": "k", "RLM_JOURNAL": "0"}, "here/.env")
     assert found.notices() == [
         "here/.env sets GROQ_API_KEY, RLM_MODEL.",
-        "RLM_JOURNAL of here/.env is ignored: a .env can't set it; set it in the environment.",
+        "RLM_JOURNAL in here/.env is ignored: a .env can't set it; set it in the environment.",
     ]
     assert merge({}, {}, ".env").notices() == []
 

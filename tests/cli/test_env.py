@@ -151,7 +151,7 @@ def test_several_environments_are_one_table() -> None:
         "| conformance | local | agent |",
         "|---|---|---|",
         "| cells: a long echo is cut | ✓ | ✓ |",
-        "| **sum** | 1 passed | 1 passed |",
+        "| **total** | 1 passed | 1 passed |",
     ]
     assert done.stderr.splitlines()[1] == "local: 1 row"
 

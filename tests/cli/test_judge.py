@@ -106,7 +106,7 @@ def test_recorded_runs_are_exported_by_a_condition(state: Path, run: Run) -> Non
     assert others[0]["score"] is None
     code, out, err = run("export", "--format", "sft", "--where", "score>2")
     assert (code, out) == (1, "")
-    assert "none of 2 runs fits --where score>2.0" in one_clear_line(err)
+    assert "none of 2 runs matches --where score>2.0" in one_clear_line(err)
 
 
 def test_export_needs_a_run_or_a_condition(state: Path, run: Run) -> None:
@@ -115,7 +115,7 @@ def test_export_needs_a_run_or_a_condition(state: Path, run: Run) -> None:
     assert "--where" in err
     code, _, err = run("export", "--format", "sft", "--where", "score>1")
     assert code == 1
-    assert "no run yet" in one_clear_line(err)
+    assert "no runs in" in one_clear_line(err)
 
 
 def told_apart(events: list[Event]) -> list[Event]:

@@ -29,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
     ("arguments", "variables", "told"),
     [
         (["-m", "nowhere/x"], {}, "there is no provider 'nowhere'"),
-        (["-m", "nonsense"], {}, "names no provider"),
+        (["-m", "nonsense"], {}, "does not name a provider"),
         (["-m", "openai/gpt-5"], {}, "set OPENAI_API_KEY"),
         ([], {"RLM_MODEL": "openai/gpt-5"}, "set OPENAI_API_KEY"),
         (["--environment", "moon"], {}, "there is no environment 'moon'"),
@@ -98,7 +98,7 @@ def test_an_unreachable_server_is_reported(run: Run, monkeypatch: pytest.MonkeyP
         (["ask", "?", "--budget-usd", "nan"], "'--budget-usd': 'nan' is not a number above 0"),
         (["ask", "?", "--price", "1"], "'--price': '1' is not two prices such as 0.25,2"),
         (["ask", "?", "--strategy", "guess"], "'guess' is not one of"),
-        (["ask", "?", "--quiet", "--verbose"], "exclude each other"),
+        (["ask", "?", "--quiet", "--verbose"], "cannot be combined"),
         (["ask", "?", "--nonsense"], "No such option"),
         (["ask", "?", "--max-stepts", "1"], "'--max-stepts'. Did you mean '--max-steps'? See"),
         (["ask", "?", "--budjet", "1"], "'--budjet'. Did you mean '--budget-usd'? See"),
@@ -108,7 +108,7 @@ def test_an_unreachable_server_is_reported(run: Run, monkeypatch: pytest.MonkeyP
         (["nonsense\x1b[31m"], "No such command 'nonsense\\x1b[31m'"),
         (["ask", "?", "--schema", "missing.json"], "missing.json: No such file"),
         (["ask", "?", "--schema", "text.txt"], "text.txt is not JSON"),
-        (["ask", "?", "--schema", "list.json"], "list.json holds no JSON schema"),
+        (["ask", "?", "--schema", "list.json"], "list.json is not a JSON schema"),
         (["ask", "?", "--schema", "no-schema.json"], "this is no JSON schema"),
     ],
 )

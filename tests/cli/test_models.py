@@ -50,7 +50,7 @@ def test_a_local_server_is_used_only_if_nothing_is_configured() -> None:
     found = choose(None, None, {}, lambda: [HERE])
     assert (found.model, found.fallback) == ("ollama/qwen3:8b", False)
     assert found.notice == (
-        "No model is configured: ollama/qwen3:8b answers, at http://localhost:11434/v1."
+        "No model is configured: using ollama/qwen3:8b at http://localhost:11434/v1."
     )
 
     def nobody_looks() -> list[Server]:
@@ -106,7 +106,7 @@ def test_a_query_goes_to_a_local_server(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["model"] == "ollama/qwen3:8b"
     assert json.loads(done.stdout)["cost_usd"] == 0
     first, second = done.stderr.splitlines()[:2]
-    assert first == f"No model is configured: ollama/qwen3:8b answers, at {server.address}."
+    assert first == f"No model is configured: using ollama/qwen3:8b at {server.address}."
     assert second == (
         "ollama/qwen3:8b is known only in part: its window is taken to be 32,000 tokens."
     )
@@ -125,7 +125,7 @@ def test_a_server_named_by_an_address_is_used_without_a_key(tmp_path: Path, vari
         advice = json.loads(rlm("doctor", "--json", cwd=tmp_path, **variables).stdout)["to_do"]
     assert json.loads(done.stdout)["model"] == "openai-compatible/m"
     first, second = done.stderr.splitlines()[:2]
-    assert first == f"No model is configured: openai-compatible/m answers, at {named.address}."
+    assert first == f"No model is configured: using openai-compatible/m at {named.address}."
     assert second == "openai-compatible/m is known only in part: its price is unknown."
     assert not any(variable in each for each in advice)
 

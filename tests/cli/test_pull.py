@@ -96,9 +96,9 @@ def test_in_a_terminal_there_is_a_bar(tmp_path: Path) -> None:
         ([{}], 500, False, "HTTP status 500"),
         ([b"<html>\n"], 200, False, "it answered"),
         ([b"[" * 60_000 + b"\n"], 200, False, "it answered"),
-        ([], 404, False, "is no Ollama server"),
-        (PARTS[:2], 200, False, "before it was whole; run `rlm models pull nope` again"),
-        (PARTS[:2], 200, True, "broke off"),
+        ([], 404, False, "is not an Ollama server"),
+        (PARTS[:2], 200, False, "before it was complete; run `rlm models pull nope` again"),
+        (PARTS[:2], 200, True, "was lost"),
     ],
 )
 def test_a_failed_pull_is_reported(

@@ -43,7 +43,7 @@ def test_a_log_cannot_choose_what_its_code_may_do(log: Path, run: Run, tmp_path:
     change(log, environment_kwargs={"python": str(evil), "allow_unsafe": True})
     code, out, err = run("replay", str(log))
     assert (code, out) == (1, "")
-    assert "wants options of the environment (python, allow_unsafe)" in one_clear_line(err)
+    assert "sets options of the environment (python, allow_unsafe)" in one_clear_line(err)
     assert not (tmp_path / "pwned").exists()
 
 
@@ -76,10 +76,10 @@ def test_invalid_settings_are_reported_in_one_line(
 def test_recordings_that_cannot_be_replayed(log: Path, run: Run, state: Path) -> None:
     kept.offline(state, logger=RLMLogger(log_dir=log.parent))
     code, _, err = run("replay", str(log.parent))
-    assert (code, "2 runs are in" in one_clear_line(err)) == (1, True)
+    assert (code, "contains 2 runs" in one_clear_line(err)) == (1, True)
     log.write_text("nothing\n")
     code, _, err = run("replay", str(log))
-    assert (code, "no run is in" in one_clear_line(err)) == (1, True)
+    assert (code, "contains no run" in one_clear_line(err)) == (1, True)
 
 
 def test_a_turn_of_a_chat_is_refused_but_a_resumed_run_is_replayed(run: Run, state: Path) -> None:
@@ -92,4 +92,4 @@ def test_a_turn_of_a_chat_is_refused_but_a_resumed_run_is_replayed(run: Run, sta
     assert run("resume", stopped.run_id, "--max-tokens", "1000000", "--max-steps", "7")[0] == 4
     code, out, err = run("replay", stopped.run_id)
     assert (code, err) == (0, "")
-    assert out.startswith(f"OK: run {stopped.run_id} did the same again")
+    assert out.startswith(f"OK: run {stopped.run_id} was replayed without a difference")

@@ -143,8 +143,8 @@ def _with_steps(config: RunConfig, steps: int) -> RunConfig:
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ({}, "does not say how it was run"),
-        ({"config": {"model": 3}}, "does not say how it was run"),
+        ({}, "does not record how it was run"),
+        ({"config": {"model": 3}}, "does not record how it was run"),
         (
             {"config": {"model": "a/b", "sub_model": "a/b", "limits": {"max_steps": -1}}},
             "max_steps",
@@ -180,7 +180,7 @@ def test_an_invalid_record_is_reported_in_one_line(
     ("arguments", "told"),
     [
         (["fork"], "Missing argument 'RUN'"),
-        (["resume", "last", "--quiet", "--verbose"], "exclude each other"),
+        (["resume", "last", "--quiet", "--verbose"], "cannot be combined"),
         (["resume", "last", "--timeout", "0"], "is not a number above 0"),
         (["resume", "last", "-m", "x/y"], "No such option '-m'"),
         (["fork", "last"], "Missing option '--step'"),

@@ -58,7 +58,7 @@ def test_removing_many_runs_needs_confirmation(state: Path, run: Run) -> None:
     assert "this would remove 2 runs; pass --yes" in one_clear_line(err)
     code, out, _ = run("rm", "--all", "--yes")
     assert (code, len(out.split()), left(state)) == (0, 2, set())
-    assert run("rm", "--all", "--yes") == (0, "", "There is no such run.\n")
+    assert run("rm", "--all", "--yes") == (0, "", "No run matches.\n")
 
 
 def test_confirmation_is_requested_in_a_terminal(state: Path) -> None:

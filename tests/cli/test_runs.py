@@ -93,7 +93,7 @@ def test_an_empty_list_is_not_an_error(state: Path, run: Run) -> None:
     assert run("runs", "--json")[:2] == (0, "[]\n")
     code, out, err = run("runs")
     assert (code, out) == (0, "")
-    assert err == f"There is no run yet in {state}; `rlm ask` makes one.\n"
+    assert err == f"No runs in {state} yet; `rlm ask` makes one.\n"
 
 
 def test_an_unreadable_run_is_reported_and_the_others_listed(state: Path, run: Run) -> None:
@@ -109,7 +109,7 @@ def test_an_unreadable_run_is_reported_and_the_others_listed(state: Path, run: R
     assert len(out.splitlines()) == 2
     assert good[-8:] in out
     assert len(err.splitlines()) == 4
-    assert f"Run copy is skipped: its journal is that of another run, {good}" in err
+    assert f"Skipped run copy: its journal belongs to another run, {good}" in err
     assert CONTROL.search(err) is None
     assert [row["run_id"] for row in listed(run)] == [good]
 

@@ -23,7 +23,7 @@ def test_settings_are_set_shown_and_removed(run: Run, tmp_path: Path) -> None:
     assert "rlm setup" in run("config", "list")[2]
     assert run("config", "get", "model")[0] == 1
     code, out, err = run("config", "set", "model", "ollama/m")
-    assert (code, out, err) == (0, "", f"model is ollama/m now, in {path}.\n")
+    assert (code, out, err) == (0, "", f"model is now ollama/m, in {path}.\n")
     assert run("config", "set", "limits.max_steps", "7")[0] == 0
     assert run("config", "get", "model")[:2] == (0, "ollama/m\n")
     listed = run("config", "list")[1].splitlines()
@@ -42,11 +42,11 @@ def test_settings_are_set_shown_and_removed(run: Run, tmp_path: Path) -> None:
     [
         ("modell", "a/b", "Did you mean 'model'?"),
         ("model", "opnai/gpt-5", "did you mean openai/gpt-5?"),
-        ("model", "fsat", "names no provider"),
-        ("model", "openai/", "names no model"),
+        ("model", "fsat", "does not name a provider"),
+        ("model", "openai/", "does not name a model"),
         ("limits.max_steps", "-1", "write a whole number above 0"),
         ("limits.max_cost_usd", "nan", "write a number above 0"),
-        ("alias.gpt-5", "groq/x", "name of a model already"),
+        ("alias.gpt-5", "groq/x", "already the name of a model"),
     ],
 )
 def test_a_wrong_setting_is_refused(run: Run, name: str, value: str, told: str) -> None:
@@ -112,14 +112,14 @@ def test_a_projects_settings_are_reported_and_never_run_a_program(run: Run, tmp_
     assert not ran.exists(), err
     assert "ignoring model: " in err
     assert "not programs, files or plugins" in err
-    assert "RLM_MODEL of " in err
-    assert "RLM_SUB_MODEL of " in err
+    assert "RLM_MODEL in " in err
+    assert "RLM_SUB_MODEL in " in err
     assert "a .env may name only models of known providers" in err
     assert code in (0, 4), "the offline stand-in answered"
     (tmp_path / "rlm.toml").write_text('model = "offline/extractive"\n')
     (tmp_path / ".env").unlink()
     err = run("ask", "What?", stdin=b"text", **nowhere())[2]
-    assert f"offline/extractive answers, because {tmp_path / 'rlm.toml'} names it." in err
+    assert f"Using offline/extractive, because {tmp_path / 'rlm.toml'} names it." in err
 
 
 # -- keys -----------------------------------------------------------------------------------------
@@ -225,7 +225,7 @@ def test_setup_does_not_store_a_model_that_fails(run: Run, programs: dict[str, s
     assert code == 1
     assert "command/llm does not answer: " in err
     assert "not logged in" in err
-    assert "The model was not chosen." in err
+    assert "The default model is unchanged." in err
     assert run("config", "get", "model")[0] == 1
     assert run("setup", "--yes", "--model", "command/llm", "--no-try", **programs)[0] == 0
     assert run("config", "get", "model")[1] == "command/llm\n"
@@ -251,7 +251,7 @@ def test_setup_in_a_terminal(tmp_path: Path, programs: dict[str, str]) -> None:
         shown = terminal.until(re.compile(r"store its key \[1\]: $"))
         assert re.search(r"1\s+command/claude -p .*\s+your plan\s+.*bin/claude", shown)
         terminal.type("99\r")
-        terminal.until("there is no number 99")
+        terminal.until("the table has no number 99")
         terminal.type("openai\r")
         terminal.until("OPENAI_API_KEY (not shown): ")
         terminal.type(f"{SECRET}\r")
@@ -290,7 +290,7 @@ def test_setup_finds_the_models_of_a_compatible_server(run: Run, key: str | None
         code, _, err = run("setup", "--yes", **nowhere(PATH="/nowhere", **known))
     assert code == 0, err
     assert "It answered 'blue' (7 tokens, cost unknown)." in err
-    assert f"It is asked at 127.0.0.1:{server.port} as long as OPENAI_BASE_URL is set" in err
+    assert f"Requests go to 127.0.0.1:{server.port} only while OPENAI_BASE_URL is set" in err
     assert run("config", "get", "model")[1] == "openai-compatible/own/model\n"
     assert "hush" not in err
     sent = {given for _, _, given in server.asked}

@@ -211,7 +211,7 @@ def test_data_requests_take_one_line_per_method(is_older: bool) -> None:
 
 
 def test_a_missing_run_or_log_is_reported(state: Path, tmp_path: Path, run: Run) -> None:
-    assert "there is no run yet in" in run("show", "last")[2]
+    assert "no runs in" in run("show", "last")[2]
     kept.limited(state)
     assert run("show", "nobody")[0] == 1
     assert "no run is called 'nobody'" in run("show", "nobody")[2]

@@ -377,6 +377,6 @@ def test_a_chat_about_a_frame_says_early_that_it_cannot_be_saved(tmp_path: Path)
     cell = "```repl\nFINAL(len(context))\n```"
     with RLM(ScriptedClient([cell]), journal=None).chat(pa.table({"id": [1, 2]})) as chat:
         assert chat.ask("How many?").answer == "2"
-        with pytest.raises(ConfigError, match="Begin it with a Parquet file"):
+        with pytest.raises(ConfigError, match="Start it with a Parquet file"):
             chat.save(tmp_path / "saved.rlm")
     assert list(tmp_path.iterdir()) == []

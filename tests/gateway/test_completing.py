@@ -168,10 +168,10 @@ async def _are_strangers(ada: Any, ben: Any) -> None:
         ("rlm_session_close", {}),
     ):
         text = await refused(ben, tool, session=hers, **arguments)
-        assert "not known, or has ended" in text, tool
-    assert "not known in this session" in await refused(ben, "rlm_read", session=his, handle=handle)
+        assert "unknown, or has ended" in text, tool
+    assert "no such handle" in await refused(ben, "rlm_read", session=his, handle=handle)
     text = await refused(ben, "rlm_continue", session=his, run_id=run["run_id"])
-    assert "not known in this session" in text
+    assert "no such run" in text
     report = await asked(ben, "rlm_provenance", session=his)
     assert report["of"] == 2
     assert (await asked(ben, "rlm_list", session=his))["left"]["runs"] == 50

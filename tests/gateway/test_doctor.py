@@ -30,7 +30,7 @@ def test_the_doctor_reads_a_line_through_a_gateway_of_its_own(tmp_path: Path) ->
     assert done.returncode == 1
     assert [line for line in lines if "NOT OK" in line] == [lines[4]]
     assert "rlm mcp install again" in lines[4]
-    assert "a line of a file was read" in done.stdout
+    assert "read a line of one" in done.stdout
     assert [*(tmp_path / "state" / "provenance").iterdir()] == []
 
 

@@ -73,7 +73,7 @@ async def test_errors_in_code_are_returned_as_text(recipe: Recipe) -> None:
         import_error = await gateway.execute(ME, session, "import json; json.loads('{')")
         assert 'File "decoder.py"' in import_error["error"]
         binary = (await gateway.open(ME, session, "b.bin"))["handle"]
-        with pytest.raises(Refused, match="none of these files is text"):
+        with pytest.raises(Refused, match="none of these files is readable text"):
             await gateway.execute(ME, session, "1", [binary])
         kept = await gateway.execute(ME, session, "print(len(files))", [handle, binary])
         assert (kept["output"], kept["skipped_files"]) == ("1\n", 1)

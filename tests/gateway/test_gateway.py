@@ -76,7 +76,7 @@ async def test_a_search_without_any_bytes_left_says_so(recipe: Recipe) -> None:
     gateway = recipe.gateway()
     try:
         session = gateway.create_session(ME, limits={"bytes": 0})["session"]
-        with pytest.raises(BudgetSpent, match="0 bytes are left"):
+        with pytest.raises(BudgetSpent, match="has 0 bytes left"):
             await gateway.search(ME, session, "word")
     finally:
         await gateway.close()

@@ -114,7 +114,7 @@ def test_install_can_write_to_a_projects_file(run: Run, home: Path, name: str) -
 def test_install_says_when_all_projects_are_affected(run: Run, home: Path, name: str) -> None:
     words = "will open it in all of its projects; --project DIRECTORY writes it for one"
     _, _, err = run("mcp", "install", "--client", name, "--root", ".")
-    assert (words in err) == (name != "claude")  # which knows no projects
+    assert (words in err) == (name != "claude")  # which has no projects
     if name != "claude":
         _, _, err = run("mcp", "install", "--client", name, "--root", ".", "--project", ".")
         assert words not in err
@@ -151,7 +151,7 @@ def test_inside_a_project_install_writes_for_that_project(
     entry = held(path)[SECTIONS[name]]["rlm"]
     root = project
     assert entry["args"][3:] == ["--root", f"web={root}", "--show-names"]
-    assert f"Wrote the gateway into {path}." in err
+    assert f"Added the gateway to {path}." in err
     assert f"It opens {root} as 'web', and shows the names of files." in err
     assert ("in this project only; --global writes it for all" in err) == (file is not None)
     assert (away / USER_FILES[name]).exists() == (file is None)
@@ -383,11 +383,11 @@ def test_a_file_changed_in_the_meantime_is_not_overwritten(tmp_path: Path) -> No
         (["--root", ".", "--token-env", "X"], "give --url"),
         (["--url", "files.example"], "is not an address"),
         (["--url", URL, "--token-env", "sk-123 456"], "not a token"),
-        (["--url", URL, "--token-env", "A", "--token-file", "b"], "exclude each other"),
+        (["--url", URL, "--token-env", "A", "--token-file", "b"], "cannot be combined"),
         (["--url", URL, "--clear-token"], "needs --token-env"),
         (["--url", URL, "--name", "a b"], "--name"),
-        (["--url", URL, "--hide-names"], "where the gateway of --url runs"),
-        (["--root", ".", "--global", "--project", "."], "exclude each other"),
+        (["--url", URL, "--hide-names"], "to the gateway at --url"),
+        (["--root", ".", "--global", "--project", "."], "cannot be combined"),
     ],
 )
 def test_mistakes_are_reported(run: Run, home: Path, options: list[str], words: str) -> None:

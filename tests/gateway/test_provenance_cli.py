@@ -26,7 +26,7 @@ def test_an_intact_record_is_reported_with_its_last_seal(run: Run, record: Path)
     code, out, _ = run("provenance", "verify", str(record))
     assert code == 0
     assert seals(record)[-1] in out
-    assert "The file is whole." in out
+    assert "The file is intact." in out
 
 
 def test_the_lines_of_a_session_are_counted(run: Run, record: Path) -> None:
@@ -47,7 +47,7 @@ def test_a_truncated_record_is_detected_by_the_seal(run: Run, record: Path) -> N
     assert run("provenance", "verify", str(record))[0] == 0
     code, out, _ = run("provenance", "verify", str(record), "--seal", last)
     assert code == 1
-    assert "the end was cut off" in out
+    assert "its end was cut off" in out
 
 
 @pytest.mark.parametrize("change", ["changed", "dropped", "swapped", "half", "foreign"])

@@ -207,7 +207,7 @@ async def test_unrequested_replies_are_ignored(recipe: Recipe) -> None:
             allow_input_required=True,
         )
         assert ended.is_error
-        assert "no reply of a model" in ended.content[0].text
+        assert "not the reply of a model" in ended.content[0].text
 
 
 async def test_a_state_of_another_request_is_refused(recipe: Recipe) -> None:
@@ -263,5 +263,5 @@ async def test_text_shown_to_the_clients_model_counts_towards_the_byte_ceiling(
     ):
         session = await session_of(client)
         text = await refused(client, "rlm_complete", session=session, query="?", path="")
-        assert "1,000 bytes are left" in text
+        assert "has 1,000 bytes left" in text
         assert person.asked == []

@@ -96,7 +96,7 @@ async def test_all_ten_tools_work(place: str, recipe: Recipe) -> None:
         assert report["of"] == len(report["entries"]) == 10
         closed = await asked(client, "rlm_session_close", session=session)
         assert closed["left"]["calls"] == 50 - 9
-        assert "not known, or has ended" in await refused(client, "rlm_list", session=session)
+        assert "unknown, or has ended" in await refused(client, "rlm_list", session=session)
 
 
 async def test_citations_are_verbatim_and_can_be_checked_by_reading(
@@ -139,10 +139,10 @@ async def test_every_refusal_says_what_to_do(place: str, recipe: Recipe) -> None
             ("rlm_search", {"query": "(", "mode": "regex"}, "not a regular expression"),
             ("rlm_search", {"query": "..."}, "no words"),
             ("rlm_search", {"query": "x", "mode": "fuzzy"}, "wrong arguments"),
-            ("rlm_exec", {"code": "1", "handles": ["h_x"]}, "not known in this session"),
+            ("rlm_exec", {"code": "1", "handles": ["h_x"]}, "no such handle"),
             ("rlm_complete", {"query": "x"}, "choose files"),
             ("rlm_complete", {"query": "x", "path": "../"}, "below the root"),
-            ("rlm_complete", {"query": "x", "handles": ["h_x"]}, "not known in this session"),
+            ("rlm_complete", {"query": "x", "handles": ["h_x"]}, "no such handle"),
             ("rlm_continue", {"run_id": "r_x"}, "start one with rlm_complete"),
             ("rlm_provenance", {"extra": 1}, "unknown field"),
         ]
@@ -172,7 +172,7 @@ async def test_budgets_are_visible_and_enforced(place: str, recipe: Recipe) -> N
         assert len(span["text"].encode()) <= 100
         assert span["left"]["bytes"] == 100 - len(span["text"].encode())
         done = await refused(client, "rlm_exec", session=session, code="print('x' * 99)")
-        assert "bytes are left" in done
+        assert "bytes left" in done
         text = await refused(client, "rlm_complete", session=session, query="x", path="")
         assert "all 0 runs" in text
         assert (await asked(client, "rlm_list", session=session))["left"]["calls"] == 1

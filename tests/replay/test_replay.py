@@ -258,7 +258,7 @@ def test_replaying_a_turn_of_a_chat_is_refused_with_a_reason(tmp_path: Path) -> 
         turns = [chat.ask("First?"), chat.ask("Second?")]
     assert [turn.answer for turn in turns] == ["5", "6"]
     for turn in turns:
-        with pytest.raises(ConfigError, match=r"turn of a chat.*variables that the turns before"):
+        with pytest.raises(ConfigError, match=r"turn of a chat.*variables of earlier turns"):
             replay(records(tmp_path, turn.run_id)[0], CONTEXT)
 
 

@@ -146,7 +146,7 @@ def test_wrong_options_are_reported_in_one_line(tmp_path: Path) -> None:
     assert "--token" in _fails(tmp_path, "--host", "0.0.0.0")
     assert "No such file" in _fails(tmp_path, "--tokens-file", "nowhere.toml")
     assert "8 characters" in _fails(tmp_path, "--token", "short")
-    assert "no provider" in _fails(tmp_path, "-m", "nonsense")
+    assert "does not name a provider" in _fails(tmp_path, "-m", "nonsense")
     assert "nonsense" in _fails(tmp_path, "--environment", "nonsense")
 
 

@@ -82,7 +82,7 @@ async def test_a_base_url_without_v1_is_explained(tmp_path: Path) -> None:
         listed = await client.get("/models")
         nothing = await client.get("/elsewhere")
     for answer in (wrong, listed):
-        assert "let the base URL of the client end in /v1" in _check(answer, 404)["message"]
+        assert "end the client's base URL in /v1" in _check(answer, 404)["message"]
     assert _check(nothing, 404)["message"].startswith("there is nothing at this address")
 
 
@@ -90,7 +90,7 @@ async def test_a_limit_above_the_operators_is_reported(tmp_path: Path) -> None:
     async with server(tmp_path, limits=Limits(max_steps=5)) as client:
         answer = await client.chat("x", rlm={"limits": {"max_steps": 50}})
     error = _check(answer, 400, "rlm.limits.max_steps")
-    assert "5 at most" in error["message"]
+    assert "at most 5" in error["message"]
     assert error["code"] == "limit_too_high"
 
 

@@ -177,7 +177,7 @@ def test_budget_held_by_a_killed_server_counts_as_used(tmp_path: Path) -> None:
     ledger.settle(again, Amount(tokens=20))
     assert ledger.used(token).tokens == 50, "a run that went on is not paid for twice"
     ledger.hold(token, "three", None)
-    with pytest.raises(ApiError, match="held back"):
+    with pytest.raises(ApiError, match="reserved for requests"):
         ledger.hold(token, "four", Amount(tokens=1))
     ledger.close()
 

@@ -68,9 +68,9 @@ def test_a_file_that_is_a_link_stays_one(variables: dict[str, str], tmp_path: Pa
         ("[limits]\nmax_steps = 0", "max_steps can't be 0: write a whole number above 0"),
         ("[limits]\nmax_cost_usd = inf", "can't be inf"),
         (f"[limits]\nmax_cost_usd = 1{'0' * 400}", "write a number above 0"),
-        ("[alias]\n'gpt-5' = 'a/b'", "can't be an alias: it is the name of a model"),
+        ("[alias]\n'gpt-5' = 'a/b'", "can't be an alias: it is already the name of a model"),
         ("[alias]\n'a b' = 'a/b'", "can't be an alias"),
-        ("[alias]\nfast = 'other'", "names no provider"),
+        ("[alias]\nfast = 'other'", "does not name a provider"),
         ("journal = 'yes'", "write true or false"),
         ("environment = 'moon'", "environments: .*local"),
         ("strategy = 'guess'", "strategies: rlm"),
@@ -184,7 +184,7 @@ def test_a_hostile_project_file_cannot_choose_anything_dangerous(repository: Pat
         *("limits.max_cost_usd", "limits.max_steps", "limits.max_depth", "keys.OPENAI_API_KEY"),
     }
     assert "not programs" in found.ignored["model"]
-    assert found.ignored["environment"] == "a project may not decide this"
+    assert found.ignored["environment"] == "a project may not set this"
     assert found.ignored["limits.max_cost_usd"] == "a project may not raise it above 1.0"
     defaults = Defaults(Configuration(None, own), found)
     assert defaults.choose({}) is None
@@ -236,7 +236,7 @@ def test_a_broken_project_file_gives_a_notice(text: bytes, repository: Path) -> 
     defaults = Defaults(project=read_project(repository, Configuration()))
     (notice,) = defaults.notices()
     assert notice.startswith(f"{repository / 'rlm.toml'}: ignoring the whole file: ")
-    with pytest.raises(ConfigError, match="It may hold a limit"):
+    with pytest.raises(ConfigError, match="It may contain a limit"):
         defaults.check_limits()
 
 
@@ -259,7 +259,7 @@ def test_an_unreadable_limit_stops_everything_that_would_pay(
     (repository / "rlm.toml").write_text(text)
     defaults = Defaults(project=read_project(repository, Configuration()))
     if refused:
-        with pytest.raises(ConfigError, match="It may hold a limit"):
+        with pytest.raises(ConfigError, match="It may contain a limit"):
             defaults.check_limits()
     else:
         defaults.check_limits()
@@ -381,7 +381,7 @@ def test_a_sub_model_is_not_combined_with_a_model_of_higher_precedence() -> None
     project = Configuration(Path("p"), {"model": "ollama/private"})
     assert Defaults(user).choose({}) == ("openai/big", "groq/small", "u names it", False)
     assert Defaults(user).choose({}, "ollama/private") == (
-        *("ollama/private", None, "it was asked for"),
+        *("ollama/private", None, "it was requested"),
         False,
     )
     chosen = Defaults(user, project).choose({})
@@ -411,11 +411,11 @@ def test_the_source_of_a_key_is_reported() -> None:
 def test_an_alias_defined_by_a_project_is_reported() -> None:
     project = Configuration(Path("p"), {"alias.fast": "groq/theirs", "alias.own": "groq/theirs"})
     defaults = Defaults(Configuration(Path("u"), {"alias.own": "groq/mine"}), project)
-    told = ("groq/theirs", None, "p says what fast stands for", True)
+    told = ("groq/theirs", None, "p defines fast", True)
     assert defaults.choose({}, "fast") == defaults.choose({"RLM_MODEL": "fast"}) == told
-    assert defaults.choose({}, "own") == ("groq/mine", None, "it was asked for", False)
+    assert defaults.choose({}, "own") == ("groq/mine", None, "it was requested", False)
     both = defaults.choose({}, "own", "fast")
-    assert both == ("groq/mine", "groq/theirs", "p says what fast stands for", True)
+    assert both == ("groq/mine", "groq/theirs", "p defines fast", True)
 
 
 def test_a_dotenv_cannot_use_aliases() -> None:
@@ -453,7 +453,7 @@ def test_rlm_uses_the_configured_models(own_settings: dict[str, str]) -> None:
     assert (given_sub.config.model, given_sub.config.sub_model) == ("ollama/big", "ollama/mine")
     with pytest.raises(ConfigError, match="or did you mean the alias 'small'"):
         RLM("smal")
-    with pytest.raises(ConfigError, match="names no provider"):
+    with pytest.raises(ConfigError, match="does not name a provider"):
         RLM("small", variables={})
 
 
@@ -465,7 +465,7 @@ def test_rlm_uses_a_projects_model_and_warns_about_the_rest(
     assert one.config.model == "ollama/theirs"
     assert one.runner.resources.environment.name == "local"
     assert "ignoring environment: " in caplog.text
-    assert f"ollama/theirs answers, because {tmp_path / 'rlm.toml'} names it." in caplog.text
+    assert f"Using ollama/theirs, because {tmp_path / 'rlm.toml'} names it." in caplog.text
 
 
 def test_rlm_reads_no_settings_if_everything_is_given(

@@ -49,7 +49,7 @@ def test_a_key_file_readable_by_others_is_repaired_with_a_notice(store: KeyStore
     store.path.chmod(0o644)
     assert store.values() == {"OPENAI_API_KEY": "sk-1"}
     assert store.notice is not None
-    assert "could be read by other users; now only you can" in store.notice
+    assert "; now only you can" in store.notice
     assert "sk-1" not in store.notice
     assert mode_of(store.path) == 0o600
     again = KeyStore(store.folder)
@@ -80,7 +80,7 @@ def test_a_pipe_or_folder_is_refused_without_waiting(make: str, store: KeyStore)
     assert store.path is not None
     store.path.parent.mkdir()
     os.mkfifo(store.path) if make == "fifo" else store.path.mkdir()
-    with pytest.raises(ConfigError, match="is no plain file"):
+    with pytest.raises(ConfigError, match="is not a regular file"):
         store.values()
 
 
@@ -156,7 +156,7 @@ def test_a_provider_name_stands_for_its_key_variable(given: str, name: str) -> N
 def test_a_mistyped_provider_gets_a_suggestion() -> None:
     with pytest.raises(ConfigError, match="Did you mean 'openai'"):
         key_name("opnai")
-    with pytest.raises(ConfigError, match="no provider has a key 'lmstudio'"):
+    with pytest.raises(ConfigError, match="no provider uses a key 'lmstudio'"):
         key_name("lmstudio")
 
 

@@ -65,7 +65,7 @@ def test_only_newlines_separate_lines() -> None:
     ],
 )
 def test_unusual_toml_is_refused_and_never_damaged(text: str) -> None:
-    with pytest.raises(ConfigError, match="only you can change"):
+    with pytest.raises(ConfigError, match="in this form: edit"):
         change(text, "alias", "fast", "c/d")
 
 

@@ -252,7 +252,7 @@ async def test_a_copied_journal_can_be_neither_resumed_nor_forked(tmp_path: Path
             await change(client, "copy", "resume"),
             await client.fork({"run_id": "copy", "step": 1}),
         ):
-            assert (answer.status, "that of another run" in answer.text) == (400, True), answer
+            assert (answer.status, "belongs to another run" in answer.text) == (400, True), answer
         assert set(state.rglob("*.sqlite")) == before
 
 

@@ -106,7 +106,7 @@ async def test_numbers_in_a_benchmark_are_bounded(tmp_path: Path, name: str) -> 
     async with serving(trials(tmp_path, **{name: 10**400}), tmp_path) as client:
         answer = await client.ask("/api/results")
         assert answer.status == 400
-        assert "is no result" in answer.json["error"]
+        assert "is not a result" in answer.json["error"]
         assert len((await client.get("/api/runs"))["runs"]) == 1
 
 

@@ -282,7 +282,7 @@ async def test_a_run_of_a_program_cannot_be_forked(tmp_path: Path) -> None:
     async with serving(journal_shelf(kept), tmp_path, engines=RecordedEngines(kept)) as client:
         answer = await client.fork({"run_id": result.run_id, "step": 1})
         assert answer.status == 400
-        assert "made by a program" in answer.json["error"]
+        assert "started by a program" in answer.json["error"]
 
 
 async def test_the_number_of_concurrent_forks_is_limited(

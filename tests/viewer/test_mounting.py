@@ -235,7 +235,7 @@ async def test_a_folder_of_logs_a_journal_and_all_recorded_runs(log: Path, tmp_p
 def test_a_viewer_without_any_access_rule_is_refused() -> None:
     with pytest.raises(ConfigError, match="who may see the runs"):
         rlm.viewer.app()
-    with pytest.raises(ConfigError, match="a token for the viewer has"):
+    with pytest.raises(ConfigError, match="a token for the viewer must have"):
         rlm.viewer.app(token="short")
 
 

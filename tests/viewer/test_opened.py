@@ -313,7 +313,7 @@ async def test_the_total_size_of_opened_files_is_limited(
         assert sum(path.stat().st_size for path in files_in(copies)) == 2_000_000
         answer = await sent(client, in_pieces(b" " * 2_000_000, b" " * 600_000))
         assert answer.status == 503
-        assert "too much" in answer.json["error"]
+        assert "too large together" in answer.json["error"]
         assert files_in(copies) == []
 
 

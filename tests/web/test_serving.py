@@ -143,7 +143,7 @@ def test_an_address_that_cannot_be_bound_is_explained() -> None:
         port = bound.getsockname()[1]
         with pytest.raises(ConfigError, match=rf"port {port} is taken, perhaps by another viewer"):
             open_socket("127.0.0.1", port, "viewer")
-    with pytest.raises(ConfigError, match="can't listen at 192\\.0\\.2\\.1"):
+    with pytest.raises(ConfigError, match="can't listen on 192\\.0\\.2\\.1"):
         open_socket("192.0.2.1", 0)
 
 

@@ -95,7 +95,7 @@ def test_a_gguf_file_is_distinguished_from_a_providers_model(name: str, provider
         ("comand/claude -p", "did you mean command/claude -p"),
         ("grokk/x", "did you mean grok/x"),
         ("moon/x", "there is no provider 'moon'; providers: "),
-        ("openai/", "openai/ names no model: write openai/MODEL"),
+        ("openai/", "openai/ does not name a model: write openai/MODEL"),
         (
             "offline/foo",
             "there is no model offline/foo: the only offline one is ",

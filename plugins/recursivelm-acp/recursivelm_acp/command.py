@@ -18,7 +18,7 @@ An editor starts it and speaks to it on standard input and output. In Zed:
 
 
 class AcpCommand(click.Command):
-    """A command whose options have the settings of the user and the project as defaults."""
+    """A command whose options default to the settings of the user and the project."""
 
     takes_settings = True
 
@@ -29,7 +29,7 @@ class AcpCommand(click.Command):
     "--model",
     "models",
     multiple=True,
-    help="provider/model; may be repeated: editors offer all of them. Default: the usual model.",
+    help="provider/model; may be repeated: editors offer all of them. Default: your default model.",
 )
 @click.option("--sub-model", help="The model for calls from cells. Default: the model.")
 @click.option(

@@ -194,7 +194,7 @@ class AgentRLM:
     ) -> AsyncGenerator[Event, None]:
         """Yield the events of one turn, to show progress."""
         if self._conversation is not None and self._conversation.waits_for_this:
-            raise ConfigError("a turn of this agent is waiting for the tool that asks it")
+            raise ConfigError("a turn of this agent is waiting for the tool that is asking it")
         async with self._one_turn:
             self._grant(tools)
             chat = await self._ready()
@@ -311,7 +311,9 @@ def _as_json(data: dict[str, Any]) -> str:
     try:
         return json.dumps(data)
     except (TypeError, ValueError, RecursionError) as error:
-        raise ConfigError(f"context_data has no JSON form ({error}); store plain values") from error
+        raise ConfigError(
+            f"context_data can't be stored as JSON ({error}); use plain values"
+        ) from error
 
 
 def _with_cost(limits: Limits | None, max_cost: float | None) -> Limits | None:
@@ -328,13 +330,13 @@ def _own_tools(given: Any) -> dict[str, Tool]:
     if values:
         name = next(iter(values))
         raise ConfigError(
-            f"tool {name!r} must be callable, or an object with methods, and it is data; give that "
-            "to the agent with add_context"
+            f"tool {name!r} is data, not callable or an object with methods; give data to the "
+            "agent with add_context"
         )
     taken = {entry.name for entry in AGENT_NAMES}
     for tool in tools:
         if tool.name in taken:
-            raise ConfigError(f"a tool can't be named {tool.name!r}: agents have that name already")
+            raise ConfigError(f"a tool can't be named {tool.name!r}: agents already use that name")
     return {tool.name: tool for tool in tools if "." not in tool.name}
 
 

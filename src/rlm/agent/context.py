@@ -116,7 +116,7 @@ class AgentContext:
     def add_message(self, role: str, content: str, metadata: dict[str, Any] | None = None) -> None:
         """Add a message of "user" or "assistant", sent now; `metadata` must have a JSON form."""
         if role not in ROLES:
-            raise ConfigError(f"a role is one of {', '.join(ROLES)}, not {role!r}")
+            raise ConfigError(f"a role must be one of {', '.join(ROLES)}, not {role!r}")
         about = _as_plain("the metadata of a message", metadata or {})
         self._append(_Message(role, content, time.time(), about))
 
@@ -196,13 +196,13 @@ class AgentContext:
             else:
                 whole = msgspec.convert(value, _File)
         except (OSError, ValueError, RecursionError) as error:
-            raise ConfigError(f"{path} does not hold an agent's memory: {error}") from error
+            raise ConfigError(f"{path} does not contain an agent's memory: {error}") from error
         if whole.format != FORMAT:
             raise ConfigError(f"{path} has format {whole.format}; this version reads {FORMAT}")
         found = cls(whole.agent_id, whole.max_history_size)
         for message in whole.history:
             if message.role not in ROLES:
-                raise ConfigError(f"{path}: a role is one of {', '.join(ROLES)}")
+                raise ConfigError(f"{path}: a role must be one of {', '.join(ROLES)}")
             found._append(message)
         found.data = whole.context_data
         found.metadata = whole.metadata
@@ -223,6 +223,6 @@ def _as_plain(what: str, value: Any) -> Any:
         return json.loads(json.dumps(value))
     except (TypeError, ValueError, RecursionError) as error:
         raise ConfigError(
-            f"{what} has no JSON form ({error}); give the agent plain values, or a function as a "
-            "tool"
+            f"{what} can't be stored as JSON ({error}); give the agent plain values, or a function "
+            "as a tool"
         ) from error

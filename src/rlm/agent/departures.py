@@ -23,7 +23,7 @@ def departures(
     if environment != SANDBOX:
         shown = environment if isinstance(environment, str) else type(environment).__name__
         told = f"an enforced agent runs in environment='agent', not {shown!r}"
-        yield f"environment={shown!r}", f"{told}; use AgentRLM for another one"
+        yield f"environment={shown!r}", f"{told}; use AgentRLM for another environment"
     for name, is_on in (("enable_tools", enable_tools), ("enable_streaming", enable_streaming)):
         if not is_on:
             yield f"{name}=False", f"an enforced agent can't have {name}=False; use AgentRLM"

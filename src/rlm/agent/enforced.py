@@ -34,7 +34,7 @@ class _EnforcedAgent(AgentRLM):
         stream: bool = True,
     ) -> AsyncGenerator[str, None]:
         if not stream:
-            raise RLMEnforcementError("an enforced agent streams: chat(..., stream=True)")
+            raise RLMEnforcementError("an enforced agent only streams: use chat(..., stream=True)")
         return super().chat(message, context, tools, stream)
 
 

@@ -51,8 +51,8 @@ class BatchFolder:
         """Open the table for one process at a time; never overwrite a file that is not a batch."""
         if self.out.exists() and not self.path.exists() and not overwrite:
             raise ConfigError(
-                f"{self.out} exists, and no batch continues there: choose another --out, or pass "
-                "--overwrite"
+                f"{self.out} exists, but no batch can continue there: choose another --out, or "
+                "pass --overwrite"
             )
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = Lock(self.path / "lock")

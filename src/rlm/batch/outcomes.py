@@ -98,7 +98,7 @@ class RowTable:
             self._database.execute("UPDATE rows SET status = 'again' WHERE status = 'failed'")
         except sqlite3.DatabaseError as error:
             self._database.close()
-            raise ConfigError(f"{path} can't be used: {error}; delete it to start again") from error
+            raise ConfigError(f"{path} can't be used: {error}; delete it to start over") from error
 
     def close(self) -> None:
         self._database.close()
@@ -114,7 +114,7 @@ class RowTable:
             changed = [name for name in settings if settings[name] != before.get(name)]
             listed = ", ".join(f"{name} was {before.get(name)!r}" for name in changed)
             raise ConfigError(
-                f"this batch was started with other settings: {listed or 'some are gone'}; use "
+                f"this batch was started with other settings: {listed or 'some are missing'}; use "
                 "those, or choose another --out"
             )
 

@@ -33,7 +33,7 @@ class BadRowsError(ConfigError):
     def __init__(self, path: Path, total: int, count: int, problems: Sequence[str]) -> None:
         self.count, self.problems = count, tuple(problems)
         self.heading = (
-            f"{count:,} of {counted(total, 'row')} in {path} can't be asked, so none was asked"
+            f"{count:,} of {counted(total, 'row')} in {path} can't be used, so none was asked"
         )
         more = [f"and {count - len(problems):,} more"] if count > len(problems) else []
         super().__init__("\n".join([f"{self.heading}:", *problems, *more]))
@@ -78,7 +78,7 @@ class Source:
         self.path = path
         with path.open("rb") as file:
             if file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-                raise ConfigError(f"{path} is written in UTF-16; save it in UTF-8")
+                raise ConfigError(f"{path} is encoded in UTF-16; save it as UTF-8")
 
     def positions(self) -> Iterator[RowPosition]:
         """Yield the position of every line that is not empty, in order."""
@@ -115,7 +115,7 @@ class Source:
         if not row.query.strip():
             raise RowError(f"line {position.line}: the query is empty")
         if row.context is not UNSET and row.context_file is not UNSET:
-            raise RowError(f"line {position.line}: a row has either context or context_file")
+            raise RowError(f"line {position.line}: give context or context_file, not both")
         return row
 
     def problem(self, position: RowPosition) -> str | None:
@@ -155,7 +155,7 @@ def _decoded(text: bytes) -> Row:
     try:
         msgspec.json.encode(msgspec.structs.replace(row, context=UNSET))
     except UnicodeEncodeError:
-        raise ValueError("only a context may have half a surrogate pair in it") from None
+        raise ValueError("only a context may contain an unpaired surrogate") from None
     return row
 
 

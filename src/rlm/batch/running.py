@@ -14,7 +14,6 @@ from typing import Any
 from msgspec import Struct, field
 
 from rlm._util.limited import in_thread
-from rlm._util.text import counted
 from rlm.api import RLM
 from rlm.batch import outcomes
 from rlm.batch.folder import OrderedAnswers
@@ -138,7 +137,7 @@ class Batch:
                 if entry.digest != position.digest:
                     raise ConfigError(
                         f"line {position.line} of {self._source.path} was answered, and has "
-                        "changed since: choose another --out, or put the line back"
+                        "changed since: choose another --out, or restore the line"
                     )
             elif not self._plan.skips_bad_rows and (problem := self._source.problem(position)):
                 bad += 1
@@ -285,7 +284,7 @@ class Batch:
         self._failures += not final
         if self._failures == self._plan.failures_in_a_row:
             self.tally.stopped = (
-                f"{counted(self._failures, 'row')} failed in a row, the last with: {error}"
+                f"{self._failures:,} consecutive rows failed, the last with: {error}"
             )
 
     def _end(self, position: RowPosition, attempt: int | None = None) -> None:

@@ -42,13 +42,13 @@ def parse_size(text: str) -> int:
     """Parse a size: `8k` is 8,000 tokens and `1M` a million."""
     found = _SIZE.fullmatch(text.strip())
     if found is None:
-        raise ConfigError(f"{text!r} is no size in tokens, such as 8000, 8k, 1.5M")
+        raise ConfigError(f"{text!r} is not a size in tokens, such as 8000, 8k, 1.5M")
     whole, _, part = found[1].partition(".")
     unit = _UNITS[found[2].lower()]
     tokens = int(whole) * unit + (int(part) * unit // 10 ** len(part) if part else 0)
     if not SMALLEST <= tokens <= LARGEST:
         least, most = show_size(SMALLEST), show_size(LARGEST)
-        raise ConfigError(f"a context has {least} to {most} tokens, not {text}")
+        raise ConfigError(f"a context must have {least} to {most} tokens, not {text}")
     return tokens
 
 
@@ -91,7 +91,7 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     @property
     def digest(self) -> str:
-        """Return a hash of everything but the tasks; each result names it."""
+        """Return a hash of everything but the tasks, which each result records."""
         fields = {name: value for name, value in self.plain().items() if name != "tasks"}
         return hashlib.sha256(msgspec.json.encode(fields, order="sorted")).hexdigest()[:12]
 
@@ -106,15 +106,15 @@ class Settings(Struct, frozen=True, kw_only=True):
         for name in now:
             if name != "tasks" and now[name] != before[name]:
                 raise ConfigError(
-                    f"{where} holds results with {name} {_json_text(before[name])}, and "
-                    f"this would be with {_json_text(now[name])}: "
+                    f"{where} contains results with {name} {_json_text(before[name])}, but "
+                    f"this run has {_json_text(now[name])}: "
                     "choose another --out, or the same settings"
                 )
         for spec, identity in self.tasks.items():
             if kept.tasks.get(spec, identity) != identity:
                 raise ConfigError(
-                    f"{where} holds results of {spec} as it was before: its samples or its scores "
-                    "are others now; choose another --out"
+                    f"{where} contains results of an earlier version of {spec}, with other "
+                    "samples or scores; choose another --out"
                 )
         return msgspec.structs.replace(self, tasks={**kept.tasks, **self.tasks})
 
@@ -164,7 +164,7 @@ def check_sizes(tasks: Mapping[str, Task], sizes: Sequence[int]) -> None:
     for spec, task in tasks.items():
         if too_small := [size for size in sizes if size < task.smallest]:
             least, given = show_size(task.smallest), show_size(too_small[0])
-            raise ConfigError(f"{spec} needs a size of {least} tokens at least, not {given}")
+            raise ConfigError(f"{spec} needs a size of at least {least} tokens, not {given}")
 
 
 def check_methods(tasks: Mapping[str, Task], methods: Sequence[str]) -> None:
@@ -174,7 +174,7 @@ def check_methods(tasks: Mapping[str, Task], methods: Sequence[str]) -> None:
     for spec, task in tasks.items():
         if task.labelling(task.generate(0, task.smallest)) is None:
             raise ConfigError(
-                f"operators can't answer {spec}: labels of items don't decide it; "
+                f"operators can't answer {spec}: labels of items don't determine it; "
                 "leave out --method operators, or this task"
             )
 

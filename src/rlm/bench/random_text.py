@@ -83,7 +83,7 @@ SENTENCE_SUBJECTS, VERBS, OBJECTS, PLACES, TIMES = (
 
 
 def sentence(dice: Dice) -> str:
-    """Return one of sixteen million sentences, from one number; none holds a digit."""
+    """Return one of sixteen million sentences, from one number; none contains a digit."""
     number = dice.bits()
     return (
         f"{SENTENCE_SUBJECTS[number & 31]} {VERBS[number >> 5 & 31]} {OBJECTS[number >> 10 & 31]} "

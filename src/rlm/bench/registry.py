@@ -93,7 +93,7 @@ def register(task: type[Task]) -> type[Task]:
     if not re.fullmatch(r"[\w.-]+", getattr(task, "name", "")):
         raise ConfigError(f"{task.__name__} needs a `name` of letters, digits and dashes")
     if _TASKS.get(task.name, task) is not task:
-        raise ConfigError(f"there is a task {task.name!r} already: {_TASKS[task.name].__name__}")
+        raise ConfigError(f"a task {task.name!r} already exists: {_TASKS[task.name].__name__}")
     _TASKS[task.name] = task
     return task
 
@@ -116,7 +116,7 @@ def _offered(name: str) -> type[Task] | None:
 
 def _check_task(task: Any, name: str) -> type[Task]:
     if not (isinstance(task, type) and issubclass(task, Task)):
-        raise ConfigError(f"{name} is no class derived from rlm.bench.Task")
+        raise ConfigError(f"{name} is not a class derived from rlm.bench.Task")
     return task
 
 
@@ -124,7 +124,7 @@ def find_tasks(spec: str) -> dict[str, Task]:
     """Return the tasks that a spec names, each under its own exact spec."""
     found = _SPEC.fullmatch(spec)
     if found is None:
-        raise ConfigError(f"{spec!r} is no task; see rlm bench list")
+        raise ConfigError(f"{spec!r} is not a task; see rlm bench list")
     name, variant = found["name"], found["variant"]
     task = _own(name) if ":" in name else _TASKS.get(name) or _offered(name)
     if task is None:
@@ -144,7 +144,7 @@ def _make_task(task: type[Task], variant: str, options: dict[str, Any]) -> Task:
     known = [key for key in inspect.signature(task).parameters if key != "variant"]
     if unknown := sorted(options.keys() - set(known)):
         hint = meant_or_all(unknown[0], known, "options:")
-        raise ConfigError(f"{task.name} knows no option {unknown[0]!r}; {hint}")
+        raise ConfigError(f"{task.name} has no option {unknown[0]!r}; {hint}")
     return task(variant, **options)
 
 
@@ -161,7 +161,7 @@ def _own(name: str) -> type[Task]:
     """Import a class from a user's module or file, which runs as their code."""
     home, _, attribute = name.rpartition(":")
     if home in _TASKS:
-        raise ConfigError(f"there is no task {name!r}; a variant is named as {home}/{attribute}")
+        raise ConfigError(f"there is no task {name!r}; write a variant as {home}/{attribute}")
     if home.endswith(".py"):
         spec = importlib.util.spec_from_file_location(Path(home).stem, home)
         if spec is None or spec.loader is None or not Path(home).is_file():
@@ -172,5 +172,5 @@ def _own(name: str) -> type[Task]:
         try:
             module = importlib.import_module(home)
         except ModuleNotFoundError as error:
-            raise ConfigError(f"{name}: {error}; a file is named as ./tasks.py:Class") from error
+            raise ConfigError(f"{name}: {error}; write a file as ./tasks.py:Class") from error
     return _check_task(getattr(module, attribute, None), name)

@@ -70,7 +70,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
     @property
     def goes_on(self) -> bool:
-        """Return whether it was cut off: then it holds only the costs that no journal holds."""
+        """Return whether it was cut off; then it contains only the costs that are in no journal."""
         return not self.is_done and self.stop_reason is None
 
 
@@ -93,7 +93,7 @@ class Results:
         folder.mkdir(parents=True, exist_ok=True)
         lock = Lock(folder / LOCK)
         if not lock.take():
-            raise ConfigError(f"another process is at work on {folder}; wait for it")
+            raise ConfigError(f"another process is using {folder}; wait for it")
         try:
             settings = _agreed(folder, settings)
             with (folder / RESULTS).open("ab") as file:
@@ -122,17 +122,17 @@ def read_outcomes(folder: Path) -> Iterator[Outcome]:
     """Yield every whole line, in order."""
     path = folder / RESULTS
     if not path.is_file():
-        raise ConfigError(f"{folder} has no {RESULTS}: it is not what `rlm bench run` wrote")
+        raise ConfigError(f"{folder} has no {RESULTS}: `rlm bench run` did not write it")
     with path.open("rb") as file:
         number = 0
         while line := file.readline(MAX_LINE_BYTES):
             number += 1
             if not line.endswith(b"\n"):
-                return  # a process was killed here, or is writing just now
+                return  # a process was killed here, or is writing now
             try:
                 yield msgspec.json.decode(line, type=Outcome)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                raise ConfigError(f"line {number} of {path} is no result: {error}") from error
+                raise ConfigError(f"line {number} of {path} is not a result: {error}") from error
 
 
 def read_settings(folder: Path) -> Settings:
@@ -142,7 +142,9 @@ def read_settings(folder: Path) -> Settings:
     except FileNotFoundError as error:
         raise ConfigError(f"{folder} has no {SETTINGS}: rlm bench run writes it") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} holds no settings of a benchmark: {error}") from error
+        raise ConfigError(
+            f"{path} does not contain the settings of a benchmark: {error}"
+        ) from error
 
 
 def _agreed(folder: Path, settings: Settings) -> Settings:

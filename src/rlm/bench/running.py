@@ -47,7 +47,7 @@ class TrialJournals:
         self._results, self._keeps_runs = results, keeps_runs
 
     def run_id(self, trial: Trial) -> str:
-        """Return an id that changes with the trial or its settings, which outdate what was paid."""
+        """Return an id that changes with the trial or its settings, so that journals never mix."""
         settings = self._results.settings
         name = f"{settings.digest}|{settings.tasks.get(trial.task)}|{trial.key}"
         return f"trial-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
@@ -58,7 +58,7 @@ class TrialJournals:
         paid = 0.0
         for run in self.places.listed():
             if run.run_id not in over:
-                with suppress(ConfigError):  # it says so itself when its trial goes on
+                with suppress(ConfigError):  # reported when its trial continues
                     paid += paid_in(run.path).cost_usd or 0.0
             elif not self._keeps_runs:
                 run.remove()
@@ -81,11 +81,11 @@ class TrialJournals:
 
 
 FAILURES_IN_A_ROW = 10
-"""Then it is not the samples' fault, and what is left is left for another time."""
+"""After this many, the samples are not to blame, and the rest is left for another time."""
 
 KEPT_ANSWER_CHARS = 20_000
 KEPT_ERROR_CHARS = 1_000
-NO_MONEY = "the money for this benchmark is used up (--max-cost)"
+NO_MONEY = "the budget of this benchmark is used up (--max-cost)"
 
 
 class Tally(Struct):
@@ -305,7 +305,7 @@ class Bench:
         return f"{type(error).__name__}: {error}"[:KEPT_ERROR_CHARS]
 
     def _base(self, work: Work, method: str, stored: StoredContext, gold: str) -> Outcome:
-        """Return what is known of a trial before it is tried; failed by default."""
+        """Return what is known about a trial before it is tried; failed by default."""
         settings = self._results.settings
         trial = Trial(work.task, work.size, work.seed, method)
         return Outcome(

@@ -190,7 +190,7 @@ CLOSENESS = 0.75
 
 
 def f1(found: AbstractSet[Hashable], wanted: AbstractSet[Hashable]) -> float:
-    """Return the harmonic mean of precision and recall; 1 if nothing is wanted and found."""
+    """Return the harmonic mean of precision and recall; 1 if both sets are empty."""
     if not found and not wanted:
         return 1.0
     return 2 * len(found & wanted) / (len(found) + len(wanted))

@@ -43,8 +43,8 @@ class Task(ABC):
     """Make samples with `generate`, score answers with `score`; the rest is for listings.
 
     Increase `version` whenever a seed gives another sample or an answer another score: results of
-    two versions are never mixed. `smallest` is the least size, in tokens. `in_threads`: samples may
-    be made in threads, beside runs. Options are keywords of the constructor.
+    two versions are never mixed. `smallest` is the smallest size, in tokens. `in_threads`: samples
+    may be made in threads, beside runs. Options are keywords of the constructor.
     """
 
     name: ClassVar[str]
@@ -73,7 +73,7 @@ class Task(ABC):
         """Return a score from 0 to 1: lenient about form, strict about content."""
 
     def labelling(self, sample: Sample) -> Labelling | None:
-        """Return how operators answer a sample; None if labels of items don't decide it."""
+        """Return how operators answer a sample; None if labels of items don't determine it."""
         return None
 
     def reference(self, gold: Any) -> str:

@@ -44,7 +44,7 @@ class TrialRuns(Struct, frozen=True):
 
     @property
     def archive(self) -> None:
-        """Logs can't be continued; an interrupted trial goes on with its benchmark."""
+        """Logs can't be continued; an interrupted trial continues with its benchmark."""
         return
 
     @property

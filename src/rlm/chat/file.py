@@ -107,7 +107,7 @@ class _Member:
             size += len(block)
             yield block
         if size != self.size_bytes or (self.sha256 and digest.hexdigest() != self.sha256):
-            raise ConfigError(f"{self.file.path}: {self.name} is not what it was; it is damaged")
+            raise ConfigError(f"{self.file.path}: {self.name} is damaged")
 
 
 class SavedFile:
@@ -177,7 +177,7 @@ class SavedFile:
         try:
             yield
         except _DAMAGED as error:
-            raise ConfigError(f"{self.path} is not a saved chat, or damaged: {error}") from error
+            raise ConfigError(f"{self.path} is not a saved chat, or is damaged: {error}") from error
         except OSError as error:
             raise ConfigError(f"{self.path} can't be read: {error.strerror}") from error
         except KeyError as error:
@@ -190,7 +190,7 @@ class SavedFile:
         packed = sum(each.compress_size for each in members)
         unpacked = sum(sizes.values())
         if len(sizes) != len(members) or len(members) > MAX_MEMBERS:
-            raise ConfigError("it has the same name twice, or too many")
+            raise ConfigError("it contains a name twice, or too many names")
         if packed > self._reader.size:
             raise ConfigError("its members overlap")
         for each in members:
@@ -200,7 +200,9 @@ class SavedFile:
             if not stored and (
                 each.compress_type != zipfile.ZIP_DEFLATED or each.file_size > DEFLATED_BYTES
             ):
-                raise ConfigError(f"{each.filename!r} was packed in a way that rlm does not use")
+                raise ConfigError(
+                    f"{each.filename!r} was compressed in a way that rlm does not use"
+                )
         if unpacked > UNPACKED_BYTES and unpacked > UNPACKED_RATIO * self._reader.size:
             raise ConfigError(
                 f"it would unpack to {unpacked:,} bytes from {self._reader.size:,}; such files are "
@@ -316,7 +318,7 @@ def _facts(name: str, stored: StoredContext) -> SavedContext:
     if stored.source is not None and stored.source.spec is None:
         raise ConfigError(
             "a chat about frames, or about a database whose URL has a password, can't be saved: no "
-            "file keeps those. Begin it with a Parquet file, or with '$NAME' of a variable"
+            "file keeps those. Start it with a Parquet file, or with '$NAME' of a variable"
         )
     return SavedContext(
         name=name,

@@ -420,4 +420,4 @@ class _Missing:
         self._name = name
 
     def __call__(self, *_: Any, **__: Any) -> None:
-        raise NameError(f"{self._name} was a tool, and is not there any more")
+        raise NameError(f"{self._name} was a tool, which is no longer available")

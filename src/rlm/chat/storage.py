@@ -109,7 +109,9 @@ class ChatStorage:
         if worker is None:
             return Variables()
         if not self._may_read:
-            why = f"in the environment {self._environment!r} they would have to be read outside"
+            why = (
+                f"in the environment {self._environment!r} they would have to be read outside of it"
+            )
             return Variables(SavedVariables(names=worker.variables), problem=why)
         names = ["context_0" if name == "context" else name for name in contexts]
         return await take(worker, names)
@@ -141,19 +143,19 @@ class ChatStorage:
             lost = (*facts.names, *lost)
             self._notice(
                 f"the variables of {path} are not read in the environment {self._environment!r}: "
-                "the author of that file could have code run outside of any sandbox"
+                "the author of that file could run code outside of any sandbox"
             )
         elif facts.names:
             self._waiting = facts
         if lost:
             self._lost = nudges.variables_lost(lost)
-            self._notice(f"these variables are not there any more: {_join_names(lost)}")
+            self._notice(f"these variables are no longer available: {_join_names(lost)}")
         return Loaded(turns, list(about.summaries), contexts, about.usage)
 
     def waiting_variables(self) -> dict[str, str]:
         """Return the variables that are restored with the next turn."""
         names = () if self._waiting is None else self._waiting.names
-        return dict.fromkeys(names, "saved; it comes back with the next turn")
+        return dict.fromkeys(names, "saved; the next turn restores it")
 
     def take_lost(self) -> str:
         """Return, once, what the model must know about lost variables."""
@@ -175,7 +177,7 @@ class ChatStorage:
         self._waiting = None
         if not lost:
             return ""
-        self._notice(f"these variables could not be brought back: {_with_reasons(lost)}")
+        self._notice(f"these variables could not be restored: {_with_reasons(lost)}")
         return nudges.variables_lost(tuple(lost))
 
     def close(self) -> None:
@@ -222,7 +224,7 @@ def _with_reasons(lost: Mapping[str, str]) -> str:
 
 def _missing_tools(before: Sequence[str], now: Sequence[str]) -> list[str]:
     missing = [name for name in before if name not in now]
-    return [f"this chat had tools that it has not now: {_join_names(missing)}"] if missing else []
+    return [f"this chat had tools that are now missing: {_join_names(missing)}"] if missing else []
 
 
 def _join_names(names: Sequence[str]) -> str:

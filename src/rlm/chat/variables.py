@@ -65,7 +65,7 @@ async def take(session: Session, contexts: Sequence[str]) -> Variables:
             size += len(chunk)
             pieces += 1
             if size > MAX_VARIABLES_BYTES or pieces > MAX_PIECES:
-                raise SessionError("the variables are larger than they were said to be")
+                raise SessionError("the variables are larger than reported")
             data.write(chunk)
     except (SessionError, binascii.Error) as error:
         data.close()

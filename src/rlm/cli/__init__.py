@@ -45,10 +45,10 @@ Examples:
   rlm doctor
 
 \b
-Without a key, a model server on this machine answers (Ollama, LM Studio,
-llama.cpp, vLLM); otherwise a search that only lists passages.
+Without a key, rlm uses a model server on this machine (Ollama, LM Studio,
+llama.cpp, vLLM), or else a search that only lists passages.
 rlm setup finds a model: a key, a server, or a program such as claude or codex.
-To use another once, pass -m provider/model. See also rlm models, rlm doctor.
+To use another model once, pass -m provider/model. See also rlm models, rlm doctor.
 """
 
 
@@ -73,7 +73,7 @@ class Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command, and give its options the defaults that the user has set."""
         name, command, rest = super().resolve_command(ctx, args)
-        # Help stays light, and shows itself whatever is wrong with the settings.
+        # Help loads fast, and works whatever is wrong with the settings.
         takes = name in CONFIGURED or getattr(command, "takes_settings", False)
         if takes and name and command is not None and not {"-h", "--help"} & set(rest):
             ctx.default_map = {name: _configured(command)}
@@ -81,17 +81,17 @@ class Commands(click.Group):
 
 
 CONFIGURED = ("ask", "batch", "chat", "serve")
-"""Commands whose options have the settings of the user and of the project as defaults.
+"""Commands whose options default to the settings of the user and of the project.
 
-A command of a plugin has them if its attribute `takes_settings` is true.
+A plugin's command does so if its attribute `takes_settings` is true.
 """
 
 OF_ROWS = {"budget_usd": "row_budget_usd", "max_tokens": "row_max_tokens", "timeout": "row_timeout"}
-"""Options of `rlm batch` for what other commands limit: a setting limits a run, so here a row."""
+"""Options of `rlm batch` by limit: a setting limits a run, and each row is a run."""
 
 
 def _configured(command: click.Command) -> dict[str, object]:
-    """Return the settings of the user and the project as defaults of a command's options."""
+    """Return the settings of the user and the project as defaults for a command's options."""
     from pathlib import Path
 
     from rlm.settings.configuration import Defaults
@@ -106,7 +106,7 @@ def _configured(command: click.Command) -> dict[str, object]:
 
 
 def _offered(name: str) -> click.Command:
-    """Return the command of a plugin; one that can't be loaded says so when it is used."""
+    """Return a plugin's command; one that can't be loaded reports that when it is used."""
     from rlm.wiring.plugins import offers
 
     offer = offers("rlm.commands")[name]

@@ -124,7 +124,7 @@ def _page(wanted: bool, journal: Path | None) -> AbstractContextManager[Any]:
     if not wanted:
         return nullcontext()
     if journal is None:
-        raise click.ClickException("--view shows what is journaled: leave out --no-journal")
+        raise click.ClickException("--view shows journaled runs: leave out --no-journal")
     from rlm.cli._viewing import view_beside
 
     return view_beside()
@@ -171,7 +171,7 @@ def _run(
 
 
 class _UnreadInput:
-    """Say once that standard input is not read, if options name the context and it holds text."""
+    """Say once that standard input is ignored, if options name the context and it is not empty."""
 
     def __init__(self, options: Options) -> None:
         self._sources = options.files
@@ -182,7 +182,7 @@ class _UnreadInput:
     def tell(self) -> None:
         if not self._is_told and has_unread_input(self._sources):
             self._is_told = True
-            advice = ": add -f - to read it, too" if self._sources else ""
+            advice = ": add -f - to read it too" if self._sources else ""
             say(f"Standard input is not read, because {self._option} names the context{advice}.")
 
 
@@ -220,7 +220,7 @@ def _notices(choice: Choice, settings: dotenv.Settings, problem: str) -> Iterato
     yield from settings.defaults.notices()
     if settings.notice:
         yield settings.notice
-    if choice.notice and not choice.fallback:  # What the search finds says what it is.
+    if choice.notice and not choice.fallback:  # The search's results say what they are.
         yield choice.notice
     if problem:
         yield f"This run is not journaled, so it can't be resumed: {problem}."
@@ -246,7 +246,7 @@ def _client_options(infos: dict[str, ModelInfo]) -> dict[str, dict[str, Any]]:
 
 
 def _tell_what_is_unknown(engine: RLM, choice: Choice) -> None:
-    """Print one line per model of which something is assumed."""
+    """Print one line per model about which something is assumed."""
     for name in choice.names:
         info = engine.runner.resources.info(name)
         if notice := models.notice(name, info, prompts.UNKNOWN_WINDOW_TOKENS):
@@ -262,7 +262,7 @@ def _schema(path: Path) -> Any:
     except OSError as error:
         raise _misused(f"{path}: {error.strerror}") from error
     if not isinstance(schema, dict):
-        raise _misused(f"{path} holds no JSON schema: a schema is an object such as {{'type': …}}")
+        raise _misused(f"{path} is not a JSON schema: a schema is an object such as {{'type': …}}")
     try:
         answer_type(schema)
     except ConfigError as error:

@@ -204,16 +204,16 @@ class BatchOptions(Struct, frozen=True, kw_only=True):
         if self.on is None:
             return self.environment, self.environment_options
         if self.on != RAY and not self.on.startswith(f"{RAY}://"):
-            raise click.UsageError(f"--on {self.on}: write ray, or ray://ADDRESS")
+            raise click.UsageError(f"--on {self.on}: give ray or ray://ADDRESS")
         if self.environment != AUTO:
-            raise click.UsageError("--on and --environment exclude each other")
+            raise click.UsageError("--on cannot be combined with --environment")
         address = () if self.on == RAY else (("address", self.on),)
         return RAY, (*address, *self.environment_options)
 
 
 def answer_all(tasks: Path, options: BatchOptions) -> int:
     """Answer all rows, report the outcome, and return the exit code."""
-    tasks.stat()  # One that is not there gets the advice of all commands.
+    tasks.stat()  # A missing file gets the same advice as in other commands.
     source, row_options = Source(tasks), options.of_one_row()
     folder = BatchFolder(options.out or tasks.with_name(f"{tasks.stem}.answers.jsonl"))
     with closing(Complaints()) as complaints:
@@ -235,7 +235,9 @@ def answer_all(tasks: Path, options: BatchOptions) -> int:
             code = _tell(tally, folder.out, options, interrupted=interrupted)
             if code == ANSWERED and made_of.choice.model == OFFLINE_MODEL:
                 if not options.quiet:
-                    say("No language model is configured: the rows hold passages found by search.")
+                    say(
+                        "No language model is configured: the answers are passages found by search."
+                    )
                 return PASSAGES
             return code
 
@@ -298,7 +300,7 @@ def _tell(tally: Tally, out: Path, options: BatchOptions, *, interrupted: bool) 
     if interrupted or tally.stopped:
         why = "Cancelled" if interrupted else f"Stopped: {tally.stopped}"
         done = f"{tally.answered:,} of {counted(tally.total, 'row')} answered"
-        say(f"{why}; {done}. The same command continues from there.")
+        say(f"{why}; {done}. Run the same command again to continue.")
     if interrupted:
         return CANCELLED
     if tally.stopped and not tally.failed:
@@ -307,11 +309,11 @@ def _tell(tally: Tally, out: Path, options: BatchOptions, *, interrupted: bool) 
 
 
 def _tell_failures(tally: Tally) -> None:
-    say(f"{counted(tally.failed, 'row')} failed; the same command tries again:")
+    say(f"{counted(tally.failed, 'row')} failed; run the same command again to retry:")
     for line, error in tally.failures:
         say(f"line {line}: {error.removeprefix(f'line {line}: ')}")
     if more := tally.failed - len(tally.failures):
-        say(f"… and {more:,} more, with their errors in the file of answers")
+        say(f"… and {more:,} more; the file of answers contains their errors")
 
 
 def _tell_bad_rows(error: BadRowsError) -> int:
@@ -320,4 +322,4 @@ def _tell_bad_rows(error: BadRowsError) -> int:
         say(problem)
     if more := error.count - len(error.problems):
         say(f"… and {more:,} more")
-    return say("Correct them, or pass --skip-bad-rows to ask the others.", FAILED)
+    return say("Correct them, or pass --skip-bad-rows to answer the others.", FAILED)

@@ -16,7 +16,7 @@ __all__ = ["show_results"]
 
 HEADS = ("task", "size", "method", "n", "hits", "score", "95 %", "calls", "tokens", "cost", "s")
 WORDS = 3
-"""The first columns hold words, the others figures."""
+"""The first columns contain words, the others figures."""
 
 
 def show_results(outcomes: Iterable[Outcome]) -> None:
@@ -33,7 +33,7 @@ def show_results(outcomes: Iterable[Outcome]) -> None:
 
 
 def _cells(place: Place, each: Figures) -> list[str]:
-    """Return what is known of the trials at one place."""
+    """Return the cells of one row: the figures of the trials at a place."""
     is_scored = each.score is not None and each.impossible < each.samples
     score = "–" if each.score is None else f"{each.score:.1f}"
     return [

@@ -285,7 +285,7 @@ RLM_REQUESTS = 5
 """A typical run of the loop: a few steps, and calls of its cells. Hard questions take far more."""
 
 OPERATOR_CHARS = 5_000
-"""About how much of a context an operator covers with a request: some dozens of lines."""
+"""About how much of a context an operator covers with a request: a few dozen lines."""
 
 
 def _plan(left: Sequence[Work], engine: RLM) -> str:
@@ -338,10 +338,10 @@ def _methods(options: Options) -> list[str]:
     named = list(dict.fromkeys(part.strip() for part in options.methods.split(",") if part.strip()))
     if unknown := [name for name in named if name not in METHODS]:
         raise click.BadParameter(
-            f"{unknown[0]!r} is none of {', '.join(METHODS)}", param_hint="'--method'"
+            f"{unknown[0]!r} is not one of {', '.join(METHODS)}", param_hint="'--method'"
         )
     if not named:
-        raise click.BadParameter("name a method", param_hint="'--method'")
+        raise click.BadParameter("name at least one method", param_hint="'--method'")
     return named
 
 

@@ -73,7 +73,7 @@ class ChatFolder:
     def newest(self) -> Path:
         for each in self.listed():
             return each.path
-        raise ConfigError("there is no chat to continue; `rlm chat FILE` begins one")
+        raise ConfigError("there is no chat to continue; `rlm chat FILE` starts one")
 
     def find(self, named: str) -> Path:
         """Return a file, or a chat of this folder by its name or the end of its name."""
@@ -82,7 +82,7 @@ class ChatFolder:
         found = [each.path for each in self.listed() if each.name.endswith(named)]
         if len(found) == 1:
             return found[0]
-        what = "several chats are" if found else "no file and no chat is"
+        what = "several chats are" if found else "no file or chat is"
         raise ConfigError(f"{what} called {named!r}; `rlm chat --list` lists them")
 
     def _make_room(self) -> None:
@@ -102,7 +102,7 @@ def show_chats(*, as_json: bool) -> None:
         click.echo(as_harmless_json(plain))
         return
     if not rows:
-        say("There is no chat yet; `rlm chat FILE` begins one.")
+        say("No chats yet; `rlm chat FILE` starts one.")
         return
     cells = [
         (each.name, age(time.time() - each.changed), *_table_row(facts)) for each, facts in rows
@@ -114,7 +114,7 @@ def _about(each: KeptChat) -> dict[str, Any] | None:
     try:
         file = SavedFile(each.path)
     except ConfigError as error:
-        say(f"{each.name} is left out: {error}")
+        say(f"Skipped {each.name}: {error}")
         return None
     try:
         texts = file.texts()
@@ -174,7 +174,7 @@ def perform(conversation: Conversation, said: str) -> None:
     if command is None:
         meant = closest(name, COMMANDS, cutoff=0.6)
         what = f"did you mean {meant}?" if meant else "/help lists them."
-        say(f"There is no command {name}; {what} A question that begins with / is written with //.")
+        say(f"There is no command {name}; {what} To ask a question that begins with /, write //.")
     elif not rest.strip() and command.usage.startswith(("FILE", "NAME")):
         say(f"Usage: {name} {command.usage}")
     else:
@@ -189,13 +189,13 @@ def _help(_: Conversation, __: str) -> None:
     width = max(len(f"{name} {each.usage}") for name, each in COMMANDS.items())
     for name, each in COMMANDS.items():
         _show(f"{f'{name} {each.usage}':<{width}}  {each.help}")
-    _show('Several lines: end them with \\, or put """ around them, or paste them.')
+    _show('For several lines, end each with \\, put """ around them, or paste them.')
 
 
 def _context(conversation: Conversation, rest: str) -> None:
     sources = _words(rest)
     if STDIN in sources:
-        say("stdin is for questions here: name the files")
+        say("stdin provides the questions: name files instead of -")
         return
     name = conversation.chat.add_context(context_of(sources))
     _show(f"{name}: {conversation.chat.contexts[name]}")
@@ -219,7 +219,7 @@ def _vars(conversation: Conversation, _: str) -> None:
 def _show_one(conversation: Conversation, rest: str) -> None:
     text = conversation.chat.fetch(rest)
     if text is None:
-        _show(f"There is no {rest} in the REPL; /vars lists what is there.")
+        _show(f"There is no {rest} in the REPL; /vars lists its variables.")
         return
     more = f"\n… ({len(text):,} characters in all)" if len(text) > SHOWN_CHARS else ""
     _show(text[:SHOWN_CHARS] + more)
@@ -233,18 +233,18 @@ def _cost(conversation: Conversation, _: str) -> None:
             f"turn {number}: {each.stop_reason}, {counted(each.steps, 'step')}, "
             f"{tokens}, {cost_words(each.cost_usd)}, {each.seconds:.1f} s"
         )
-    _show(f"in all: {counted(chat.usage.total_tokens, 'token')}, {cost_words(chat.cost_usd)}")
+    _show(f"in total: {counted(chat.usage.total_tokens, 'token')}, {cost_words(chat.cost_usd)}")
 
 
 def _model(conversation: Conversation, rest: str) -> None:
     if rest:
         conversation.switch(rest)
-    _show(f"{conversation.model} answers.")
+    _show(f"Model: {conversation.model}")
 
 
 def _steps(conversation: Conversation, _: str) -> None:
     if conversation.last is None:
-        _show("There was no turn yet.")
+        _show("No turns yet.")
         return
     for event in conversation.last.events:
         if isinstance(event, StepStarted):
@@ -257,7 +257,7 @@ def _steps(conversation: Conversation, _: str) -> None:
 def _save(conversation: Conversation, rest: str) -> None:
     conversation.save(Path(rest).expanduser() if rest else None)
     if conversation.path is None:
-        say("Where to? Say /save FILE.")
+        say("Save where? Type /save FILE.")
     else:
         _show(f"Saved: {conversation.path}")
 
@@ -270,7 +270,7 @@ def _load(conversation: Conversation, rest: str) -> None:
 
 def _clear(conversation: Conversation, _: str) -> None:
     conversation.begin(conversation.new_chat(), None)
-    _show("A new chat, without contexts and variables. The previous one stays saved.")
+    _show("Started a new chat, without contexts or variables. The previous chat remains saved.")
 
 
 def _quit(conversation: Conversation, _: str) -> None:
@@ -295,6 +295,6 @@ COMMANDS = {
     "/steps": Command("", "show the code and output of the last turn", _steps),
     "/save": Command("[FILE]", "save the chat to this file, now and after each turn", _save),
     "/load": Command("FILE", "continue a saved chat instead of this one", _load),
-    "/clear": Command("", "begin another chat", _clear),
-    "/quit": Command("", "leave; so do /exit, exit and quit", _quit),
+    "/clear": Command("", "start a new chat", _clear),
+    "/quit": Command("", "leave the chat; /exit, exit and quit also work", _quit),
 }

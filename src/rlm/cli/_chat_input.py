@@ -109,7 +109,7 @@ class Keyboard:
         except EOFError:
             return None
         except UnicodeDecodeError:
-            click.echo("That was not UTF-8 and is ignored.", err=True)
+            click.echo("Ignored that line: it is not UTF-8.", err=True)
             return ""
 
     # -- line editing ------------------------------------------------------------------------

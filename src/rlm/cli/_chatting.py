@@ -41,7 +41,7 @@ def converse(options: Options, wanted: Wanted) -> int:
     """Hold the conversation, and return the exit code."""
     if STDIN in options.files:
         raise click.UsageError(
-            "stdin is for questions here: name the files", click.get_current_context()
+            "stdin provides the questions: name files instead of -", click.get_current_context()
         )
     made_of = prepare(options)
     with Conversation(options, made_of, wanted) as conversation:
@@ -71,7 +71,7 @@ def _until_the_end(conversation: "Conversation", source: Keyboard | Piped) -> in
             if not source.is_terminal:
                 raise
             click.echo(err=True)
-            conversation.tell("Ctrl-D or /quit leaves.")
+            conversation.tell("Press Ctrl-D or type /quit to leave.")
         except click.ClickException as error:
             if not source.is_terminal:
                 raise
@@ -132,7 +132,7 @@ class Conversation:
     # -- turns -------------------------------------------------------------------------------
 
     def hear(self, said: str) -> int:
-        """Run a command or answer a question; return an exit code, which tells of questions."""
+        """Run a command or answer a question; return an exit code, which only questions affect."""
         if not said.strip():
             return ANSWERED
         if said.strip().lower() in {"exit", "quit", "/exit", "/q"}:
@@ -202,7 +202,7 @@ class Conversation:
             self._tell_notices(self.chat)
 
     def switch(self, model: str) -> None:
-        """Continue with another model, which receives the chat as a saved chat would be loaded."""
+        """Continue with another model, as if the chat had been saved and loaded again."""
         options = replace(self.options, model=model)
         made_of = prepare(options)
         with tempfile.TemporaryDirectory(prefix="rlm-chat-") as folder:
@@ -231,9 +231,9 @@ class Conversation:
         for name, description in chat.contexts.items():
             self.tell(f"{name}: {description}")
         if chat.turns:
-            self.tell(f"This chat has {counted(len(chat.turns), 'turn')} already.")
+            self.tell(f"This chat has {counted(len(chat.turns), 'turn')} so far.")
         if with_help:
-            self.tell(f"{self.model} answers. /help lists commands, Ctrl-D leaves.")
+            self.tell(f"Model: {self.model}. /help lists commands; Ctrl-D leaves.")
 
     def say_goodbye(self) -> None:
         if self._is_saved and self.path is not None:
@@ -251,7 +251,7 @@ class Conversation:
     def _loaded_from(self, wanted: Wanted) -> Path | None:
         if wanted.continue_newest:
             if self.folder is None:
-                raise ConfigError("--continue needs the folder of chats, which is switched off")
+                raise ConfigError("--continue needs saved chats, but saving is switched off")
             return self.folder.newest()
         return None if wanted.load is None else self.find(wanted.load)
 
@@ -265,7 +265,7 @@ class Conversation:
             return None
         if self.chat.context_bytes > MAX_CONTEXT_BYTES:
             self._tell_once(
-                f"The contexts are over {MAX_CONTEXT_BYTES >> 20} MiB: this chat is not saved "
+                f"The contexts exceed {MAX_CONTEXT_BYTES >> 20} MiB: this chat is not saved "
                 "automatically; use /save FILE."
             )
             return None

@@ -1,4 +1,4 @@
-"""The checks of `rlm doctor`. Each returns plain data that never holds the value of a key."""
+"""The checks of `rlm doctor`. Each returns plain data that never contains the value of a key."""
 
 import asyncio
 import importlib.util
@@ -34,7 +34,7 @@ EXTRAS = {
 
 ADAPTERS = {
     "gguf": ("xllamacpp", "gguf:FILE, a model in this process"),
-    "litellm": ("litellm", "litellm/…, whatever litellm reaches"),
+    "litellm": ("litellm", "litellm/…, any model that litellm reaches"),
     "llm": ("llm", "llm/…, the models of the llm tool"),
 }
 """Provider, which is also the name of the extra → the module it needs, and its purpose."""
@@ -64,9 +64,9 @@ def check_keys(variables: Mapping[str, str]) -> dict[str, bool]:
 
 
 def check_addresses(variables: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """Return every variable with an address that is set: its host, and whose requests go there.
+    """Return every variable that sets an address: its host, and the providers that use it.
 
-    The host is empty if the address is invalid. Nothing else of it is shown: it may hold a key.
+    The host is empty if the address is invalid. No other part is shown: it may contain a key.
     """
     found: dict[str, dict[str, Any]] = {}
     for name, each in PROVIDERS.items():
@@ -104,7 +104,7 @@ def _problem(model: str, variables: Mapping[str, str]) -> str | None:
 
 
 def check_plugins() -> list[dict[str, Any]]:
-    """What other distributions offer, and why it can't be loaded, if so."""
+    """What other distributions offer and, if it can't be loaded, why."""
     found = [offer for group in GROUPS for offer in offers(group).values()]
     return [
         {
@@ -149,26 +149,28 @@ def _keys_and_addresses(variables: Mapping[str, str]) -> list[str]:
                 wanted = each.base_url_variables[0]
                 found.append(f"{key} is set, but {name} needs an address too: set {wanted}.")
         elif key and not each.default_model and not named and _is_only_for(name, key):
-            found.append(f"{key} is set, but {name} has no default: set RLM_MODEL={name}/MODEL.")
+            found.append(
+                f"{key} is set, but {name} has no default model: set RLM_MODEL={name}/MODEL."
+            )
         elif address and each.needs_key and not (key or named) and each.dialect != "responses":
             found.append(_without_key(name, address, each.key_variables[0]))
         elif address == "LLM_BASE_URL" and not named:
             found.append(
-                f"{address} is set, but no model: set RLM_MODEL={name}/MODEL; `rlm setup` lists "
+                f"{address} is set, but no model is: set RLM_MODEL={name}/MODEL; `rlm setup` lists "
                 "its models."
             )
     return found
 
 
 def _own_servers(variables: Mapping[str, str], chosen: Sequence[str]) -> list[str]:
-    """Return advice if the usual model of a provider would be asked of a server elsewhere."""
+    """Return advice if a provider's default model would be requested from a server elsewhere."""
     if not chosen or variables.get("RLM_MODEL"):
         return []
     provider, model = chosen[0], PROVIDERS[chosen[0]].default_model
     variable = first_set(variables, PROVIDERS[provider].base_url_variables)
     if variable not in PROVIDERS["openai-compatible"].base_url_variables:
         return []
-    there = f"{variable} is set, so {provider}/{model} is asked for there"
+    there = f"{variable} is set, so its server gets the requests for {provider}/{model}"
     return [f"{there}: if that server has other models, run `rlm setup`, which lists them."]
 
 
@@ -181,8 +183,8 @@ def _without_key(name: str, address: str, key: str) -> str:
     text = f"{address} is set, but {name} needs a key: set {key}"
     if address in PROVIDERS["openai-compatible"].base_url_variables:
         text += (
-            ", or for a server without keys RLM_MODEL=openai-compatible/MODEL; `rlm setup` lists "
-            "its models"
+            ", or, if the server needs no key, RLM_MODEL=openai-compatible/MODEL; `rlm setup` "
+            "lists its models"
         )
     return f"{text}."
 
@@ -254,7 +256,7 @@ def check_auto() -> AutoCheck:
             found[name] = EnvironmentCheck(None if problem is None else False, problem)
             continue
         found[name] = check_environment(name)
-        # An image that has to be fetched first is a reason to tell, not one to choose another.
+        # An image that must be fetched first is reported, but is no reason to choose another.
         if found[name].works or (name == "docker" and _answers(name)):
             chosen = name
     return AutoCheck(chosen, found)
@@ -290,7 +292,7 @@ def _problem_before(environment: BaseEnvironment) -> str | None:
     """Return problems that are known without a trial, and skip trials that cost money."""
     problem = environment.problem()
     if problem is None and environment.is_paid:
-        return "not tried, because it costs money; a key is there"
+        return "not tried, because it costs money; a key is set"
     return problem
 
 

@@ -21,11 +21,11 @@ STDIN = "-"
 def context_of(
     sources: Sequence[str], *, quiet: bool = False, max_fetch_mb: int | None = None
 ) -> ContextValue:
-    """Return the context of the sources; without any, standard input if it holds text, else None.
+    """Return the context of the sources; without any, standard input if it has text, else None.
 
-    What is elsewhere is fetched here, with progress on standard error unless `quiet`.
-    Scheduled jobs and CI run commands with an empty standard input: that is no context. A source
-    that was named and is empty is a mistake.
+    Files elsewhere are fetched, with progress on standard error unless `quiet`.
+    Scheduled jobs and CI run commands with an empty standard input, which means no context. A
+    named source that is empty is a mistake.
     """
     if not sources:
         return None if sys.stdin is None or sys.stdin.isatty() else _text(sys.stdin.buffer) or None
@@ -71,7 +71,7 @@ def data_of(
 
 
 def fetched(address: str, *, quiet: bool, max_fetch_mb: int | None = None) -> Fetched:
-    """Fetch the files at an address, and show how far it is."""
+    """Fetch the files at an address, and show progress."""
     from rlm.cli._fetching import fetch_shown  # imported here because few sources are elsewhere
 
     limits = None if max_fetch_mb is None else FetchLimits(bytes=max_fetch_mb * 1_000_000)
@@ -79,7 +79,7 @@ def fetched(address: str, *, quiet: bool, max_fetch_mb: int | None = None) -> Fe
 
 
 def shown_source(source: str) -> str:
-    """Return a source for messages: an address without anything secret."""
+    """Return a source as messages show it: an address without its secrets."""
     return place(source).shown if ADDRESS.match(source) else source
 
 
@@ -89,7 +89,7 @@ def _beside(local: ContextValue, elsewhere: list[Fetched]) -> ContextValue:
         return local
     if isinstance(local, FileSet):
         raise click.ClickException(
-            "a pattern of local files can't stand beside an address; name the folder, or fetch "
+            "a pattern of local files can't be combined with an address; name the folder, or fetch "
             "the address first"
         )
     if local is None:
@@ -101,15 +101,15 @@ def is_piped() -> bool:
     """Return whether standard input is a pipe, a socket or a file, not a terminal or /dev/null."""
     try:
         mode = None if sys.stdin is None else os.fstat(sys.stdin.fileno()).st_mode
-    except (OSError, ValueError):  # Tests and other programs replace it by an object in memory.
+    except (OSError, ValueError):  # Tests and other programs replace it with an object in memory.
         return False
     return mode is not None and not stat.S_ISCHR(mode)
 
 
 def has_unread_input(sources: Sequence[str]) -> bool:
-    """Return whether something waits in a piped or redirected standard input that no source reads.
+    """Return whether a piped or redirected standard input has data that no source reads.
 
-    Nothing is read to find out, so the input stays for another reader, such as a shell loop.
+    Nothing is read, so the input is left for another reader, such as a shell loop.
     """
     if STDIN in sources or not is_piped() or sys.stdin is None:
         return False
@@ -140,7 +140,7 @@ def _is_same(source: str, facts: os.stat_result) -> bool:
 
 
 def _files(sources: list[str]) -> ContextValue:
-    """Return one path as it is; several, or patterns, are searched together."""
+    """Return one path unchanged; several, or patterns, are searched together."""
     if not sources:
         return None
     paths = [Path(source) for source in sources]
@@ -152,7 +152,7 @@ def _files(sources: list[str]) -> ContextValue:
 
 
 def _read(value: ContextValue) -> dict[str, Any]:
-    """Read files into a dict by name, to stand beside a stream."""
+    """Read files into a dict by name, to combine with a stream."""
     if value is None:
         return {}
     stored = store_context([value] if isinstance(value, Path | Fetched) else value)

@@ -78,7 +78,7 @@ STYLES = {"failed": "bold red", "SUCCEEDED": "bold red", "passed": "green", "sto
 
 
 class AsLines:
-    """Print each row to standard output as soon as it is known, and the sums at the end."""
+    """Print each row to standard output as soon as it is known, and the totals at the end."""
 
     def __enter__(self) -> "AsLines":
         return self
@@ -208,7 +208,7 @@ def as_text(value: Any) -> str:
 
 
 def summary(name: str, suite: str, report: Report) -> str:
-    """Return the sums of a suite as one line."""
+    """Return the totals of a suite as one line."""
     counts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(report.counts.items()))
     return one_line(f"{suite} of {name}: {counts or 'no rows'}")
 
@@ -275,7 +275,7 @@ def checked(
 
 
 def as_markdown(found: Findings) -> str:
-    """Return every row of every report in the order of the suites, and the sums."""
+    """Return every row of every report in the order of the suites, and the totals."""
     lines = []
     for suite in ("conformance", "attacks"):
         reports = {
@@ -294,7 +294,7 @@ def as_markdown(found: Findings) -> str:
             signs = " | ".join(SIGNS.get(cell, cell) for cell in cells)
             lines.append(f"| {one_line(f'{group}: {title}').replace('|', '/')} | {signs} |")
         sums = [_sum(reports[name].counts) for name in reports]
-        lines.append(f"| **sum** | {' | '.join(sums)} |")
+        lines.append(f"| **total** | {' | '.join(sums)} |")
     return "\n".join(lines).strip()
 
 

@@ -122,7 +122,7 @@ def _failed(error: Exception, verbose: bool) -> int:
 
 
 def _file_meant(error: OSError) -> str:
-    """Return the name of a file that is there and was probably meant, as the end of a message."""
+    """Return the existing file that was probably meant, as the end of a message."""
     from rlm._util.text import closest
 
     if not isinstance(error, FileNotFoundError) or not isinstance(error.filename, str):

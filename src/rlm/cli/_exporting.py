@@ -35,7 +35,7 @@ def export_recorded(
     places = archive().places
     found = [find_recorded(name) for name in names] or [Recorded(places.runs)]
     if not names and not places.runs.is_dir():
-        raise ConfigError(f"there is no run yet in {places.root}; `rlm ask` makes one")
+        raise ConfigError(f"no runs in {places.root} yet; `rlm ask` makes one")
     trajectory = open_trajectories(each.path for each in found)
     trajectory.judgments = Judgments(places.root).all()
     trajectory.scores = _scores(found)
@@ -79,7 +79,7 @@ def _fitting(
         if condition.holds(values_of_outline(run, trajectory.judgments, scores))
     }
     if not fitting:
-        raise ConfigError(f"none of {counted(len(candidates), 'run')} fits --where {condition}")
+        raise ConfigError(f"none of {counted(len(candidates), 'run')} matches --where {condition}")
     return fitting
 
 
@@ -101,7 +101,7 @@ def _scores(found: Sequence[Recorded]) -> dict[str, float]:
 
 
 def _print(pieces: Iterable[str]) -> None:
-    """Print harmless text to a terminal, and exact text elsewhere."""
+    """Print harmless text to a terminal, and exact text otherwise."""
     is_terminal = sys.stdout is not None and sys.stdout.isatty()
     for piece in pieces:
         click.echo(harmless(piece) if is_terminal else _encoded(piece), nl=False)

@@ -1,4 +1,4 @@
-"""Fetch what is elsewhere for a command, with progress on standard error."""
+"""Fetch files elsewhere for a command, with progress on standard error."""
 
 from collections.abc import Callable
 
@@ -13,7 +13,7 @@ _MEGA = 1_000_000
 
 
 class FetchProgress(ProgressLine[Fetching]):
-    """How far fetching is. Ctrl-C, which indexing handles itself, ends it at once."""
+    """How far fetching has come. Ctrl-C, which indexing handles itself, ends it at once."""
 
     def __init__(self, *, quiet: bool, is_wanted: Callable[[], bool] = lambda: True) -> None:
         super().__init__(quiet=quiet)
@@ -27,16 +27,16 @@ class FetchProgress(ProgressLine[Fetching]):
 
     def line(self, done: Fetching) -> str:
         if not done.found_files:
-            return "Looking for files elsewhere"
+            return "Listing files"
         of_all = f" of {done.found_bytes / _MEGA:,.1f}" if done.found_bytes else ""
         return (
-            f"Fetching {counted(done.found_files, 'file')}: {done.files:,} begun, "
+            f"Fetching {counted(done.found_files, 'file')}: {done.files:,} started, "
             f"{done.bytes / _MEGA:,.1f}{of_all} MB"
         )
 
 
 def fetch_shown(place: Place, *, quiet: bool) -> Fetched:
-    """Fetch a place, and say what came of it."""
+    """Fetch a place, and report the outcome."""
     progress, last = FetchProgress(quiet=quiet), Fetching()
 
     def show(done: Fetching) -> None:
@@ -49,7 +49,7 @@ def fetch_shown(place: Place, *, quiet: bool) -> Fetched:
     finally:
         progress.end()
     if not quiet:
-        known = f", {last.reused_files:,} of them unchanged since" if last.reused_files else ""
+        known = f", {last.reused_files:,} of them unchanged" if last.reused_files else ""
         say(
             f"Fetched {counted(len(fetched.names), 'file')} ({last.bytes / _MEGA:,.1f} MB) from "
             f"{place.shown}{known}."

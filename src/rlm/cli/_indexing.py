@@ -1,4 +1,4 @@
-"""Run `rlm index`: update a corpus, show how far it is, and say what was left out."""
+"""Run `rlm index`: update a corpus, show progress, and report what was left out."""
 
 import signal
 import time
@@ -55,13 +55,13 @@ def run_index(sources: Sequence[Path | Place], out: Path, options: IndexOptions)
             if not options.watch:
                 return ANSWERED
             if first and not options.quiet:
-                say("Watching for changes; Ctrl-C ends it.")
+                say("Watching for changes; Ctrl-C stops it.")
             first, sources = False, ()
             _sleep(options.every, is_wanted)
 
 
 class Progress(ProgressLine[Indexed]):
-    """How far indexing is, and how long it will take."""
+    """How far indexing has come, and how long it will take."""
 
     def __init__(self, *, quiet: bool) -> None:
         super().__init__(quiet=quiet)
@@ -93,7 +93,7 @@ def _summarize(done: Indexed, out: Path, options: IndexOptions, seconds: float) 
         number, names = len(done.gone_sources), done.gone_sources[:_SHOWN_SOURCES]
         more = f" and {number - len(names):,} more" if number > len(names) else ""
         say(
-            f"{counted(number, 'source')} gone, with all documents: "
+            f"{counted(number, 'source')} gone, with all their documents: "
             f"{', '.join(map(display_path, names))}{more}"
         )
     with Corpus(out) as corpus:
@@ -106,10 +106,10 @@ def _summarize(done: Indexed, out: Path, options: IndexOptions, seconds: float) 
         f"{seconds:,.1f} s), {counted(done.unchanged_files, 'file')} unchanged{removed}."
     )
     if not done.finished:
-        say(f"Stopped; what is done is kept. Continue with: rlm index -o {out}")
+        say(f"Stopped; finished work is kept. Continue with: rlm index -o {out}")
     else:
         say(
-            f"{out} has {counted(total, 'document')}, {size_bytes / _MEGA:,.1f} MB. "
+            f"{out} contains {counted(total, 'document')}, {size_bytes / _MEGA:,.1f} MB. "
             f'Next: rlm ask "What is this about?" -f {out}'
         )
 

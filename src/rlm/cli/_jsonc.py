@@ -1,4 +1,4 @@
-"""Edit JSON files of other programs: what is not changed stays, to the letter.
+"""Edit other programs' JSON files: what is not changed stays exactly as written.
 
 Comments, whitespace, the order of keys and the spelling of numbers are copied as text. Every edited
 text is parsed again and compared with the intended value before it is returned.
@@ -113,7 +113,7 @@ class _Reader:
         try:
             text: str = json.loads(match.group())
         except ValueError:
-            self.fail(at, "a string holds an invalid escape")
+            self.fail(at, "a string contains an invalid escape")
         return text, match.end()
 
     def items(self, start: int, mark: str, depth: int) -> Node:
@@ -155,7 +155,7 @@ def value_of(text: str) -> Any:
 
 
 def put_member(text: str, path: Sequence[str], value: Any) -> str:
-    """Return the text with a member set; missing objects on the way are created."""
+    """Return the text with a member set; missing objects on the path are created."""
     text = text if text.strip("\ufeff \t\r\n") else EMPTY
     root = read(text)
     node = _object(root, ())

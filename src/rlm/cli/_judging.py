@@ -36,7 +36,7 @@ def change_of(
 
 
 def judge_recorded(name: str, change: JudgmentChange | None, *, as_json: bool) -> None:
-    """Apply a change to what is noted about a root run, and print the outcome."""
+    """Change the judgment of a root run, and print the outcome."""
     kept = archive()
     run_id = _root_of(kept, name)
     judgments = Judgments(kept.places.root)
@@ -56,7 +56,7 @@ def judge_recorded(name: str, change: JudgmentChange | None, *, as_json: bool) -
 
 
 def _root_of(kept: Archive, name: str) -> str:
-    """Return the id of the root run that an argument names: what is judged is a whole run."""
+    """Return the id of the root run that an argument names: only whole runs are judged."""
     recorded = find_recorded(name)
     if recorded.run is not None:
         return recorded.run.run_id

@@ -55,7 +55,7 @@ def show_runs(
     elif found:
         _show_table([HEAD, *(_cells(each, files) for each in found)])
     if not files:
-        say(f"There is no run yet in {kept.places.root}; `rlm ask` makes one.")
+        say(f"No runs in {kept.places.root} yet; `rlm ask` makes one.")
     elif not found and not as_json:
         wanted = " and ".join(
             [
@@ -78,7 +78,7 @@ def _readable(kept: Archive, files: list[RunFile]) -> Iterator[RunSummary | None
         try:
             yield summary_of(kept, run)
         except ConfigError as error:
-            say(f"Run {run.run_id} is skipped: {error}")
+            say(f"Skipped run {run.run_id}: {error}")
             yield None
 
 
@@ -89,12 +89,12 @@ def summary_of(kept: Archive, run: RunFile) -> RunSummary:
     except ConfigError:
         raise
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
-        raise ConfigError(f"its journal makes no sense: {error}") from error
+        raise ConfigError(f"its journal is invalid: {error}") from error
     if found.run_id != run.run_id:
-        raise ConfigError(f"its journal is that of another run, {found.run_id}")
+        raise ConfigError(f"its journal belongs to another run, {found.run_id}")
     figures = (found.started, found.seconds, found.cost_usd)
     if not all(figure is None or math.isfinite(figure) for figure in figures):
-        raise ConfigError("its journal makes no sense: a figure is not a number")
+        raise ConfigError("its journal is invalid: a figure is not a number")
     return found
 
 
@@ -153,7 +153,7 @@ def remove_runs(
     else:
         runs = [run for run in newest_first(kept.places) if _fits(kept, run, older_than, status)]
     if not runs:
-        say("There is no such run.")
+        say("No run matches.")
         return ANSWERED
     if not yes:
         _ask(runs, by_name=bool(names))
@@ -189,7 +189,7 @@ def _ask(runs: list[RunFile], *, by_name: bool) -> None:
         click.confirm(f"Remove {counted(len(runs), 'run')}?", abort=True, err=True)
     elif not by_name:
         raise click.UsageError(
-            f"this would remove {counted(len(runs), 'run')}; pass --yes",
+            f"this would remove {counted(len(runs), 'run')}; pass --yes to confirm",
             click.get_current_context(),
         )
 

@@ -1,6 +1,7 @@
-"""Answers in Markdown, rendered for a terminal. What they hold is harmless text before it is read.
+"""Answers in Markdown, rendered for a terminal. Their text is made harmless before it is parsed.
 
-HTML is text, pictures are not shown, links are written out: a terminal would hide where they lead.
+HTML is shown as text, pictures are not shown, and links are written out, because a terminal would
+hide where they lead.
 """
 
 import io
@@ -42,9 +43,9 @@ class _Page(Markdown):
 
 
 def rendered(text: str, columns: int) -> str | None:
-    """Return a harmless text as a terminal shows Markdown; None if it is best shown as it is.
+    """Return a harmless text rendered as Markdown; None if it is best printed unchanged.
 
-    Text without any markup stays as it is, and so does one that is too long or too intricate.
+    That is text without any markup, and text that is too long or too intricate.
     """
     if len(text) > MAX_CHARS or is_slow(text):
         return None
@@ -63,7 +64,7 @@ def _is_markup(token: Any) -> bool:
 
 
 def _make_harmless(token: Any) -> None:
-    """Escape what entities such as `&#8238;` have become: an order to the terminal again."""
+    """Escape the characters that entities such as `&#8238;` stand for: they control terminals."""
     token.content = harmless(token.content)
     for name, value in token.attrs.items():
         token.attrs[name] = harmless(value) if isinstance(value, str) else value

@@ -20,10 +20,10 @@ __all__ = ["connected", "stand_in", "token_for"]
 
 LONGEST_CALL_SECONDS = 300.0
 ADVICE = {
-    401: "it wants another token (--token-env, --token-file)",
-    403: "it does not know this origin (--allowed-origin)",
-    404: "there is none; the address ends with /mcp",
-    421: "it does not know itself by that name (--allowed-host)",
+    401: "it requires a valid token (--token-env, --token-file)",
+    403: "it does not allow this origin (--allowed-origin)",
+    404: "no gateway is there; its address ends with /mcp",
+    421: "it does not accept that host name (--allowed-host)",
 }
 
 
@@ -33,18 +33,18 @@ def token_for(url: str, token_env: str | None, token_file: Path | None) -> str |
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ConfigError(f"--url {url!r} is not an address such as https://HOST/mcp")
     if token_env is not None and token_file is not None:
-        raise click.UsageError("--token-env and --token-file exclude each other")
+        raise click.UsageError("--token-env cannot be combined with --token-file")
     token = None
     if token_env is not None:
         token = os.environ.get(token_env, "").strip()
         if not token:
-            raise ConfigError(f"the variable {token_env} holds no token; set it")
+            raise ConfigError(f"the variable {token_env} contains no token; set it")
     elif token_file is not None:
         from rlm.gateway.principals import read_tokens
 
         token = next(iter(read_tokens(token_file).values()))
     if token is not None and parts.scheme == "http" and not _is_here(parts.hostname):
-        say(f"Warning: the token goes to {parts.hostname} unencrypted; use https or a tunnel.")
+        say(f"Warning: the token is sent to {parts.hostname} unencrypted; use https or a tunnel.")
     return token
 
 
@@ -87,7 +87,7 @@ def _why_not(error: BaseException, statuses: list[int]) -> str:
     if code in ADVICE:
         return f"answers {code}: {ADVICE[code]}"
     if code >= 400:
-        return f"answers {code}; is that its address?"
+        return f"answers {code}; check the address"
     return f"can't be reached: {error or type(error).__name__}"
 
 

@@ -104,7 +104,7 @@ def _folders(given: tuple[str, ...]) -> Iterator[Finding]:
     try:
         opened = roots_of(given, Denials())
     except ConfigError as error:
-        yield Finding("root", False, str(error), "give a folder that is there with --root")
+        yield Finding("root", False, str(error), "give an existing folder with --root")
         return
     for root in opened:
         yield _folder(root)
@@ -115,7 +115,7 @@ def _folder(root: Root) -> Finding:
     page = list_page(root, (), None, 200, ignored=False)
     count = f"{counted(len(page.entries), 'file')}" if page.after is None else "more than 200 files"
     if not page.entries:
-        return Finding("root", False, f"{root.name}: no file to show", "see --all and --allow")
+        return Finding("root", False, f"{root.name}: no files to show", "see --all and --allow")
     return Finding("root", True, f"{root.name}: {count} that clients may see")
 
 
@@ -128,11 +128,11 @@ def _record(given: tuple[str, ...]) -> Finding:
             root.close()
             keep_out_of([root], path, "the record")
     except OSError as error:
-        state = f"{path.parent} can't be written to: {error.strerror}"
+        state = f"can't write to {path.parent}: {error.strerror}"
         return Finding("record", False, state, "set --provenance FILE, or RLM_STATE_DIR")
     except ConfigError as error:
         return Finding("record", False, str(error), "set --provenance FILE")
-    return Finding("record", True, f"a new file in {path.parent} for every gateway")
+    return Finding("record", True, f"a new file in {path.parent} for each gateway")
 
 
 # -- clients' files --------------------------------------------------------------------------------
@@ -183,7 +183,9 @@ async def _as_a_client(asked: Asked) -> list[Finding]:
             )
             found.append(await _session(client))
     except TimeoutError:
-        found.append(Finding("connection", False, f"no answer in {LONGEST_SECONDS:.0f} s", to_do))
+        found.append(
+            Finding("connection", False, f"no answer within {LONGEST_SECONDS:.0f} s", to_do)
+        )
     except (ConfigError, OSError) as error:
         found.append(Finding("connection", False, str(error), to_do))
     return found
@@ -229,10 +231,10 @@ async def _session(client: Any) -> Finding:
                 asked = {"session": session, "handle": file["handle"], "lines": 1}
                 span = await client.call_tool("rlm_read", asked)
                 if not span.is_error:
-                    return Finding("session", True, "opened, listed, and a line of a file was read")
+                    return Finding("session", True, "opened; listed files, and read a line of one")
     finally:
         await client.call_tool("rlm_session_close", {"session": session})
-    return Finding("session", False, "no file of any root could be read", "see --all and --allow")
+    return Finding("session", False, "no file in any root could be read", "see --all and --allow")
 
 
 def _said(result: Any) -> str:

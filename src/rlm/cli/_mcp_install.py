@@ -45,7 +45,7 @@ class Client(Struct, frozen=True, kw_only=True):
     """A program that uses MCP servers.
 
     `variable` is how its file refers to a variable in a header, or None; `typed` means that an
-    entry names its kind; `has_url` means that an entry can hold an address.
+    entry names its kind; `has_url` means that an entry can contain an address.
     """
 
     title: str
@@ -62,7 +62,7 @@ CLIENTS: Mapping[str, Client] = {
         title="Cursor",
         section="mcpServers",
         project_file=".cursor/mcp.json",
-        restart="switch it on in Cursor's settings, under MCP",
+        restart="enable it in Cursor's settings, under MCP",
         variable="${{env:{name}}}",
     ),
     "vscode": Client(
@@ -84,7 +84,7 @@ CLIENTS: Mapping[str, Client] = {
         title="Claude Code",
         section="mcpServers",
         project_file=".mcp.json",
-        restart="start `claude` anew; /mcp lists it",
+        restart="restart `claude`; /mcp lists it",
         typed=True,
         variable="${{{name}}}",
     ),
@@ -92,7 +92,7 @@ CLIENTS: Mapping[str, Client] = {
         title="Zed",
         section="context_servers",
         project_file=".zed/settings.json",
-        restart="look at it in Zed's settings, under AI",
+        restart="check it in Zed's settings, under AI",
     ),
 }
 
@@ -101,11 +101,11 @@ PROJECT_MARKS = (
     (".git", ".hg", ".jj", ".cursor", ".vscode", ".zed", ".mcp.json"),
     ("pyproject.toml", "package.json", "Cargo.toml", "go.mod"),
 )
-"""What is in the folder that a client opens; of the second kind there may be many in one."""
+"""What marks a folder as a project. Marks of the second kind may be many in one project."""
 
 
 def project_of(folder: Path) -> Path | None:
-    """Return the nearest folder at or above this one that is a project; a home is none."""
+    """Return the nearest folder at or above this one that is a project; a home never is."""
     home = Path.home().resolve()
     here = folder.resolve()
     above = [each for each in (here, *here.parents) if each != each.parent]
@@ -122,7 +122,7 @@ def file_of(name: str, project: Path | None, variables: Mapping[str, str] = os.e
     client = CLIENTS[name]
     if project is not None:
         if client.project_file is None:
-            raise ConfigError(f"{client.title} knows no projects; leave out --project")
+            raise ConfigError(f"{client.title} has no projects; leave out --project")
         return project / client.project_file
     home = Path.home()
     if name == "cursor":
@@ -191,8 +191,8 @@ def entry_for(client: Client, server: Server) -> Entry:
 
 
 def _stand_in(client: Client, server: Server) -> Entry:
-    """Return a local command that forwards to the remote gateway and gets the token where it is
-    kept.
+    """Return a local command that forwards to the remote gateway and gets the token from where it
+    is kept.
     """
     assert server.url is not None
     arguments = ["connect", "--url", server.url]
@@ -273,15 +273,15 @@ def install_into(wanted: Wanted) -> int:
         click.echo(_difference(before, after, path), nl=False)
         return 0
     kept = write(path, before, after)
-    aside = "" if kept is None else f"; what it held before is in {kept}"
+    aside = "" if kept is None else f"; its previous content is in {kept}"
     if entry is None:
         say(f"Removed the gateway from {path}{aside}.", 0)
         return 0
-    say(f"Wrote the gateway into {path}{aside}.", 0)
+    say(f"Added the gateway to {path}{aside}.", 0)
     for line in _told(wanted, client, project):
         say(line, 0)
     if wanted.url is None and importlib.util.find_spec("mcp") is None:
-        say(f"The gateway will not start before you run: {install_command('mcp')}", 0)
+        say(f"The gateway will not start until you run: {install_command('mcp')}", 0)
     say(f"Next: {client.restart}; `rlm mcp doctor` checks it.", 0)
     return 0
 
@@ -324,7 +324,7 @@ def changed(text: str, client: Client, name: str, entry: Entry | None) -> str:
     held = _configured_server(text, client, name)
     if held is not None and not _may_be_replaced(held):
         raise ConfigError(
-            f"{client.title} has another server called {name!r}; choose a name with --name"
+            f"{client.title} has another server called {name!r}; choose another name with --name"
         )
     if held is None:
         text = put_member(text, (client.section, name), entry.value)
@@ -372,13 +372,13 @@ def _server(wanted: Wanted) -> Server:
     if wanted.roots:
         needs_unix()
     if not _NAME.fullmatch(wanted.name):
-        raise click.UsageError(f"--name {wanted.name!r}: letters, digits, - and _ are allowed")
+        raise click.UsageError(f"--name {wanted.name!r}: use only letters, digits, - and _")
     if wanted.token_env is not None and not _VARIABLE.fullmatch(wanted.token_env):
-        raise click.UsageError("--token-env wants the name of a variable, not a token")
+        raise click.UsageError("--token-env takes the name of a variable, not a token")
     if (wanted.token_env or wanted.token_file) and not wanted.url:
-        raise click.UsageError("a token is for a gateway elsewhere: give --url")
+        raise click.UsageError("a token is only for a gateway elsewhere: give --url")
     if wanted.token_env and wanted.token_file:
-        raise click.UsageError("--token-env and --token-file exclude each other")
+        raise click.UsageError("--token-env cannot be combined with --token-file")
     token = _clear_token(wanted) if wanted.clear_token else None
     if wanted.url and not wanted.url.startswith(("http://", "https://")):
         raise click.UsageError(f"--url {wanted.url!r} is not an address such as https://HOST/mcp")
@@ -437,7 +437,7 @@ def write(path: Path, before: str, after: str) -> Path | None:
         if kept is not None:
             shutil.copymode(target, made)
         if _text_of(target) != before:
-            raise ConfigError(f"{path} was changed by another program meanwhile; try again")
+            raise ConfigError(f"another program has changed {path} in the meantime; try again")
         made.replace(target)
     except BaseException:
         made.unlink(missing_ok=True)
@@ -466,8 +466,8 @@ def _paste_it_yourself(
 ) -> int:
     say(f"{path} cannot be edited safely ({problem}); nothing was changed.")
     if entry is None:
-        return say(f'Take "{name}" out of "{client.section}" by hand.', FAILED)
-    say("Put this into it by hand:")
+        return say(f'Remove "{name}" from "{client.section}" by hand.', FAILED)
+    say("Add this by hand:")
     wanted: dict[str, Any] = {client.section: {name: entry.value}}
     if entry.inputs:
         wanted["inputs"] = list(entry.inputs)

@@ -22,7 +22,7 @@ def needs_unix() -> None:
     """Raise where a path could change while it is walked."""
     if sys.platform == "win32":
         raise ConfigError(
-            "the gateway opens files relative to folders that it holds open, which Windows can't: "
+            "the gateway opens files relative to open folders, which Windows does not support: "
             "run it in WSL 2, or in a container, and use `rlm mcp install --url` here"
         )
 
@@ -38,7 +38,7 @@ def named_folders(given: Sequence[str]) -> dict[str, Path]:
             folder = text
             name = Path(folder).resolve().name or "root"
         if not folder:
-            raise ConfigError(f"--root {text!r} names no folder")
+            raise ConfigError(f"--root {text!r} does not name a folder")
         if name in found:
             raise ConfigError(f"two roots are called {name!r}; name one: --root NAME={folder}")
         found[name] = Path(folder)
@@ -51,14 +51,14 @@ def denials_of(deny: Iterable[str], allow: Iterable[str], *, usual: bool) -> Den
     for pattern in allow:
         if pattern not in patterns:
             raise ConfigError(
-                f"--allow {pattern!r} is none of the usual denials; these are: "
+                f"--allow {pattern!r} is not one of the usual denials, which are: "
                 f"{' '.join(DEFAULT_DENIALS)}"
             )
         patterns.remove(pattern)
     for pattern in deny:
         if not pattern.strip() or "/" in pattern or pattern.startswith("!"):
             raise ConfigError(
-                f"--deny {pattern!r}: a pattern is about one name, without slashes and without `!`"
+                f"--deny {pattern!r}: a pattern matches one name, and contains no slash and no `!`"
             )
     return Denials([*patterns, *deny])
 

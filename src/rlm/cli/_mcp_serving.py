@@ -72,7 +72,7 @@ def models_of(said: Said, variables: Mapping[str, str]) -> Models:
         split_model(name)  # raises if it is invalid
     if said.environment not in environments():
         known = ", ".join(environments())
-        raise ConfigError(f"there is no environment {said.environment!r}; there are: {known}")
+        raise ConfigError(f"there is no environment {said.environment!r}; choose one of {known}")
     given = {
         "max_steps": said.max_steps,
         "max_depth": said.max_depth,
@@ -208,7 +208,7 @@ async def _over_stdio(
     from rlm.gateway.stdio import serve_until_signal
 
     if os.isatty(pipe.reading):
-        say("A client talks here in JSON; `rlm mcp install` tells one to. Ctrl-D ends it.")
+        say("Waiting for a client's JSON; `rlm mcp install` sets up a client. Ctrl-D stops it.")
     gateway = _gateway(options, roots, record)
     try:
         server = make_server(gateway, lambda _context: LOCAL, rlm.__version__)
@@ -257,7 +257,7 @@ def _tokens(options: Options) -> Tokens | None:
 
 
 def _tell(address: str, record: Provenance) -> None:
-    say(f"Gateway: {address} (Ctrl-C ends it); record: {record.path}")
+    say(f"Gateway: {address} (Ctrl-C stops it); record: {record.path}")
 
 
 def _all_is_imported() -> None:

@@ -42,9 +42,9 @@ NOT_FOR_CHATS = ("embed", "rerank", "whisper", "bge-", "minilm", "clip", "tts", 
 
 
 class Server(Struct, frozen=True):
-    """A possible model server. `windows` holds the windows it reported.
+    """A possible model server. `windows` contains the windows it reported.
 
-    `address` is for people: it has no password in it.
+    `address` is for people: it contains no password.
     """
 
     provider: str
@@ -86,7 +86,7 @@ LOCAL = tuple(
 COMPATIBLE = tuple(
     name for name, each in PROVIDERS.items() if each.base_url is None and not each.needs_key
 )
-"""Providers that are whatever server a variable names, such as OPENAI_BASE_URL."""
+"""Providers whose server is named by a variable, such as OPENAI_BASE_URL."""
 
 
 def host_of(address: str) -> str:
@@ -95,7 +95,7 @@ def host_of(address: str) -> str:
 
 
 def shown_address(address: str) -> str:
-    """Return an address for people: all of one on this machine but its password, else the host."""
+    """Return an address for people: without a password if on this machine, else only its host."""
     parts, host = _split(address), host_of(address)
     if not host:
         return "an invalid address"
@@ -145,7 +145,7 @@ def find_servers(
 def first_model(servers: Collection[Server]) -> tuple[Server, str] | None:
     """Return the first chat model of the first server that has one.
 
-    Elsewhere, only a model that is alone on its server: among several, a person has to choose.
+    Elsewhere, only if it is the server's only model: among several, a person has to choose.
     """
     for server in servers:
         names = [
@@ -213,7 +213,7 @@ WINDOWS: dict[str, Callable[[Ask, list[str]], dict[str, Any]]] = {
     "lmstudio": _lmstudios,
     "ollama": _ollamas,
 }
-"""vLLM says it in its list of models."""
+"""vLLM reports it in its list of models."""
 
 
 def _column(answer: Any, rows: str, name: str, value: str) -> dict[str, Any]:
@@ -301,9 +301,9 @@ class Choice(NamedTuple):
         if self.fallback:
             return OFFLINE_NOTICE
         if self.server is not None:
-            return f"No model is configured: {self.model} answers, at {self.server.address}."
+            return f"No model is configured: using {self.model} at {self.server.address}."
         if self.by_project:
-            return f"{' and '.join(self.names)} answers, because {self.why}."
+            return f"Using {' and '.join(self.names)}, because {self.why}."
         return None
 
 

@@ -19,7 +19,7 @@ def with_results(
 ) -> RunResult:
     """Return a result whose answer is what the operator found; its figures go to standard error.
 
-    Without the context, which held the items, chosen items are the numbers of their places.
+    Without the context, which contained the items, chosen items are the numbers of their places.
     """
     if result.answer_json is None:
         return result
@@ -36,7 +36,7 @@ def with_results(
 
 
 def _chosen(value: Any, call: OperatorCall) -> Any:
-    """Return the items that a value names by their places; other values as they are."""
+    """Return the items that a value names by their places; other values unchanged."""
     if call.name in {"where", "rank"}:
         return [_item(call.items, each) for each in value]
     if call.name == "pairs":
@@ -47,5 +47,5 @@ def _chosen(value: Any, call: OperatorCall) -> Any:
 
 def _item(items: Sequence[str], place: object) -> str:
     if not isinstance(place, int) or place < 0:
-        raise ValueError(f"{place!r} is no place of an item")
+        raise ValueError(f"{place!r} is not the place of an item")
     return items[place]

@@ -70,7 +70,7 @@ class Source(click.Path):
     """A file, a folder, a pattern, `-`, or the address of files elsewhere."""
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Check an address; whether there is something is checked when it is read."""
+        """Check an address; whether it exists is checked when it is read."""
         if isinstance(value, str) and ADDRESS.match(value):
             from rlm.data.places import place
             from rlm.errors import ConfigError
@@ -130,7 +130,7 @@ def exclusive(ctx: click.Context, **given: object) -> None:
     """Raise a usage error if more than one of these options was given."""
     named = [f"--{name.replace('_', '-')}" for name, value in given.items() if value]
     if len(named) > 1:
-        raise click.UsageError(f"{' and '.join(named)} exclude each other", ctx)
+        raise click.UsageError(f"{' and '.join(named)} cannot be combined", ctx)
 
 
 def complete_models(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
@@ -234,7 +234,7 @@ quiet_option = click.option(
     "-q", "--quiet", is_flag=True, help="Write only errors to standard error."
 )
 raw_option = click.option(
-    "--raw", is_flag=True, help="In a terminal, print the answer as it is, not as Markdown."
+    "--raw", is_flag=True, help="In a terminal, do not render Markdown in the answer."
 )
 max_fetch_option = click.option(
     "--max-fetch-mb",
@@ -246,7 +246,7 @@ db_option = click.option(
     "--db",
     metavar="URL",
     help="A database to query, read-only: postgresql://…, sqlite:///path, or '$NAME' of a variable "
-    "that holds the URL.",
+    "that contains the URL.",
 )
 db_schema_option = click.option(
     "--db-schema",
@@ -269,7 +269,7 @@ recorded_or_last_argument = click.argument(
 )
 
 
-# -- going on with one ----------------------------------------------------------------------------
+# -- continuing a run ----------------------------------------------------------------------------
 
 _GOING_ON = (
     click.option(

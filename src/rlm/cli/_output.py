@@ -120,8 +120,8 @@ def show(
 ) -> int:
     """Print a result and, if it is `resumable`, how to continue; return the exit code.
 
-    `cite` adds footnotes; a `raw` answer is not rendered. `beside` holds facts that come first in
-    its JSON.
+    `cite` adds footnotes; a `raw` answer is not rendered. `beside` are facts that come first in its
+    JSON.
     """
     if as_json:
         click.echo(as_harmless_json({**(beside or {}), **_facts(result, model)}))
@@ -136,7 +136,7 @@ def show(
         say(_how_they_voted(result))
     _say_why_it_ended(result)
     if result.limit in FAILURES and not quiet:
-        say("The model could not do it: try another one with -m, or --strategy mapreduce.")
+        say("The model could not complete the task: try another with -m, or --strategy mapreduce.")
     elif resumable and result.stop_reason not in BY_ITSELF and not quiet:
         say(how_to_go_on(result.run_id, MORE_OF.get(result.limit or result.stop_reason)))
     return EXIT_CODES[result.stop_reason]
@@ -188,7 +188,7 @@ def _show_answer(answer: str, *, raw: bool = True) -> None:
 
 
 def _show_footnotes(result: RunResult, *, quiet: bool) -> None:
-    """Print the citations below the answer; say what was quoted and is not in the context."""
+    """Print the citations below the answer; report quotes that are not in the context."""
     if result.citations:
         _show_answer("\n" + "\n".join(footnotes(result.citations)))
     if result.unsupported_quotes:
@@ -249,5 +249,5 @@ def _why_it_stopped(result: RunResult) -> str:
     hint = f" Raise {option.split()[0]} to continue it." if option else ""
     best = "there is no answer" if result.answer is None else "this is a best guess"
     if result.answer_source == "last_output":
-        best = "there is no answer, this is what the last cell printed"
+        best = "there is no answer, only what the last cell printed"
     return f"Stopped early: {result.detail.rstrip('.')}; {best}.{hint}"

@@ -50,7 +50,7 @@ class Complaints(logging.Handler):
             self.texts.append(text)
 
     def listen(self) -> None:
-        """Listen in place of an earlier one, so that nothing is said twice."""
+        """Listen in place of an earlier one, so that nothing is reported twice."""
         logger = logging.getLogger("rlm")
         for handler in [each for each in logger.handlers if isinstance(each, Complaints)]:
             logger.removeHandler(handler)
@@ -141,8 +141,8 @@ class RunDisplay:
         return [each for each in given if each is not None]
 
     def run(self, engine: RLM, ask: Callable[[], RunResult]) -> RunResult:
-        """Run a coroutine with everything around it, and report errors after which one can
-        continue.
+        """Ask with progress, log and Ctrl-C in place; report an error, and how to continue if that
+        is possible.
         """
         note = None if self._progress is None else self._progress.note
         try:

@@ -17,7 +17,7 @@ State = TypeVar("State")
 
 
 class ProgressLine(Generic[State]):
-    """One line that is written over on a terminal; elsewhere a line now and then."""
+    """One line, overwritten in place on a terminal; elsewhere, a line now and then."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
@@ -35,7 +35,7 @@ class ProgressLine(Generic[State]):
         raise NotImplementedError
 
     def show(self, done: State) -> None:
-        """Show how far the work is, if that was not done a moment ago."""
+        """Show progress, unless that was done a moment ago."""
         now = time.monotonic()
         often = SECONDS_BETWEEN_UPDATES if self._is_terminal else SECONDS_BETWEEN_LINES
         if self._quiet or now - self._shown_at < often:

@@ -1,4 +1,4 @@
-"""Run `rlm models pull`: have an Ollama server download a model, and show how far it is."""
+"""Run `rlm models pull`: have an Ollama server download a model, and show progress."""
 
 import http.client
 import json
@@ -24,7 +24,7 @@ NAME = re.compile(r"\w[\w.-]*(?:[/:]\w[\w.-]*)*", re.ASCII)
 LONGEST_NAME = 200
 CONNECT_SECONDS = 5.0
 SILENT_SECONDS = 300.0
-"""How long a server may say nothing: it checks a large file after the download."""
+"""How long a server may stay silent: it checks a large file after the download."""
 
 LONGEST_LINE_BYTES = 65_536
 SECONDS_BETWEEN_LINES = 10.0
@@ -35,17 +35,17 @@ def pull_model(name: str, settings: dotenv.Settings) -> int:
     """Download a model and say how to use it; return the exit code."""
     name = name.removeprefix("ollama/")
     if len(name) > LONGEST_NAME or not NAME.fullmatch(name):
-        raise click.UsageError(f"{name!r} names no model; write one such as qwen3:8b")
+        raise click.UsageError(f"{name!r} is not the name of a model; give one such as qwen3:8b")
     address = address_of("ollama", settings.variables, settings.taken)
     root = address.rstrip("/").removesuffix("/v1")
     with _progress(name) as shown:
         _follow(name, root, shown)
-    say(f'{name} is there. Next: rlm ask "What is this about?" -f README.md -m ollama/{name}')
+    say(f'{name} is ready. Next: rlm ask "What is this about?" -f README.md -m ollama/{name}')
     return ANSWERED
 
 
 def _follow(name: str, root: str, shown: "Lines") -> None:
-    """Show the reports of the server until the last one; ConfigError if it fails or breaks off."""
+    """Show the reports of the server until the last one; ConfigError if it fails."""
     again = f"run `rlm models pull {name}` again: what was downloaded is kept"
     try:
         for report in _reports(name, root):
@@ -55,10 +55,10 @@ def _follow(name: str, root: str, shown: "Lines") -> None:
                 return
             shown.update(report)
     except TimeoutError:
-        raise ConfigError(f"Ollama said nothing for {SILENT_SECONDS:g} s; {again}") from None
+        raise ConfigError(f"Ollama sent nothing for {SILENT_SECONDS:g} s; {again}") from None
     except (OSError, http.client.HTTPException) as error:
-        raise ConfigError(f"the connection to {root} broke off ({error}); {again}") from None
-    raise ConfigError(f"Ollama ended the download before it was whole; {again}")
+        raise ConfigError(f"the connection to {root} was lost ({error}); {again}") from None
+    raise ConfigError(f"Ollama ended the download before it was complete; {again}")
 
 
 def _reports(name: str, root: str) -> Iterator[dict[str, Any]]:
@@ -79,7 +79,7 @@ def _reports(name: str, root: str) -> Iterator[dict[str, Any]]:
         connection.request("POST", f"{parts.path}/api/pull", body, headers)
         response = connection.getresponse()
         if response.status == 404:
-            raise ConfigError(f"the server at {root} is no Ollama server, or a very old one")
+            raise ConfigError(f"the server at {root} is not an Ollama server, or is a very old one")
         while line := response.readline(LONGEST_LINE_BYTES):
             yield _report(line, response.status)
     finally:
@@ -113,7 +113,7 @@ class Lines(AbstractContextManager["Lines"]):
         return None
 
     def update(self, report: dict[str, Any]) -> None:
-        """Show one report of the server, which may hold anything."""
+        """Show one report of the server, which may contain anything."""
         status = one_line(str(report.get("status", "")), 80)
         done, total = (_size(report.get(each)) for each in ("completed", "total"))
         self.show(status, min(done, total), total)

@@ -42,7 +42,7 @@ class Recorded(NamedTuple):
 
 
 def archive() -> Archive:
-    """Return the user's recorded runs. A `.env` cannot move them: it may be a stranger's."""
+    """Return the user's recorded runs. A `.env` cannot move them: it may be someone else's."""
     try:
         return Archive(Places.usual(os.environ))
     except RuntimeError as error:  # raised by `pathlib` when there is no home
@@ -64,8 +64,8 @@ def where_to_journal(variables: Mapping[str, str], *, wanted: bool) -> tuple[Pat
         return None, str(error)
     except OSError as error:
         return None, (
-            f"{places.root} can't be written to: {error.strerror or error}; set RLM_STATE_DIR to a "
-            "folder that can"
+            f"can't write to {places.root}: {error.strerror or error}; set RLM_STATE_DIR to a "
+            "writable folder"
         )
     return places.root, ""
 
@@ -95,7 +95,7 @@ def find_run(kept: Archive, name: str) -> RunFile:
         return kept.places.find(name)
     if runs := newest_first(kept.places):
         return runs[0]
-    raise ConfigError(f"there is no run yet in {kept.places.root}; `rlm ask` makes one")
+    raise ConfigError(f"no runs in {kept.places.root} yet; `rlm ask` makes one")
 
 
 def find_recorded(name: str) -> Recorded:
@@ -120,7 +120,7 @@ def facts_of(kept: Archive, run: RunFile) -> RunFacts:
     """Return the facts of a run; ConfigError if its journal belongs to another run."""
     facts = kept.facts(run)
     if facts.run_id != run.run_id:
-        raise ConfigError(f"the journal of run {run.run_id} is that of another run, {facts.run_id}")
+        raise ConfigError(f"the journal of run {run.run_id} belongs to another run, {facts.run_id}")
     return facts
 
 

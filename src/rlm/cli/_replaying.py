@@ -31,7 +31,7 @@ def replay_recorded(name: str, files: tuple[str, ...], *, as_json: bool) -> int:
     started = _start_of(recorded)
     if recorded.run is None:
         _check_options(started, recorded.path)
-    else:  # The first version of the journal did not say it in the settings.
+    else:  # The first version of the journal did not record it in the settings.
         in_chat = archive().facts(recorded.run).in_chat
         check_replayable(recorded.run.run_id, {"in_chat": in_chat})
     context: Any = context_of(files) if files else _kept_context(recorded, started)
@@ -51,11 +51,13 @@ def _start_of(recorded: Recorded) -> RunStarted:
     trajectory = open_trajectory(recorded.path)
     roots = [outline.run_id for outline in trajectory.runs() if outline.depth == 0]
     if len(roots) > 1:
-        raise ConfigError(f"{len(roots)} runs are in {recorded.path}; name a log that holds one")
+        raise ConfigError(
+            f"{recorded.path} contains {len(roots)} runs; name a log that contains one"
+        )
     if recorded.run_id is not None and recorded.run_id not in roots:
         raise ConfigError(
-            f"run {recorded.run_id} is a child run, and those are replayed with the run that they "
-            "belong to; leave out the last part of its id"
+            f"run {recorded.run_id} is a child run, which is replayed with the run that it "
+            "belongs to; leave out the last part of its id"
         )
     started: RunStarted | None = None
     for event in trajectory.events():
@@ -67,15 +69,15 @@ def _start_of(recorded: Recorded) -> RunStarted:
             return replace(started, context_sha256=event.context_sha256)
     if started is not None:
         return started
-    raise ConfigError(f"no run is in {recorded.path}; give a run, or a log of rlm's own")
+    raise ConfigError(f"{recorded.path} contains no run; name a run, or a log that rlm wrote")
 
 
 def _check_options(started: RunStarted, path: Path) -> None:
-    """Refuse options in a log: it may be a stranger's, and must not weaken the sandbox."""
+    """Refuse options in a log: it may be someone else's, and must not weaken the sandbox."""
     if options := started.settings.get("environment_kwargs"):
         names = ", ".join(options) if isinstance(options, dict) else repr(options)
         raise ConfigError(
-            f"{path} wants options of the environment ({one_line(names, 80)}), which a log may not "
+            f"{path} sets options of the environment ({one_line(names, 80)}), which a log may not "
             "choose; replay it from Python: rlm.replay.replay(path, context, rlm=RLM(…))"
         )
 
@@ -122,7 +124,7 @@ def _show(report: ReplayReport) -> None:
         f"{counted(report.answered, 'request')} answered from the record"
     )
     if report.same:
-        click.echo(one_line(f"OK: run {report.run_id} did the same again; {done}."))
+        click.echo(one_line(f"OK: run {report.run_id} was replayed without a difference; {done}."))
         return
     first = report.differences[0]
     click.echo(one_line(f"Diverged: {first.where}"))

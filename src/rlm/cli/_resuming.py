@@ -67,14 +67,14 @@ class Recipe(Struct, frozen=True, kw_only=True):
         """Refuse runs that only the program that made them can continue."""
         if facts.in_chat:
             raise ConfigError(
-                f"run {facts.run_id} was a turn of a chat: the variables of the turns before it "
-                "are gone with that chat, so it can't go on; ask again in a new one"
+                f"run {facts.run_id} was a turn of a chat: the variables of earlier turns "
+                "are gone with that chat, so it can't continue; ask again in a new one"
             )
         names = [*(tool.name for tool in self.tools), *self.values, *self.own]
         if names:
             raise ConfigError(
-                f"run {facts.run_id} was made by a program, with things that only that has "
-                f"({', '.join(dict.fromkeys(names))}); go on from there, with the same RLM(…, "
+                f"run {facts.run_id} was started by a program, with objects that only it has "
+                f"({', '.join(dict.fromkeys(names))}); continue it there, with the same RLM(…, "
                 f'journal=True).ask(query, context, run_id="{facts.run_id}")'
             )
 
@@ -85,7 +85,7 @@ def recipe_of(facts: RunFacts) -> Recipe:
         return msgspec.convert(facts.settings, Recipe)
     except (msgspec.ValidationError, ConfigError, RecursionError) as error:
         raise ConfigError(
-            f"the journal of run {facts.run_id} does not say how it was run: {error}"
+            f"the journal of run {facts.run_id} does not record how it was run: {error}"
         ) from error
 
 
@@ -179,12 +179,12 @@ def resume_run(kept: Archive, run: RunFile, options: ResumeOptions) -> int:
     if recipe.operator is not None:
         items = _items_of(kept, facts, options)
         result = with_results(result, recipe.operator, items, quiet=options.quiet)
-        is_typed = not isinstance(result.answer, str)  # One merged text is printed as it is.
+        is_typed = not isinstance(result.answer, str)  # One merged text is printed unchanged.
     return display.show(result, recipe.config.model, typed=is_typed)
 
 
 def _items_of(kept: Archive, facts: RunFacts, options: ResumeOptions) -> bytes | None:
-    """Return the items of an operator as they are recorded, if they still are."""
+    """Return the recorded items of an operator, if they are still stored."""
     try:
         return _context_for(kept, facts, options).data
     except ConfigError:
@@ -303,7 +303,7 @@ def reply_in(source: str) -> str:
     except UnicodeDecodeError as error:
         raise ConfigError(f"{source} is not UTF-8: {error.reason} at byte {error.start}") from error
     if not text.strip():
-        raise ConfigError(f"{source} is empty; leave out --edit to have the model asked again")
+        raise ConfigError(f"{source} is empty; leave out --edit to ask the model again")
     return as_block(text) if source.endswith(".py") else text
 
 

@@ -250,7 +250,7 @@ def _welcome(options: Options, models: tuple[str, ...], port: int) -> list[str]:
     key = ' -H "Authorization: Bearer $TOKEN"' if guarded else ""
     offered = ", ".join(PREFIX + each for each in models)
     example = f"curl {base}/chat/completions -H 'Content-Type: application/json'{key} -d '{body}'"
-    return [f"Listening at {base} (models: {offered}). Ctrl-C ends it.", f"  {example}"]
+    return [f"Listening at {base} (models: {offered}). Ctrl-C stops it.", f"  {example}"]
 
 
 def _log_to_stderr(*, quiet: bool) -> None:

@@ -1,4 +1,4 @@
-"""Run `rlm setup`: what can answer here, which of it to use, and one question to try it."""
+"""Run `rlm setup`: find what can answer here, choose one, and try it with a question."""
 
 import logging
 import os
@@ -85,7 +85,8 @@ def set_up(wanted: str | None, *, yes: bool, tries: bool) -> int:
                 else ""
             )
             return say(
-                f"The model was not chosen.{kept} Run `rlm setup` again, or pass --no-try.", FAILED
+                f"The default model is unchanged.{kept} Run `rlm setup` again, or pass --no-try.",
+                FAILED,
             )
     else:
         make_client(model, variables)
@@ -99,7 +100,7 @@ def set_up(wanted: str | None, *, yes: bool, tries: bool) -> int:
 
 
 def _silent(server: Server, variables: Mapping[str, str]) -> str:
-    """Say what to do about a server that was named, and does not say which models it has."""
+    """Say what to do about a named server that does not list its models."""
     variable = first_set(variables, PROVIDERS[server.provider].base_url_variables)
     return (
         f"{variable} is set to {server.address}, which lists no models: check it and its key, or "
@@ -114,7 +115,7 @@ def _tell_address(model: str, variables: Mapping[str, str]) -> None:
     variable = None if known is None else first_set(variables, known.base_url_variables)
     if variable is not None:
         host = host_of(as_base_url(provider, variables[variable]))
-        say(f"It is asked at {host} as long as {variable} is set: set it in your shell's profile.")
+        say(f"Requests go to {host} only while {variable} is set: set it in your shell's profile.")
 
 
 def _is_silent_ollama(server: Server) -> bool:
@@ -127,7 +128,7 @@ def _is_silent_ollama(server: Server) -> bool:
 def find_models(settings: dotenv.Settings, servers: list[Server]) -> list[Found]:
     """Return what can answer here: by key, program, and server.
 
-    A server that was named comes first, unless it has the usual model of OpenAI: then it stands in
+    A server that was named comes first, unless it has OpenAI's default model: then it stands in
     for OpenAI, and any of its models could be the first in its list.
     """
     named = [each for each in servers if each.provider in COMPATIBLE]
@@ -190,7 +191,7 @@ def _taken(found: list[Found]) -> str:
 def _nothing() -> str:
     programs = ", ".join(PROGRAMS)
     return (
-        "nothing here can answer: no key is set or stored, no model server answers on this "
+        "found nothing that can answer: no key is set or stored, no model server answers on this "
         f"machine, and none of {programs} is on PATH. Run `rlm keys set openai` (or another "
         "provider), set OPENAI_BASE_URL to the address of a server with OpenAI's interface, or "
         "start Ollama and run `rlm models pull qwen3:8b`"
@@ -223,13 +224,13 @@ def _chosen(found: list[Found], defaults: Defaults) -> str:
 def _meant(typed: str, found: list[Found], defaults: Defaults) -> str:
     if typed.isascii() and typed.isdecimal():
         if not 1 <= int(typed[:9]) <= len(found):
-            raise ConfigError(f"there is no number {typed} in the table")
+            raise ConfigError(f"the table has no number {typed}")
         return found[int(typed) - 1].model
     _refuse_address(typed)
     provider = ALIASES.get(typed.lower(), typed.lower())
     if (known := PROVIDERS.get(provider)) is not None:
         if known.default_model is None:
-            raise ConfigError(f"write {provider}/MODEL: {provider} has no usual model")
+            raise ConfigError(f"give {provider}/MODEL: {provider} has no default model")
         variable = key_name(provider)
         store_key(variable, read_key(variable))
         return f"{provider}/{known.default_model}"
@@ -243,7 +244,7 @@ def _refuse_address(typed: str) -> None:
     if ADDRESS.match(typed):
         raise ConfigError(
             f"{shown_address(typed)} is an address: set OPENAI_BASE_URL to it (and OPENAI_API_KEY, "
-            "if it wants a key) and run `rlm setup` again, which lists its models"
+            "if it needs a key) and run `rlm setup` again, which lists its models"
         )
 
 

@@ -129,7 +129,7 @@ class InShort:
 
 
 class InFull:
-    """Print one step with every text whole, and calls as they began and ended."""
+    """Print one step with all of its text, and each call's beginning and end."""
 
     def __init__(self, used: Mapping[int, StepUsage]) -> None:
         self._used = used
@@ -154,7 +154,7 @@ class InFull:
             _head(f"cell {event.cell} runs:")
             _whole(event.code)
         elif isinstance(event, CellOutput):
-            kept = "" if event.written_chars <= len(event.text) else ", the beginning of it"
+            kept = "" if event.written_chars <= len(event.text) else ", only the beginning"
             _head(f"cell {event.cell} wrote to {event.stream}{kept}:")
             _whole(event.text)
         elif isinstance(event, CellEnded):
@@ -396,10 +396,10 @@ def _origin(recorded: Recorded, outline: RunOutline) -> str:
 
 
 def _status(outline: RunOutline, recorded: Recorded) -> str:
-    """Return what was used so far and, if a journal's lock tells, whether it is running."""
+    """Return what was used so far and, if the journal's lock shows it, whether it is running."""
     named = outline.limit and outline.limit != outline.stop_reason
     why = outline.stop_reason + (f" ({outline.limit})" if named else "")
-    state = {"interrupted": "interrupted", "running": "running, or interrupted lately"}
+    state = {"interrupted": "interrupted", "running": "running, or recently interrupted"}
     if recorded.run is not None and outline.run_id == recorded.run.run_id:
         with suppress(ConfigError):
             state["running"] = state["interrupted"] = summary_of(archive(), recorded.run).status

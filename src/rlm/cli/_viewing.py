@@ -170,13 +170,13 @@ def server_for(
 def _empty_words(shelf: RunSource) -> str:
     """Return what the page says where there are no runs yet: which ones would appear."""
     if not isinstance(shelf, Journals):
-        return "No logs here yet. Those that are written here will appear."
+        return "No logs here yet. New ones appear as they are written."
     words = "No runs yet. Runs of `rlm ask` and `rlm chat` appear here as soon as they start. "
     if records_python(os.environ):
-        return f"{words}So do those of Python programs, because you have turned that on."
+        return f"{words}So do runs of Python programs, because you turned that on."
     return (
-        f"{words}Those of Python programs appear with RLM(journal=True); those of all programs "
-        "after `rlm config set journal_python true`, or while `rlm view --record` is open."
+        f"{words}Runs of Python programs appear with RLM(journal=True); those of all programs "
+        "after `rlm config set journal_python true`, or while `rlm view --record` is running."
     )
 
 
@@ -212,7 +212,7 @@ def recording() -> Generator[None, None, None]:
     places.prepare()
     lock = recording_lock(places.root)
     if lock.take():
-        say("Python programs that start now record their runs, until this ends.")
+        say("Python programs that you start now record their runs until the viewer stops.")
     try:
         yield
     finally:
@@ -223,7 +223,7 @@ async def _serve(server: ViewerServer, page: str, *, opens: bool) -> None:
     ended = asyncio.Event()
     listen((signal.SIGTERM,), ended.set)
     async with server:
-        say(f"Viewer: {server.url}{page} (Ctrl-C ends it)")
+        say(f"Viewer: {server.url}{page} (Ctrl-C stops it)")
         with opened(f"{server.url}{page}") if opens else nullcontext():
             await ended.wait()
 

@@ -104,7 +104,7 @@ Exit codes: 0 an answer, 1 an error, 2 wrong usage, 3 a limit, 4 only passages
     type=click.IntRange(1, 64),
     default=1,
     metavar="N",
-    help="Answer up to N times, on the limits of one run, until most answers agree.",
+    help="Answer up to N times, within the limits of one run, until most answers agree.",
 )
 @click.option("--cite", is_flag=True, help="Ask for citations, and print them as footnotes.")
 @click.option(
@@ -122,7 +122,7 @@ Exit codes: 0 an answer, 1 an error, 2 wrong usage, 3 a limit, 4 only passages
     "journal",
     flag_value=False,
     default=True,
-    help="Do not record this run, which then cannot be resumed (as RLM_JOURNAL=0).",
+    help="Do not record this run, so that it cannot be resumed (same as RLM_JOURNAL=0).",
 )
 @click.option("--view", is_flag=True, help="Show the run in a browser while it is in progress.")
 @raw_option
@@ -147,8 +147,8 @@ def _meant(query: str, others: tuple[str, ...]) -> str:
     if len(others) == 1 and Path(query).exists() and not Path(others[0]).exists():
         query, others = others[0], (query,)
     if any(Path(each).exists() or "*" in each or ADDRESS.match(each) for each in others):
-        # An address may hold a secret, which does not belong on the screen.
+        # An address may contain a secret, which does not belong on the screen.
         shown = [each.partition("?")[0] if ADDRESS.match(each) else each for each in others]
         files = " ".join(f"-f {shlex.quote(each)}" for each in shown)
-        return f"files follow -f: rlm ask {shlex.quote(query)} {files}"
+        return f"name files with -f: rlm ask {shlex.quote(query)} {files}"
     return f"put the query in quotes: rlm ask {shlex.quote(' '.join((query, *others)))}"

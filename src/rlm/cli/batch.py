@@ -21,8 +21,8 @@ from rlm.cli._options import (
 __all__ = ["batch"]
 
 EXAMPLES = """\b
-A row of TASKS is a JSON object: query, and context or context_file (a name, or
-a list of names, counted from the folder of TASKS), and id or meta if you like.
+A row of TASKS is a JSON object: query, context or context_file (a path or list
+of paths, relative to the folder of TASKS) and, optionally, id and meta.
 
 \b
 Examples:
@@ -99,7 +99,7 @@ Exit codes: 0 every row has an answer, 1 some failed or an error, 2 wrong usage,
 @click.option(
     "--skip-bad-rows",
     is_flag=True,
-    help="Ask the others if rows can't be asked, in place of asking none; they fail alone.",
+    help="If some rows are invalid, answer the others instead of none; only those rows fail.",
 )
 @click.option("--keep-runs", is_flag=True, help="Keep the journals of answered rows.")
 @click.option(

@@ -106,7 +106,7 @@ def generate(
     metavar="METHODS",
     show_default=True,
     help="rlm, plain (one call with everything in it), mapreduce or operators (oolong/counting); "
-    "several as rlm,plain.",
+    "separate several with commas.",
 )
 @click.option(
     "--concurrency",
@@ -124,7 +124,7 @@ def generate(
 @price_option
 @environment_option
 @environment_settings_option
-@click.option("--max-steps", type=click.IntRange(min=1), help="Steps of a run.")
+@click.option("--max-steps", type=click.IntRange(min=1), help="At most N steps per run.")
 @max_depth_option
 @click.option("--max-tokens", type=click.IntRange(min=1), help="At most N tokens per run tree.")
 @click.option(
@@ -143,8 +143,9 @@ def generate(
 def run(ctx: click.Context, /, quick: bool, **given: Any) -> None:
     """Answer samples of each TASK, score the answers, and write a report.
 
-    A TASK is a name of `rlm bench list`, with or without a variant: s-niah, s-niah/single. Options
-    of a task follow after commas: s-niah/single,depth=50. Your own is file.py:Class.
+    A TASK is a name from `rlm bench list`, with or without a variant: s-niah, s-niah/single.
+    Options of a task follow after commas: s-niah/single,depth=50. Name a task of your own as
+    file.py:Class.
     """
     from rlm.cli._benching import QUICK_COUNT, Options, run_bench
 

@@ -30,12 +30,12 @@ Examples:
   printf 'Who signed?\\nWhen?\\n' | rlm chat contract.txt
 
 \b
-Type /help in it for its commands. Ctrl-C ends a turn, Ctrl-D the chat.
+Type /help to list its commands. Ctrl-C ends a turn, Ctrl-D the chat.
 Exit codes: 0 answers, 1 an error, 2 wrong usage, 3 a limit, 130 Ctrl-C.
 """
 
 
-@click.command(epilog=EXAMPLES, short_help="Ask several questions; variables and answers stay.")
+@click.command(epilog=EXAMPLES, short_help="Ask several questions; variables and answers are kept.")
 @click.argument("sources", nargs=-1, type=SOURCE, metavar="[FILE|FOLDER]...")
 @model_option
 @sub_model_option
@@ -46,7 +46,7 @@ Exit codes: 0 answers, 1 an error, 2 wrong usage, 3 a limit, 130 Ctrl-C.
 @environment_option
 @environment_settings_option
 @setup_code_option
-@click.option("--max-steps", type=click.IntRange(min=1), help="Steps of a turn.")
+@click.option("--max-steps", type=click.IntRange(min=1), help="At most N steps per turn.")
 @max_depth_option
 @click.option(
     "--budget-usd",
@@ -72,7 +72,7 @@ Exit codes: 0 answers, 1 an error, 2 wrong usage, 3 a limit, 130 Ctrl-C.
     "journal",
     flag_value=False,
     default=True,
-    help="Do not save this chat, except with --save (as RLM_JOURNAL=0).",
+    help="Do not save this chat, except with --save (same as RLM_JOURNAL=0).",
 )
 @quiet_option
 @verbose_option
@@ -87,9 +87,9 @@ def chat(
     listed: bool,
     **given: Any,
 ) -> None:
-    """Ask several questions about files and folders; variables and answers stay.
+    """Ask several questions about files and folders; variables and answers are kept.
 
-    In a terminal it is a conversation; of piped input, each line is a turn.
+    In a terminal, this is a conversation; in piped input, each line is a turn.
     """
     exclusive(ctx, quiet=given["quiet"], verbose=given["verbose"])
     exclusive(ctx, load=load, **{"continue": continue_newest})

@@ -6,13 +6,13 @@ from click.shell_completion import get_completion_class
 __all__ = ["completion"]
 
 HOW = """\b
-Once, for the shell that is open:
+For the current shell:
   eval "$(rlm completion bash)"
   eval "$(rlm completion zsh)"
   rlm completion fish | source
 
 \b
-For every new shell, put that line into ~/.bashrc or ~/.zshrc, or:
+For every new shell, add that line to ~/.bashrc or ~/.zshrc, or:
   rlm completion fish > ~/.config/fish/completions/rlm.fish
 """
 

@@ -1,4 +1,4 @@
-"""`rlm config`: what the user sets once, such as the usual model, aliases and limits."""
+"""`rlm config`: what the user sets once, such as the default model, aliases and limits."""
 
 import json
 import os
@@ -24,7 +24,7 @@ Examples:
 
 \b
 The file is $XDG_CONFIG_HOME/rlm/config.toml, or ~/.config/rlm/config.toml.
-A project may have an rlm.toml of its own, with models and lower limits.
+A project may have its own rlm.toml, with models and lower limits.
 """
 
 
@@ -41,7 +41,7 @@ def complete_settings(
     ]
 
 
-@click.group(epilog=EXAMPLES, short_help="Set the usual model, aliases and limits.")
+@click.group(epilog=EXAMPLES, short_help="Set the default model, aliases and limits.")
 def config() -> None:
     """Show and change your defaults; options and environment variables override them."""
 
@@ -99,7 +99,7 @@ def set_setting(name: str, value: str) -> None:
     if name in {"model", "sub_model"} or name.startswith(ALIAS):
         check_provider(_defaults().resolve(wanted))
     path = set_value(os.environ, name, wanted)
-    say(f"{name} is {_text(wanted)} now, in {short_path(path)}.")
+    say(f"{name} is now {_text(wanted)}, in {short_path(path)}.")
     project = _defaults().project
     if name in project.values:
         used = _text(project.values[name])
@@ -138,7 +138,7 @@ def _defaults() -> "Defaults":
 
 
 def _rows(defaults: "Defaults") -> list[tuple[str, Any, str]]:
-    """Return names, values and files, sorted; what applies, not what is hidden by it."""
+    """Return names, values and files, sorted; only the values that apply."""
     found: dict[str, tuple[Any, str]] = {}
     for each in (defaults.user, defaults.project):
         found |= {name: (value, str(each.path)) for name, value in each.values.items()}

@@ -113,7 +113,7 @@ def to_do(found: dict[str, Any], advice: Sequence[str] = ()) -> list[str]:
 
 
 def optional(found: dict[str, Any]) -> list[str]:
-    """Return what could be installed besides, each with its command."""
+    """Return what else could be installed, each with its command."""
     from rlm._util.distribution import install_command
     from rlm.cli._checks import EXTRAS
 
@@ -155,7 +155,7 @@ def _keys(facts: dict[str, bool]) -> str:
 
 def _address(variable: str, facts: dict[str, Any]) -> str:
     if not facts["host"]:
-        return f"{variable} holds no address such as https://host:8000/v1"
+        return f"{variable} is not an address such as https://host:8000/v1"
     return f"{variable}: requests to {', '.join(facts['providers'])} go to {facts['host']}"
 
 
@@ -222,7 +222,7 @@ def _settings(facts: dict[str, Any]) -> str:
 
 def _server(facts: dict[str, Any]) -> str:
     if not facts["answers"]:
-        return f"{facts['provider']} is not at {facts['address']}"
+        return f"{facts['provider']} does not answer at {facts['address']}"
     shown = ", ".join(facts["models"][:SHOWN_MODELS]) or "no model loaded"
     more = len(facts["models"]) - SHOWN_MODELS
     also = f" and {more} more" if more > 0 else ""

@@ -1,8 +1,8 @@
 """The variables of commands: the environment, a `.env` in the working folder, and stored keys.
 
 The file may belong to a cloned repository. So it can set only rlm's own variables, the real
-environment takes precedence, an address in it never receives a key from elsewhere, and it names
-only models of known providers. Commands say what they took from it.
+environment takes precedence, an address in it never receives a key from elsewhere, and it can
+name only models of known providers. Commands say what they took from it.
 """
 
 import re
@@ -31,13 +31,13 @@ KEY_VARIABLES = {name for each in PROVIDERS.values() for name in each.key_variab
 AWS_VARIABLES = frozenset(
     {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", *REGION_VARIABLES}
 )
-"""They decide who pays and which region answers, never another host than AWS's own."""
+"""They decide who pays and which region answers, but never name a host other than AWS's."""
 
 ADDRESS_VARIABLES = {name for each in PROVIDERS.values() for name in each.base_url_variables}
 
 MODEL_VARIABLES = ("RLM_MODEL", "RLM_SUB_MODEL")
 ONLY_ENVIRONMENT = frozenset({"RLM_JOURNAL", "RLM_STATE_DIR", "RLM_CONFIG_DIR"})
-"""Whether and where something is kept, which a stranger's file does not decide."""
+"""Whether and where something is kept, which someone else's file must not decide."""
 
 
 class Settings(Struct, frozen=True):
@@ -55,7 +55,7 @@ class Settings(Struct, frozen=True):
 
     def notices(self) -> list[str]:
         """Return what the user should know: what a `.env` set, and what of it was ignored."""
-        lines = [f"{name} of {self.path} is ignored: {why}." for name, why in self.ignored.items()]
+        lines = [f"{name} in {self.path} is ignored: {why}." for name, why in self.ignored.items()]
         return [f"{self.path} sets {', '.join(self.taken)}.", *lines] if self.taken else lines
 
 
@@ -125,7 +125,7 @@ def merge(
         ignored[name] = "a .env can't set it; set it in the environment"
     for name in sorted(new.keys() & ADDRESS_VARIABLES):
         if not _has_key_beside_it(name, merged, new):
-            ignored[name] = "an address is taken only with its provider's key from the same file"
+            ignored[name] = "an address is used only with its provider's key from the same file"
     taken = {name: value for name, value in new.items() if name not in ignored}
     return Settings({**environ, **taken}, path, tuple(sorted(taken)), ignored)
 

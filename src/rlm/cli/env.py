@@ -85,7 +85,7 @@ def check(
     else:
         found = _environment_checks.checked(names, options, attacks=attacks, only=only)
     if not any(report.rows for each in found.values() for report in each.reports.values()):
-        more = "" if attacks else "; --attacks adds more of them"
+        more = "" if attacks else "; --attacks adds more rows"
         raise click.UsageError(f"no row contains {only!r}{more}", ctx)
     if len(names) > 1:
         _environment_checks.show(found, as_json)

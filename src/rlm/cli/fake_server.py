@@ -15,11 +15,11 @@ from rlm._util.text import counted
 __all__ = ["fake_server"]
 
 EXAMPLES = """\b
-A script is a TOML file (or .json, or .jsonl with an answer a line):
+A script is a TOML file (or .json, or .jsonl with one answer per line):
   [[answers]]
   when = "capital of France"    # a rule: a part of the request, or /regex/
   reply = "Paris"
-  [[answers]]                   # the script: one answer after the other
+  [[answers]]                   # the script: its answers in order
   status = 429
   retry_after = 2
   [[answers]]
@@ -42,7 +42,7 @@ Examples:
     "--port",
     default=0,
     type=click.IntRange(0, 65_535),
-    help="The port to listen on; 0 takes a free one.",
+    help="The port to listen on; 0 picks a free one.",
 )
 @click.option(
     "--host",
@@ -53,7 +53,7 @@ Examples:
     "--latency-ms",
     default=0.0,
     type=click.FloatRange(0, 3_600_000),
-    help="Delay every answer by this many milliseconds, besides its own delay.",
+    help="Delay every answer by this many milliseconds, in addition to its own delay.",
 )
 @click.option("--loop", is_flag=True, help="Start the script again when it is used up.")
 @click.option("-q", "--quiet", is_flag=True, help="Do not print a line per request.")

@@ -24,7 +24,7 @@ Examples:
 
 \b
 Exit codes: 0 everything is indexed, 1 an error, 2 wrong usage, 130 Ctrl-C. The
-same command continues where it stopped, also after a crash.
+same command continues where it stopped, even after a crash.
 """
 
 
@@ -36,11 +36,13 @@ same command continues where it stopped, also after a crash.
     required=True,
     type=click.Path(path_type=Path),
     metavar="CORPUS",
-    help="The folder of the corpus; it is made if it is not there.",
+    help="The folder of the corpus; created if it does not exist.",
 )
-@click.option("--text-field", metavar="NAME", help="The field of JSON lines that holds the text.")
+@click.option(
+    "--text-field", metavar="NAME", help="The field of JSON lines that contains the text."
+)
 @click.option("--id-field", metavar="NAME", help="The field of JSON lines that names a document.")
-@click.option("--watch", is_flag=True, help="Go on indexing what changes, until Ctrl-C.")
+@click.option("--watch", is_flag=True, help="Keep indexing changes until Ctrl-C.")
 @click.option(
     "--every",
     type=click.FloatRange(min=0.1),

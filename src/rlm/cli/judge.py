@@ -37,9 +37,9 @@ def judge(
 ) -> None:
     """Tag, score and comment on a run.
 
-    Prints what is noted about the run. RUN is the id of a run, the first or last part of it, or the
-    word last. LOG is a file with one root run. The viewer shows the same; `rlm rm` removes it with
-    the run.
+    Prints the tags, score and comments of the run. RUN is the id of a run, its first or last part,
+    or the word last. LOG is a file with one root run. The viewer shows them too; `rlm rm` removes
+    them with the run.
     """
     from rlm.cli import _judging
 

@@ -40,7 +40,7 @@ def keys() -> None:
     help="Where to keep it. Default: the system's keyring if it can be used, else the file.",
 )
 def set_key(name: str, in_keyring: bool | None) -> None:
-    """Store a key, typed without an echo, or read from standard input."""
+    """Store a key, typed without echo or read from standard input."""
     from rlm.settings.keys import key_name
 
     variable = key_name(name)
@@ -50,7 +50,7 @@ def set_key(name: str, in_keyring: bool | None) -> None:
 @keys.command("list")
 @click.option("--json", "as_json", is_flag=True, help="Print the names as one JSON object.")
 def list_keys(as_json: bool) -> None:
-    """List the keys there are and their sources, never their values."""
+    """List the available keys and their sources, never their values."""
     from rlm.cli._errors import say
     from rlm.cli._output import show_table
 
@@ -92,7 +92,7 @@ def path() -> None:
 def read_key(variable: str) -> str:
     """Read a key: hidden from a terminal, else the first line of standard input."""
     if sys.stdin is None:
-        raise click.UsageError("the key is read from standard input, but that is closed")
+        raise click.UsageError("the key is read from standard input, but it is closed")
     if sys.stdin.isatty():
         return str(click.prompt(f"{variable} (not shown)", hide_input=True, err=True))
     data = sys.stdin.buffer.readline(LONGEST_LINE)
@@ -119,11 +119,11 @@ def store_key(variable: str, value: str, in_keyring: bool | None = None) -> None
     )
     say(f"{variable} is stored in {where}.")
     if os.environ.get(variable):
-        say(f"The environment sets {variable}, too: that one is used.")
+        say(f"The environment also sets {variable}, and takes precedence.")
 
 
 def _origins() -> tuple[dict[str, list[str]], str | None]:
-    """Return the places of every key that is there; the first is the one that is used."""
+    """Return the places of every available key; the first one is used."""
     from rlm.cli import dotenv
     from rlm.settings.keys import KEY_NAMES, KeyStore
 

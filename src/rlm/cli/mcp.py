@@ -30,7 +30,7 @@ _FILES = (
         "--deny",
         multiple=True,
         metavar="PATTERN",
-        help="Never show files and folders of that name, in addition to the usual denials.",
+        help="Never show files and folders with that name, in addition to the usual denials.",
     ),
     click.option(
         "--allow",
@@ -39,7 +39,7 @@ _FILES = (
         help="Remove one of the usual denials, spelled exactly.",
     ),
     click.option(
-        "--no-usual-denials", is_flag=True, help="Deny only what --deny names; keys are shown too."
+        "--no-usual-denials", is_flag=True, help="Deny only what --deny names: even keys are shown."
     ),
     click.option(
         "--provenance",
@@ -98,7 +98,7 @@ _RUNS = (
         metavar="KEY=VALUE",
         help="An option of the environment; may be repeated.",
     ),
-    click.option("--max-steps", type=_COUNT, help="Steps of a run."),
+    click.option("--max-steps", type=_COUNT, help="At most N steps per run."),
     click.option("--max-depth", type=_COUNT, help="Levels of runs with a REPL."),
     click.option("--max-tokens", type=_COUNT, help="At most N tokens for a whole run tree."),
     click.option(
@@ -129,7 +129,7 @@ _HTTP = (
         default=8420,
         show_default=True,
         type=click.IntRange(0, 65_535),
-        help="The port to listen on; 0 takes a free one.",
+        help="The port to listen on; 0 picks a free one.",
     ),
     click.option(
         "--token",
@@ -146,14 +146,14 @@ _HTTP = (
         "allowed_hosts",
         multiple=True,
         metavar="NAME[:PORT]",
-        help="A host name under which clients reach it, as behind a proxy; may be repeated.",
+        help="Another host name of the gateway, such as that of a proxy; may be repeated.",
     ),
     click.option(
         "--allowed-origin",
         "allowed_origins",
         multiple=True,
         metavar="URL",
-        help="An origin of web pages that may use it; may be repeated.",
+        help="An origin whose web pages may use the gateway; may be repeated.",
     ),
 )
 
@@ -202,7 +202,7 @@ def mcp(ctx: click.Context, /, **given: Any) -> None:
         return
     if not given["http"] and (alone := said & FOR_HTTP):
         named = ", ".join(sorted(f"--{name.replace('_', '-').removesuffix('s')}" for name in alone))
-        raise click.UsageError(f"{named} is for --http", ctx)
+        raise click.UsageError(f"{named} can be used only with --http", ctx)
     pipe = None
     if not given["http"]:
         from rlm.gateway.stdio import take_stdio
@@ -213,9 +213,9 @@ def mcp(ctx: click.Context, /, **given: Any) -> None:
     ctx.exit(serve(Options(**given), pipe))
 
 
-@mcp.command(short_help="Write the gateway into a client's configuration.")
+@mcp.command(short_help="Add the gateway to a client's configuration.")
 @click.option(
-    "--client", "client", type=click.Choice(CLIENTS), required=True, help="Whose configuration."
+    "--client", "client", type=click.Choice(CLIENTS), required=True, help="The client to configure."
 )
 @click.option(
     "--root",
@@ -228,17 +228,17 @@ def mcp(ctx: click.Context, /, **given: Any) -> None:
 @click.option(
     "--token-env",
     metavar="NAME",
-    help="The variable that holds the token for --url; the file names it without its value.",
+    help="The variable that contains the token for --url; the configuration only names it.",
 )
 @click.option(
     "--token-file",
     type=click.Path(path_type=Path),
-    help="A file that holds the token for --url; the configuration names it without its content.",
+    help="A file that contains the token for --url; the configuration only names it.",
 )
 @click.option(
     "--clear-token",
     is_flag=True,
-    help="Write the token of --token-env itself into the file, readable by all.",
+    help="Write the token of --token-env itself into the file, in clear text.",
 )
 @click.option(
     "--name", default="rlm", show_default=True, help="The name of the gateway in the client."
@@ -246,30 +246,32 @@ def mcp(ctx: click.Context, /, **given: Any) -> None:
 @click.option(
     "--project",
     type=click.Path(path_type=Path, file_okay=False),
-    help="The folder of a project (default: the project of this folder, if it is in one).",
+    help="The folder of a project (default: the project that contains this folder, if any).",
 )
-@click.option("--global", "everywhere", is_flag=True, help="Write it for all projects.")
+@click.option("--global", "everywhere", is_flag=True, help="Configure all projects.")
 @click.option(
     "--show-names/--hide-names",
     default=None,
-    help="Whether the client's gateway shows the names of files in --root (default: it does).",
+    help="Whether the client's gateway shows the names of files in --root (default: show).",
 )
 @click.option("--remove", is_flag=True, help="Remove the gateway from the configuration.")
 @click.option("--dry-run", is_flag=True, help="Print what would be written, without writing it.")
 @click.pass_context
 def install(ctx: click.Context, /, **given: Any) -> None:
-    """Write the gateway into the configuration of a client.
+    """Add the gateway to the configuration of a client.
 
-    In a project it is written for that project, if the client knows projects; elsewhere, and with
-    --global, for all of them. The rest of the file stays as it is, including comments, and a copy
+    In a project, this configures that project, if the client supports projects; elsewhere, and
+    with --global, all projects. The rest of the file is unchanged, including comments, and a copy
     is kept beside it.
     """
     from rlm.cli._mcp_install import Wanted, install_into
 
     if given["everywhere"] and given["project"] is not None:
-        raise click.UsageError("--global and --project exclude each other", ctx)
+        raise click.UsageError("--global cannot be combined with --project", ctx)
     if given["show_names"] is not None and given["url"]:
-        raise click.UsageError("names are shown or hidden where the gateway of --url runs", ctx)
+        raise click.UsageError(
+            "give --show-names or --hide-names to the gateway at --url, not here", ctx
+        )
     if not given["remove"] and bool(given["roots"]) == bool(given["url"]):
         raise click.UsageError("give --root for a gateway here, or --url for one elsewhere", ctx)
     ctx.exit(install_into(Wanted(**given)))
@@ -284,9 +286,11 @@ def install(ctx: click.Context, /, **given: Any) -> None:
     help="A folder to try (default: the current one).",
 )
 @click.option("--url", help="Connect to the gateway at this address instead.")
-@click.option("--token-env", metavar="NAME", help="The variable that holds the token for --url.")
+@click.option("--token-env", metavar="NAME", help="The variable that contains the token for --url.")
 @click.option(
-    "--token-file", type=click.Path(path_type=Path), help="The file that holds the token for --url."
+    "--token-file",
+    type=click.Path(path_type=Path),
+    help="The file that contains the token for --url.",
 )
 @click.option(
     "--project",
@@ -307,9 +311,9 @@ def doctor(ctx: click.Context, /, **given: Any) -> None:
 
 @mcp.command(short_help="Forward to a gateway elsewhere.")
 @click.option("--url", required=True, help="The address of the gateway, such as https://HOST/mcp.")
-@click.option("--token-env", metavar="NAME", help="The variable that holds the token.")
+@click.option("--token-env", metavar="NAME", help="The variable that contains the token.")
 @click.option(
-    "--token-file", type=click.Path(path_type=Path), help="The file that holds the token."
+    "--token-file", type=click.Path(path_type=Path), help="The file that contains the token."
 )
 @click.pass_context
 def connect(ctx: click.Context, url: str, token_env: str | None, token_file: Path | None) -> None:

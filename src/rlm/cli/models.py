@@ -50,8 +50,8 @@ def models(ctx: click.Context, pattern: str | None, as_json: bool) -> None:
     """List the models that can be used here, and which one is used now.
 
     With PATTERN, search the table of known models instead: part of provider/model, or a pattern
-    with *. Keys are never shown. Only servers on this machine are contacted, and those whose
-    addresses variables name.
+    with *. Keys are never shown. Only servers on this machine and servers whose
+    addresses are set in variables are contacted.
     """
     from rlm.cli import dotenv
 
@@ -219,7 +219,7 @@ def _show_rows(rows: list[dict[str, Any]]) -> None:
     name, right = (head[columns].index(each) for each in ("model", "window"))
     show_table(head[columns], shown, name=name, right=right)
     if any(row["price"] and row["price"]["above"] for row in rows):
-        click.echo("+ long prompts cost more (--json says from where on)")
+        click.echo("+ long prompts cost more (--json shows from what length)")
 
 
 def _texts(row: dict[str, Any]) -> list[str]:

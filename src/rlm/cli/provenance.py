@@ -28,7 +28,7 @@ def provenance() -> None:
 @click.option(
     "--seal",
     metavar="SEAL",
-    help="A seal noted earlier, which must be in the file: reveals a truncated end.",
+    help="A seal noted earlier, which FILE must contain; without it, a missing end goes unnoticed.",
 )
 @click.option("--session", metavar="ID", help="Also count the lines of this session.")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as one JSON object.")
@@ -36,7 +36,7 @@ def provenance() -> None:
 def verify(
     ctx: click.Context, file: Path, seal: str | None, session: str | None, as_json: bool
 ) -> None:
-    """Check every line of FILE: none was changed, removed or inserted.
+    """Check that no line of FILE was changed, removed or inserted.
 
     Exit code 0 means that the file is intact, 1 that it is not.
     """
@@ -65,7 +65,7 @@ def findings(file: Path, seal: str | None, session: str | None) -> dict[str, Any
     verdict = verified(file, look)
     problem = verdict.problem
     if problem is None and seal is not None and not kept_at:
-        problem = f"the seal {seal} is not in it: the end was cut off, or it is another file"
+        problem = f"it does not contain the seal {seal}: its end was cut off, or it is another file"
     return {
         "whole": problem is None,
         "problem": problem,
@@ -78,7 +78,7 @@ def findings(file: Path, seal: str | None, session: str | None) -> dict[str, Any
 
 def report(found: dict[str, Any]) -> list[tuple[str, str]]:
     """Return the findings as named lines for people."""
-    facts = [("lines", f"{found['lines']:,} hold")]
+    facts = [("lines", f"{found['lines']:,} intact")]
     if "session" in found:
         facts.append(("session", f"{found['session']}: {counted(found['session_lines'], 'line')}"))
     if "sealed_at_line" in found:
@@ -87,5 +87,5 @@ def report(found: dict[str, Any]) -> list[tuple[str, str]]:
             ("kept seal", f"line {found['sealed_at_line']:,}; {counted(after, 'line')} after it")
         )
     facts.append(("last seal", found["seal"]))
-    facts.append(("result", "The file is whole." if found["whole"] else f"{found['problem']}."))
+    facts.append(("result", "The file is intact." if found["whole"] else f"{found['problem']}."))
     return facts

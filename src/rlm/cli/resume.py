@@ -34,8 +34,8 @@ def resume(ctx: click.Context, /, run: str, **given: Any) -> None:
     """Continue a run that was interrupted.
 
     It may have been killed, cancelled with Ctrl-C, ended by an error, or stopped at a limit. RUN is
-    the id of a run, the first or last part of it, or the word last, which is also meant if it is
-    left out; `rlm runs` lists them. The query, context, models and settings come from the record;
+    the id of a run, its first or last part, or the word last, which is the default; `rlm runs`
+    lists them. The query, context, models and settings come from the record;
     keys and addresses come from the environment, as for `rlm ask`. Replies that were paid for are
     not requested again. A run that has an answer prints it again, at no cost.
     """
@@ -84,8 +84,8 @@ def fork(
 ) -> None:
     """Start a new run from a step of another run.
 
-    RUN is the id of a run, the first or last part of it, or the word last; it stays as it is. The
-    new run shares the earlier steps, which cost nothing. --edit supplies the reply of the step;
+    RUN is the id of a run, its first or last part, or the word last; it is not changed. The new
+    run shares the earlier steps, which cost nothing. --edit supplies the reply of the step;
     without it, the model is asked again.
     """
     from rlm.cli._resuming import ResumeOptions, fork_run
@@ -122,11 +122,11 @@ Exit codes: 0 nothing differed, 1 something differed or failed.
 def replay(ctx: click.Context, recorded: str, files: tuple[str, ...], as_json: bool) -> None:
     """Execute a recorded run again without a model, and compare.
 
-    RUN is the id of a run, the first or last part of it, or the word last. LOG is a file written by
+    RUN is the id of a run, its first or last part, or the word last. LOG is a file written by
     --log-dir or RLMLogger.
 
     Models and tools answer from the record; the code of cells really runs, in the sandbox. Nothing
-    is sent and nothing is paid. The first difference is shown as a diff.
+    is sent, and it costs nothing. The first difference is shown as a diff.
     """
     from rlm.cli import _replaying
 

@@ -26,7 +26,7 @@ STATUSES = ("running", "interrupted", "answer", "passages", "steps", "limit", "c
 where_option = click.option(
     "--where",
     metavar="CONDITION",
-    help="Only runs that fit, such as 'score>0.8' or 'tag=good and not status=error'.",
+    help="Only runs that match, such as 'score>0.8' or 'tag=good and not status=error'.",
 )
 
 
@@ -84,8 +84,8 @@ Examples:
 def show(recorded: str, step: int | None, as_json: bool) -> None:
     """Show what a run did, step by step.
 
-    RUN is the id of a run, the first or last part of it, or the word last, which is also meant if
-    it is left out; the id of a child run works too. LOG is a file or folder written by --log-dir
+    RUN is the id of a run, its first or last part, or the word last, which is the default; the id
+    of a child run works too. LOG is a file or folder written by --log-dir
     or RLMLogger.
     """
     from rlm.cli import _showing
@@ -97,7 +97,7 @@ FORMATS = ("sft", "trl", "openai-chat", "markdown", "html", "reference-jsonl")
 
 EXPORT_EXAMPLES = """\b
 Formats:
-  sft              one row per reply, of steps and calls: what it answers, and its origin
+  sft              one row per reply to a step or call: what it answers, and its origin
   trl              the same in the columns that TRL's trainers and datasets read
   openai-chat      one conversation per run, for OpenAI fine-tuning
   markdown, html   a report to read and to share
@@ -145,10 +145,10 @@ def export(
 ) -> None:
     """Export runs, to share them or to train on them.
 
-    Child runs are included. RUN is the id of a run, the first or last part of it, or the word last.
+    Child runs are included. RUN is the id of a run, its first or last part, or the word last.
     LOG is a file or folder written by --log-dir or RLMLogger. The context itself is not exported,
-    but what cells printed of it and the prompts of calls are: look before you share. With --where
-    and without a name, runs are chosen among all recorded ones. Tags, scores and comments of
+    but what cells printed of it and the prompts of calls are: check before you share. With --where
+    and without a name, all recorded runs that match are exported. Tags, scores and comments of
     `rlm judge` and the viewer are exported with their runs, except to openai-chat and
     reference-jsonl, which have no place for them.
     """
@@ -195,7 +195,7 @@ def rm(
 ) -> None:
     """Remove recorded runs.
 
-    RUN is the id of a run, the first or last part of it, or the word last. Contexts that no other
+    RUN is the id of a run, its first or last part, or the word last. Contexts that no other
     run uses are removed too. A run in progress is not removed. The ids of removed runs are printed.
     The oldest runs are also removed automatically: after 30 days, or when there are more than
     1,000 runs or 10 GiB.

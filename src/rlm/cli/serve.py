@@ -39,7 +39,7 @@ Then, with any client of OpenAI's interface:
     default=DEFAULT_PORT,
     show_default=True,
     type=click.IntRange(0, 65_535),
-    help="The port to listen on; 0 takes a free one.",
+    help="The port to listen on; 0 picks a free one.",
 )
 @click.option(
     "-m",
@@ -117,10 +117,10 @@ Then, with any client of OpenAI's interface:
     type=above_zero,
     default=1024.0,
     show_default=True,
-    help="The memory for the bodies of all requests together.",
+    help="The largest memory for the bodies of all requests.",
 )
 @click.option(
-    "--max-file-mb", type=above_zero, default=512.0, show_default=True, help="Size of a file."
+    "--max-file-mb", type=above_zero, default=512.0, show_default=True, help="The largest file."
 )
 @click.option(
     "--grace",
@@ -142,10 +142,10 @@ Then, with any client of OpenAI's interface:
     "cors_origins",
     multiple=True,
     metavar="ORIGIN",
-    help="An origin of web pages that may send requests; may be repeated.",
+    help="An origin whose web pages may send requests; may be repeated.",
 )
 @click.option(
-    "--view", is_flag=True, help="Show runs in a browser at /view, to each token its own."
+    "--view", is_flag=True, help="Show runs in a browser at /view; each token sees its own."
 )
 @click.option("-q", "--quiet", is_flag=True, help="Do not print a line per request.")
 def serve(**given: Any) -> None:
@@ -153,8 +153,8 @@ def serve(**given: Any) -> None:
 
     Clients of OpenAI's interface work unchanged. A message larger than --context-over becomes the
     context of a run; a smaller one goes straight to the model. Options that limit a run are
-    ceilings: requests may ask for less. Ctrl-C stops it; background runs continue at the next
-    start.
+    ceilings: requests may ask for less. Ctrl-C stops the server; background runs continue at its
+    next start.
     """
     from rlm.cli._serving import Options, run_server
 

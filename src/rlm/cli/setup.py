@@ -17,7 +17,7 @@ Examples:
 
 @click.command(epilog=EXAMPLES, short_help="Choose a model once: keys, servers, programs.")
 @click.option(
-    "-m", "--model", shell_complete=complete_models, help="Choose this one: provider/model."
+    "-m", "--model", shell_complete=complete_models, help="Choose this model: provider/model."
 )
 @click.option("--yes", is_flag=True, help="Ask nothing; without --model, take the first one found.")
 @click.option("--no-try", "tries", flag_value=False, default=True, help="Do not try the model.")
@@ -26,7 +26,7 @@ def setup(ctx: click.Context, model: str | None, yes: bool, tries: bool) -> None
     """Find keys, model servers and programs that can answer, and choose one of them.
 
     The choice is tried with one tiny question, which may cost a fraction of a cent, and stored as
-    the usual model: `rlm config set model` changes it.
+    the default model; `rlm config set model` changes it.
     """
     from rlm.cli._setting_up import set_up
 

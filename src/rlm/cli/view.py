@@ -21,8 +21,8 @@ Examples:
   rlm view trace.jsonl --context report.txt
 
 \b
-Ctrl-C ends it. The address that is printed has a token in it, which is needed.
-From elsewhere: ssh -L 3001:localhost:3001 HOST, then open that address here.
+Ctrl-C stops it. The printed address contains the token that it requires.
+From another machine: ssh -L 3001:localhost:3001 HOST, then open the address.
 """
 
 
@@ -36,7 +36,7 @@ From elsewhere: ssh -L 3001:localhost:3001 HOST, then open that address here.
     default=DEFAULT_PORT,
     show_default=True,
     type=click.IntRange(0, 65_535),
-    help="The port to listen on; 0 takes a free one.",
+    help="The port to listen on; 0 picks a free one.",
 )
 @click.option(
     "--host",
@@ -49,19 +49,19 @@ From elsewhere: ssh -L 3001:localhost:3001 HOST, then open that address here.
     "--context",
     type=click.Path(path_type=str),
     metavar="FILE",
-    help="The context of the runs of a log, for the coverage map; it must be the same one.",
+    help="The context of a log's runs, for the coverage map; it must be the same one.",
 )
 @click.option(
     "--token",
     envvar="RLM_VIEW_TOKEN",
     metavar="TOKEN",
-    help="The token of the address; else a new one. Better in RLM_VIEW_TOKEN, which others can't "
-    "see.",
+    help="The token of the address (default: a new one); safer in RLM_VIEW_TOKEN, which other "
+    "users cannot see.",
 )
 @click.option(
     "--record",
     is_flag=True,
-    help="While this is open, record the runs of Python programs that start, with their contexts.",
+    help="While it is running, record Python programs that you start, with their contexts.",
 )
 @click.option(
     "--no-token",
@@ -71,10 +71,10 @@ From elsewhere: ssh -L 3001:localhost:3001 HOST, then open that address here.
 def view(recorded: str | None, other: str | None, **given: Any) -> None:
     """Show runs in a browser, live while they are in progress.
 
-    RUN is the id of a run, the first or last part of it, or the word last. LOG is a file, DIR a
-    folder of files written by --log-dir or RLMLogger, or one of results of `rlm bench run`; LOG may
-    also be the answers of `rlm batch`. Two folders of results, or two files of answers, are
-    compared. Without an argument, all recorded runs are shown.
+    RUN is the id of a run, its first or last part, or the word last. LOG is a file written by
+    --log-dir or RLMLogger, or the answers of `rlm batch`. DIR is a folder of such logs, or the
+    results of `rlm bench run`. Two folders of results, or two files of answers, are compared.
+    Without an argument, all recorded runs are shown.
     """
     from rlm.cli._viewing import Options, serve
 

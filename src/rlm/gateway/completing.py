@@ -28,7 +28,7 @@ __all__ = ["Completer"]
 
 MAX_ANSWER_BYTES = 32_768
 HOST_INSTRUCTION = (
-    "This gateway has no model and your client lends none (sampling). Do it yourself: find lines "
+    "This gateway has no model, and your client offers none (sampling). Do it yourself: find lines "
     "with rlm_search, read them with rlm_read, work over whole files in Python with rlm_exec "
     "(its variables stay), then answer with handles and lines."
 )

@@ -86,7 +86,7 @@ class LineIndex:
         with self._looking:
             block = len(self._counts) - 1
             if block * BLOCK_BYTES >= MAX_SCANNED_BYTES:
-                raise Refused("this file is too large: lines this far on can't be found")
+                raise Refused("this file is too large to find lines this far in")
             self._counts.append(self._counts[-1] + self._block(fd, block).count(b"\n"))
 
     def _block(self, fd: int, block: int) -> bytes:
@@ -316,5 +316,5 @@ def load_files(handles: Sequence[Handle], max_bytes: int) -> Loading:
             raise Refused(f"these files have more than {counted(max_bytes, 'byte')}; choose fewer")
         found.append(Loaded(handle, data, version_of(facts)))
     if not found:
-        raise Refused("none of these files is text that can be read")
+        raise Refused("none of these files is readable text")
     return Loading(tuple(found), skipped)

@@ -100,7 +100,7 @@ class _Access:
     def _refusal(self, headers: Headers, principal: str | None) -> Response | None:
         if principal is None:
             challenge = {"WWW-Authenticate": 'Bearer realm="rlm"'}
-            return PlainTextResponse("a bearer token is needed", 401, challenge)
+            return PlainTextResponse("a bearer token is required", 401, challenge)
         hosts, origins = headers.getlist("host"), headers.getlist("origin")
         if not self._hosts.allows_host(hosts):
             return PlainTextResponse("Invalid Host header", 421)

@@ -88,8 +88,7 @@ def files_below(
         yield from _walk(root, top, rules, after, ignored, check_time)
     except _TimeIsUp:
         raise TookTooLong(
-            f"it takes more than {MAX_SECONDS:.0f} s to look through this folder; "
-            "choose a smaller one"
+            f"listing this folder takes more than {MAX_SECONDS:.0f} s; choose a smaller one"
         ) from None
 
 

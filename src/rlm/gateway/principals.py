@@ -49,8 +49,8 @@ def check_address(host: str, tokens: Tokens | None) -> None:
     """Raise ConfigError if the network can reach a gateway that requires no token."""
     if tokens is None and not is_loopback(host):
         raise ConfigError(
-            f"{host} can be reached from other machines, so a token is needed: set --token-file "
-            "or RLM_MCP_TOKEN, or listen at 127.0.0.1"
+            f"{host} can be reached from other machines, so a token is required: set --token-file "
+            "or RLM_MCP_TOKEN, or listen on 127.0.0.1"
         )
 
 
@@ -71,14 +71,14 @@ def read_tokens(path: Path) -> dict[str, str]:
         name, colon, token = line.partition(":")
         name, token = (name.strip(), token.strip()) if colon else (UNNAMED, line)
         if name in named:
-            raise ConfigError(f"line {number} of {path}: {name!r} has a token already")
+            raise ConfigError(f"line {number} of {path}: {name!r} already has a token")
         try:
             _check(name, token)
         except ConfigError as error:
             raise ConfigError(f"line {number} of {path}: {error}") from error
         named[name] = token
     if not named:
-        raise ConfigError(f"the token file {path} holds no token; a line is NAME:TOKEN")
+        raise ConfigError(f"the token file {path} contains no token; write lines as NAME:TOKEN")
     return named
 
 
@@ -86,8 +86,8 @@ def _check(name: str, token: str) -> None:
     """Raise ConfigError if a name or token is not acceptable. No message contains a token."""
     if not _NAME.fullmatch(name) or name in (LOCAL, ANONYMOUS):
         raise ConfigError(
-            f"{name[:64]!r} can't be a principal: letters, digits and ._@- are allowed, "
-            f"{LOCAL} and {ANONYMOUS} are taken"
+            f"{name[:64]!r} can't be a principal: use letters, digits and ._@-; "
+            f"{LOCAL} and {ANONYMOUS} are reserved"
         )
     if not _TOKEN.fullmatch(token):
         raise ConfigError(

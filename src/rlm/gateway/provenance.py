@@ -56,8 +56,8 @@ class Provenance:
         if verdict.problem is not None:
             self._file.close()
             raise ConfigError(
-                f"{self.path} is not an intact provenance file ({verdict.problem}); keep it "
-                "as it is and name another with --provenance"
+                f"{self.path} is not an intact provenance file ({verdict.problem}); leave it "
+                "unchanged, and name another with --provenance"
             )
         self.lines, self.seal = verdict.lines, verdict.seal
 

@@ -162,7 +162,7 @@ class Runs:
     def get(self, session: GatewaySession, run_id: str) -> GatewayRun:
         found = self._runs.get(session.id, {}).get(run_id)
         if found is None:
-            raise Refused("this run is not known in this session; start one with rlm_complete")
+            raise Refused("this session has no such run; start one with rlm_complete")
         return found
 
     def end(self, session: GatewaySession) -> None:

@@ -50,7 +50,7 @@ class SdkCaller:
                 raise ChannelClosed from None
             raise ModelError(f"your client's model did not answer: {error.message[:500]}") from None
         except ValidationError:
-            raise ModelError("your client answered something that is no reply of a model") from None
+            raise ModelError("your client's answer is not the reply of a model") from None
         return _unwrapped(_reply(answer))
 
 
@@ -100,7 +100,7 @@ def _text(message: Message) -> str:
 def _reply(answer: Any) -> Reply | ModelError:
     """Parse what a client sent, which may be anything."""
     if not isinstance(answer, _REPLIES):
-        return ModelError("your client answered something that is no reply of a model")
+        return ModelError("your client's answer is not the reply of a model")
     blocks = answer.content if isinstance(answer.content, list) else [answer.content]
     text = "".join(each.text for each in blocks if isinstance(each, types.TextContent))
     return Reply(

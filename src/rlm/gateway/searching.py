@@ -136,7 +136,7 @@ class Finder:
             return Place(self._ledger.root(session, root), parts_of(path))
         known = [session.handle(each) for each in handles]
         if any(each.root is not known[0].root for each in known):
-            raise Refused("these handles are of different roots; search one root at a time")
+            raise Refused("these handles belong to different roots; search one root at a time")
         return Place(known[0].root, files=tuple(sorted({each.parts for each in known})))
 
     async def search(

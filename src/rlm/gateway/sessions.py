@@ -44,7 +44,9 @@ class Ceilings(Struct, frozen=True, kw_only=True):
         for name, value in wanted.items():
             ceiling = getattr(self, name, None)
             if name not in self.__struct_fields__ or value is None:
-                raise Refused(f"there is no limit {name!r}: {', '.join(self.__struct_fields__)}")
+                raise Refused(
+                    f"there is no limit {name!r}; choose one of {', '.join(self.__struct_fields__)}"
+                )
             if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
                 raise Refused(f"the limit {name!r} must be a number, not {value!r}")
             if ceiling is None or value < ceiling:
@@ -91,9 +93,7 @@ class GatewaySession:
     def handle(self, handle_id: str) -> Handle:
         found = self._handles.get(handle_id)
         if found is None:
-            raise Refused(
-                "this handle is not known in this session; get one with rlm_list or rlm_open"
-            )
+            raise Refused("this session has no such handle; get one with rlm_list or rlm_open")
         return found
 
     def count_call(self, now: float) -> None:
@@ -108,7 +108,7 @@ class GatewaySession:
     def count_bytes(self, number: int) -> None:
         """Count bytes of files before they are shown."""
         if self.bytes + number > self.ceilings.bytes:
-            raise BudgetSpent(f"{self.bytes_left:,} bytes are left of this session, not {number:,}")
+            raise BudgetSpent(f"this session has {self.bytes_left:,} bytes left, not {number:,}")
         self.bytes += number
 
     def count_run(self) -> None:
@@ -123,7 +123,7 @@ class GatewaySession:
         left = self.ceilings.cost_usd - self.cost_usd - self.held_usd
         if left <= 0:
             raise BudgetSpent(
-                "the money of this session is spent, or reserved by a run in progress"
+                "the budget of this session is spent, or reserved by a run in progress"
             )
         self.held_usd += left
         return left
@@ -187,9 +187,7 @@ class Sessions:
         self.end_old()
         found = self._sessions.get(session_id)
         if found is None or found.principal != principal:
-            raise Refused(
-                "this session is not known, or has ended; open one with rlm_session_create"
-            )
+            raise Refused("this session is unknown, or has ended; open one with rlm_session_create")
         return found
 
     def close(self, session: GatewaySession) -> None:

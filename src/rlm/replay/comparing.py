@@ -45,7 +45,7 @@ def diff(recorded: str, now: str) -> str:
     shown = [line if len(line) <= LINE_CHARS else f"{line[:LINE_CHARS]}…" for line in lines]
     if len(shown) > SHOWN_LINES:
         shown = [*shown[:SHOWN_LINES], f"… {counted(len(shown) - SHOWN_LINES, 'more line')}"]
-    return "\n".join(shown) or "the texts differ in their line ends, or far below"
+    return "\n".join(shown) or "the texts differ in their line endings, or further down"
 
 
 def _lines(text: str) -> list[str]:

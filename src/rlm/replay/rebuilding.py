@@ -27,10 +27,10 @@ class RecordedClient:
         self.identity = "recorded"
 
     async def complete(self, request: Request, *, timeout_seconds: float) -> Reply:
-        raise ModelError("a replay asks no model")
+        raise ModelError("a replay can't ask a model")
 
     def stream(self, request: Request, *, timeout_seconds: float) -> AsyncIterator[str | Reply]:
-        raise ModelError("a replay asks no model")
+        raise ModelError("a replay can't ask a model")
 
     def info(self, model: str) -> ModelInfo:
         return self._infos.get(f"{self._prefix}{model}", ModelInfo())
@@ -47,16 +47,15 @@ class RecordedTool:
         self.description = description
 
     async def call(self, arguments: dict[str, Any]) -> Any:
-        raise ModelError("a replay calls no tool")
+        raise ModelError("a replay can't call a tool")
 
 
 def check_replayable(run_id: str, settings: Mapping[str, Any]) -> None:
     """Raise ConfigError for a turn of a chat, whose variables are not recorded, and for samples."""
     if settings.get("in_chat"):
         raise ConfigError(
-            f"run {run_id} is a turn of a chat, which can't be replayed: its code used the "
-            "variables that the turns before it had left in the session, and a record does not "
-            "hold those; "
+            f"run {run_id} is a turn of a chat, which can't be replayed: its code used "
+            "variables of earlier turns, which a record does not contain; "
             f"`rlm show {run_id}` shows what it did"
         )
     if settings.get("samples", 1) != 1:
@@ -81,7 +80,9 @@ def recorded_rlm(root: RunStarted) -> RLM:
         own = settings.get("own", [])
         values = settings.get("values", [])
     except (msgspec.ValidationError, KeyError, TypeError, AttributeError) as error:
-        raise ConfigError(f"the recording does not say how its run was set up: {error}") from error
+        raise ConfigError(
+            f"the recording does not record how its run was set up: {error}"
+        ) from error
     if values or "environment" in own:
         raise ConfigError(
             "only the program that made this run can replay it (values among its tools, or an "
@@ -90,9 +91,9 @@ def recorded_rlm(root: RunStarted) -> RLM:
     environment = settings.get("environment", AUTO)
     if environment not in ISOLATING:
         raise ConfigError(
-            f"the run was made with environment {str(environment)[:80]!r}, which a "
-            "recording may not choose, because it may be a stranger's; replay it from Python, and "
-            "name the environment there: rlm.replay.replay(recording, context, rlm=RLM(…))"
+            f"the run used environment {str(environment)[:80]!r}, which a "
+            "recording may not choose, because it may be someone else's; replay it from Python, "
+            "and name the environment there: rlm.replay.replay(recording, context, rlm=RLM(…))"
         )
     return _built(root, config, infos, tools)
 
@@ -106,7 +107,9 @@ def config_like(root: RunStarted, config: RunConfig) -> RunConfig:
     try:
         return msgspec.structs.replace(config, **chosen)
     except (TypeError, ConfigError) as error:
-        raise ConfigError(f"the recording does not say how its run was set up: {error}") from error
+        raise ConfigError(
+            f"the recording does not record how its run was set up: {error}"
+        ) from error
 
 
 def _built(

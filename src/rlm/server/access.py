@@ -31,7 +31,7 @@ def check_address(host: str, has_tokens: bool) -> None:
     """Raise ConfigError if the network can reach a server that requires no token."""
     if not has_tokens and not is_loopback(host):
         raise ConfigError(
-            f"other machines can reach {host}: set --token or --tokens-file, or listen at 127.0.0.1"
+            f"other machines can reach {host}: set --token or --tokens-file, or listen on 127.0.0.1"
         )
 
 

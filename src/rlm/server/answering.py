@@ -269,7 +269,7 @@ def _check_begun(result: RunResult, grant: Grant | None) -> None:
         return
     if grant is not None:
         raise too_many(
-            f"what is left of this token's budget is too little: {result.detail}",
+            f"the rest of this token's budget is too small: {result.detail}",
             "insufficient_quota",
             60,
             "insufficient_quota",

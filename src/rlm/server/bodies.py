@@ -86,8 +86,8 @@ class Allowance:
         if size > self._most_of_token:
             raise too_large(
                 f"this body takes about {size:,} bytes of {self._what}, and "
-                f"{self._most_of_token:,} are allowed; upload what is large to /v1/files, and "
-                "name it in rlm.file_ids"
+                f"{self._most_of_token:,} are allowed; upload large parts to /v1/files, and "
+                "name them in rlm.file_ids"
             )
         if self._closing:
             raise Closing
@@ -131,7 +131,7 @@ class Allowance:
 
     def _full(self) -> ApiError:
         return unavailable(
-            f"other requests hold the {self._what} that is allowed; try again later",
+            f"other requests use all of the {self._what} that is allowed; try again later",
             "bytes_exceeded",
             RETRY_SECONDS,
         )
@@ -340,8 +340,8 @@ def _not_decoded(error: JobStopped) -> ApiError:
             "the body could not be decoded; try again", "decoding_failed", RETRY_SECONDS
         )
     return too_large(
-        "decoding this body takes too much time or memory; upload what is large to /v1/files, and "
-        "name it in rlm.file_ids"
+        "decoding this body takes too much time or memory; upload large parts to /v1/files, and "
+        "name them in rlm.file_ids"
     )
 
 
@@ -393,6 +393,6 @@ async def decoded(request: Request, settings: Settings, kind: type[T]) -> T:
 
 def _too_large(max_bytes: int) -> ApiError:
     return too_large(
-        f"a request may have {max_bytes:,} bytes here; upload what is larger to /v1/files, and "
-        "name it in rlm.file_ids"
+        f"a request may have at most {max_bytes:,} bytes; upload large parts to /v1/files, and "
+        "name them in rlm.file_ids"
     )

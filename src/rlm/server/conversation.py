@@ -329,7 +329,7 @@ def limits_of(wanted: LimitsField | None, ceilings: Limits, prefix: str) -> Limi
         ceiling = getattr(ceilings, name)
         if ceiling is not None and value > ceiling:
             raise bad_request(
-                f"{name} may be {ceiling:,} at most here, not {value:,}",
+                f"{name} may be at most {ceiling:,} on this server, not {value:,}",
                 f"{prefix}limits.{name}",
                 "limit_too_high",
             )

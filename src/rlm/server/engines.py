@@ -49,7 +49,7 @@ class Engines:
         if name not in self._environments:
             offered = ", ".join(self.environments)
             raise bad_request(
-                f"the environment {name!r} is not offered here; these are: {offered}",
+                f"this server does not offer the environment {name!r}; it offers: {offered}",
                 "rlm.environment",
                 "environment_not_offered",
             )
@@ -68,7 +68,7 @@ def unknown_model(model_id: str) -> ApiError:
     return ApiError(
         404,
         f"the model {model_id!r} does not exist here, or you may not use it; GET /v1/models lists "
-        "those that you may",
+        "those that you may use",
         param="model",
         code="model_not_found",
     )

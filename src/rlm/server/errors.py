@@ -111,8 +111,8 @@ def api_error(error: RLMError) -> ApiError:
     """Convert an error of the engine to one that clients may see."""
     if isinstance(error, UnknownPriceError):
         return bad_request(
-            "the price of this model is unknown to the server, so max_cost_usd can't be kept; "
-            "limit with max_tokens",
+            "the price of this model is unknown to the server, so it can't enforce max_cost_usd; "
+            "use max_tokens instead",
             "rlm.limits.max_cost_usd",
             "unknown_price",
         )
@@ -136,7 +136,7 @@ def _of_model(error: ModelError) -> ApiError:
         said = without_paths(str(error))
         return bad_request(f"the model refused the request: {said}", code="model_refused")
     return ApiError(
-        502, "the model could not be asked; the server's log says why", code="model_failed"
+        502, "the request to the model failed; the server's log says why", code="model_failed"
     )
 
 

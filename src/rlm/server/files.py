@@ -142,8 +142,8 @@ class Files:
         is_over = self._bytes[home] + size > settings.max_files_bytes
         if already + size > settings.max_file_bytes or is_over:
             raise too_large(
-                f"a file may have {settings.max_file_bytes:,} bytes, and all files together "
-                f"{settings.max_files_bytes:,}; delete some, or send less"
+                f"a file may have at most {settings.max_file_bytes:,} bytes, all files together "
+                f"{settings.max_files_bytes:,}; delete some, or upload less"
             )
         self._bytes[home] += size
 
@@ -201,7 +201,7 @@ class Files:
         They are hard links: deleting a file does not disturb a run that reads it.
         """
         if not identities:
-            raise bad_request("no file is named", param)
+            raise bad_request("name at least one file", param)
         for identity in identities:
             self.get(token, identity, param)
         return await asyncio.to_thread(self._link, token, identities, cleanup)

@@ -220,7 +220,7 @@ def _period(token: Token) -> str:
 def _exhausted(token: Token, others_run: bool) -> Exception:
     if others_run:
         return too_many(
-            "the rest of this token's budget is held back for requests that are running; wait for "
+            "the rest of this token's budget is reserved for requests in progress; wait for "
             "them, or give requests smaller limits",
             "budget_held",
             5,

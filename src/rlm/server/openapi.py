@@ -58,7 +58,7 @@ OPERATIONS = (
         method="post",
         path="/v1/responses",
         name="createResponse",
-        summary="The same in the form of OpenAI's Responses interface.",
+        summary="The same, in the format of OpenAI's Responses interface.",
         takes=ResponsesRequest,
         answers=ResponseObject,
         streams=True,
@@ -89,7 +89,7 @@ OPERATIONS = (
         method="post",
         path="/v1/files",
         name="uploadFile",
-        summary="Upload a file that can be a context.",
+        summary="Upload a file to use as a context.",
         takes="form",
         answers=FileObject,
     ),
@@ -126,7 +126,7 @@ OPERATIONS = (
         method="post",
         path="/v1/runs",
         name="createRun",
-        summary="Start a run that needs no connection.",
+        summary="Start a run in the background.",
         takes=RunRequest,
         answers=RunObject,
         status="202",
@@ -150,7 +150,7 @@ OPERATIONS = (
         method="post",
         path="/v1/runs/{run_id}/cancel",
         name="cancelRun",
-        summary="End a run now, with the best answer it has.",
+        summary="End a run now, with its best answer so far.",
         answers=RunObject,
     ),
     Operation(
@@ -174,7 +174,7 @@ OPERATIONS = (
         method="get",
         path="/metrics",
         name="getMetrics",
-        summary="Figures for Prometheus.",
+        summary="Metrics for Prometheus.",
         content={"text/plain": {"schema": {"type": "string"}}},
     ),
     Operation(
@@ -192,10 +192,10 @@ ERRORS = {
     "400": "The request is wrong; `param` says where.",
     "401": "No token, or an unknown one.",
     "403": "Pages of other sites may not use this server.",
-    "404": "It does not exist, or not for this token.",
+    "404": "It does not exist, or belongs to another token.",
     "405": "This address does not support that method.",
     "408": "The request took too long to arrive.",
-    "409": "There is already a run of that name.",
+    "409": "A run with that id already exists.",
     "413": "The request is too large.",
     "415": "The body has the wrong content type.",
     "429": "Too many requests, or a budget is used up; `Retry-After` says when to try again.",
@@ -273,7 +273,7 @@ def _operation(operation: Operation) -> dict[str, Any]:
         content |= EVENTS
     error = {"application/json": {"schema": _reference_to(ErrorReply)}}
     responses = {
-        operation.status: {"description": "All is well.", "content": content},
+        operation.status: {"description": "Success.", "content": content},
         **{code: {"description": text, "content": error} for code, text in ERRORS.items()},
     }
     if operation.path == "/health":

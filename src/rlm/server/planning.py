@@ -98,7 +98,7 @@ class Planner:
         ours = ours or bool(request.rlm.strategy) or bool(files_named(request.messages))
         if not has_repl and (wanted == "rlm" or ours):
             raise bad_request(
-                f"{request.model} is asked directly; for a context, files, a strategy or a run_id, "
+                f"{request.model} answers directly; for a context, files, a strategy or a run_id, "
                 f"name the model rlm/{request.model}",
                 "model",
             )
@@ -106,7 +106,7 @@ class Planner:
             return "direct"
         if wanted == "direct" and ours:
             raise bad_request(
-                "on the direct route messages go to the model as they are: leave out context, "
+                "on the direct route, messages go to the model unchanged: leave out context, "
                 "file_ids, strategy and run_id, or the route",
                 f"{request.prefix}route",
             )
@@ -235,14 +235,14 @@ def _texts(paths: list[Any]) -> dict[str, str]:
 def _refuse_what_only_models_can(request: AnswerRequest) -> None:
     if request.tools or with_tools(request.messages) or request.sampling.keys() & set(OF_TOOLS):
         raise bad_request(
-            "tools go to the model on the direct route only, and this request needs a REPL: send "
-            "rlm.route='direct' if the model can hold all of it, or leave out the tools",
+            "tools work only on the direct route, and this request needs a REPL: send "
+            "rlm.route='direct' if it all fits the model's window, or leave out the tools",
             "tools",
             "tools_not_supported",
         )
     if has_images(request.messages):
         raise bad_request(
-            "pictures go to the model on the direct route only: send rlm.route='direct'",
+            "pictures work only on the direct route: send rlm.route='direct'",
             "messages",
             "images_not_supported",
         )

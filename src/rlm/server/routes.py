@@ -51,7 +51,7 @@ def _nothing_but(known: set[str]) -> ASGIApp:
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         path = path_of(scope)
         if any(f"/v1{path}".startswith(each) for each in known if each.startswith("/v1/")):
-            raise not_found("this is below /v1 here: let the base URL of the client end in /v1")
+            raise not_found("this address is below /v1: end the client's base URL in /v1")
         raise HTTPException(404)
 
     return answer

@@ -102,7 +102,7 @@ class RunStore:
 def run_exists(run_id: str) -> ApiError:
     return ApiError(
         409,
-        f"there is a run {run_id} already: GET /v1/runs/{run_id}, or choose another run_id",
+        f"the run {run_id} already exists: GET /v1/runs/{run_id}, or choose another run_id",
         param="run_id",
         code="run_exists",
     )

@@ -228,7 +228,9 @@ class Runs:
         if run_id in self._live or run_id in self._named or current.status == "completed":
             return current
         if not row.request:
-            raise bad_request("this run was started by another endpoint: send that request again")
+            raise bad_request(
+                "this run was started at another endpoint: repeat that request instead"
+            )
         request = msgspec.json.decode(row.request, type=RunRequest)
         if limits is not None:
             request = replace(request, limits=limits)

@@ -49,7 +49,7 @@ class Service:
         self._lock = Lock(settings.folder / "server.lock")
         if not self._lock.take():
             raise ConfigError(
-                f"process {self._lock.holder()} serves from {settings.folder} already: end it, or "
+                f"process {self._lock.holder()} already serves from {settings.folder}: end it, or "
                 "set RLM_STATE_DIR to another folder"
             )
         self.files = Files(settings)

@@ -69,7 +69,7 @@ class Tokens:
             raise _refusal("no token was sent: set the header `Authorization: Bearer TOKEN`")
         found = find_owner(given, self._by_digest)
         if found is None:
-            raise _refusal("this token is not known here")
+            raise _refusal("this token is unknown")
         return found
 
 

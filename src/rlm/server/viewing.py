@@ -172,7 +172,7 @@ class _TenantAccess:
             raise Refused(SIGN_IN)
         if request.method not in SAFE_METHODS:
             if not is_own_page(request):
-                raise Refused("only the viewer's own page may change something")
+                raise Refused("only the viewer's own page may make changes")
             shown = request.headers.get("x-rlm-token", "")
             own = self._sessions.page_token(self._token)
             if not hmac.compare_digest(shown.encode(), own.encode()):
@@ -257,7 +257,7 @@ class TenantViewers:
         try:
             token = self._tokens.find(request.headers.getlist("authorization"))
         except ApiError:
-            return json_response({"error": "this token is not known here"}, 401)
+            return json_response({"error": "this token is unknown"}, 401)
         response = json_response({"name": token.name})
         response.headers.append("Set-Cookie", self._sessions.cookie_for(request, token))
         return response

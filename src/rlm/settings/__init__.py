@@ -1,4 +1,4 @@
-"""What a user sets once: the usual model, aliases, limits and keys.
+"""What a user sets once: the default model, aliases, limits and keys.
 
 `schema.py` names every setting with its type. `configuration.py` reads `config.toml` of the user
 and `rlm.toml` of a project, and chooses the model; `toml_text.py` changes a file without touching

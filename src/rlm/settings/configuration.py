@@ -133,14 +133,14 @@ class Defaults(Struct, frozen=True):
         first = (model and self.resolve(model)) or named.get("RLM_MODEL")
         sub = (sub_model and self.resolve(sub_model)) or named.get("RLM_SUB_MODEL")
         if first:
-            why = "it was asked for" if model else "RLM_MODEL names it"
+            why = "it was requested" if model else "RLM_MODEL names it"
             asked = [
                 model or variables.get("RLM_MODEL"),
                 sub_model or variables.get("RLM_SUB_MODEL"),
             ]
             theirs = self.project.aliases.keys() - self.user.aliases.keys()
             if followed := [each for each in asked if each in theirs]:
-                why = f"{self.project.path} says what {' and '.join(followed)} stands for"
+                why = f"{self.project.path} defines {' and '.join(followed)}"
             return Chosen(first, sub, why, bool(followed))
         by_project = False
         for found in (self.project, self.user):
@@ -165,8 +165,8 @@ class Defaults(Struct, frozen=True):
         for name, why in self.project.ignored.items():
             if name == EVERYTHING or (name.startswith("limit") and not why.startswith(MAY_NOT)):
                 raise ConfigError(
-                    f"{_told(self.project.path, name, why)}. It may hold a limit, so correct it or "
-                    "remove the file"
+                    f"{_told(self.project.path, name, why)}. It may contain a limit, so correct it "
+                    "or remove the file"
                 )
 
     def notices(self) -> list[str]:
@@ -298,9 +298,9 @@ def _project_file(folder: Path) -> Path | None:
 def _refusal(name: str, value: Any, user: Configuration, aliases: dict[str, str]) -> str | None:
     """Return why a project may not set this value."""
     if not setting(name).for_projects:
-        return f"{MAY_NOT} decide this"
+        return f"{MAY_NOT} set this"
     if name.startswith(ALIAS) and name in user.values:
-        return "your own alias of this name counts"
+        return "your own alias of this name takes precedence"
     if isinstance(value, str):
         if is_service(aliases.get(value, value)):
             return None

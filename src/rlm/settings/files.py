@@ -53,8 +53,8 @@ def prepare_folder(folder: Path | None) -> Path:
             folder.chmod(0o700)
     except OSError as error:
         raise ConfigError(
-            f"{folder} can't be made: {error.strerror or error}; set RLM_CONFIG_DIR to a folder "
-            "that can be written to"
+            f"{folder} can't be created: {error.strerror or error}; set RLM_CONFIG_DIR to a "
+            "writable folder"
         ) from error
     return folder
 
@@ -78,7 +78,7 @@ def private_bytes(path: Path) -> tuple[bytes, bool] | None:
     facts = os.fstat(number)
     if not stat.S_ISREG(facts.st_mode):
         os.close(number)
-        raise ConfigError(f"{path} is no plain file")
+        raise ConfigError(f"{path} is not a regular file")
     with os.fdopen(number, "rb") as file:
         if not _is_ours(facts):
             raise ConfigError(f"{path} belongs to another user, so its keys are not used")

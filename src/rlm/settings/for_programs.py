@@ -1,4 +1,4 @@
-"""What `RLM(…)` takes from the user's settings: the usual model, aliases and stored keys.
+"""What `RLM(…)` takes from the user's settings: the default model, aliases and stored keys.
 
 Limits, environments and other settings are for commands only: a program sets these itself. A
 program that passes its own `variables` gets nothing from here.
@@ -48,7 +48,7 @@ def named_models(given: Mapping[str, Any], variables: Mapping[str, str]) -> dict
         if chosen is None:
             raise ConfigError(NO_MODEL)
         if chosen.by_project:
-            _log.warning("%s answers, because %s.", chosen.model, chosen.why)
+            _log.warning("Using %s, because %s.", chosen.model, chosen.why)
         model = chosen.model
         sub_model = chosen.sub_model if sub_model is None else sub_model
     return {

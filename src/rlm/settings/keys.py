@@ -44,7 +44,7 @@ def key_name(given: str) -> str:
     names = [name for name, each in PROVIDERS.items() if each.key_variables]
     meant = closest(given.lower(), names) or closest(given.upper(), KEY_NAMES)
     hint = f" Did you mean {meant!r}?" if meant else ""
-    raise ConfigError(f"no provider has a key {given!r}.{hint} Providers: {', '.join(names)}")
+    raise ConfigError(f"no provider uses a key {given!r}.{hint} Providers: {', '.join(names)}")
 
 
 def stored_keys(variables: Mapping[str, str]) -> tuple[dict[str, str], str | None]:
@@ -128,7 +128,7 @@ class KeyStore:
         data, was_open = found
         if was_open:
             self.notice = (
-                f"{path} could be read by other users; now only you can. If others use this "
+                f"other users could read {path}; now only you can. If others use this "
                 "machine, replace the keys in it."
             )
         try:
@@ -136,7 +136,7 @@ class KeyStore:
         except (ValueError, RecursionError) as error:
             raise ConfigError(f"{path} is not JSON: {error}; repair or remove it") from None
         if not isinstance(kept, dict) or not all(map(_is_entry, kept.items())):
-            raise ConfigError(f"{path} holds more than names and keys; repair or remove it")
+            raise ConfigError(f"{path} contains more than names and keys; repair or remove it")
         return kept
 
     def _write(self, kept: Mapping[str, str | None]) -> None:

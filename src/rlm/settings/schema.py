@@ -144,12 +144,12 @@ def setting(name: str) -> Setting:
 
 def _check_alias(name: str) -> None:
     if not ALIAS_NAME.fullmatch(name):
-        raise ConfigError(f"{_brief(name)} can't be an alias: letters, digits, - and _ make a name")
+        raise ConfigError(f"{_brief(name)} can't be an alias: use only letters, digits, - and _")
     try:
         split_model(name)
     except ConfigError:
         return
-    raise ConfigError(f"{name!r} can't be an alias: it is the name of a model already")
+    raise ConfigError(f"{name!r} can't be an alias: it is already the name of a model")
 
 
 def parse_text(name: str, text: str) -> Any:

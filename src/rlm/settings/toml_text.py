@@ -61,7 +61,7 @@ def change(text: str, table: str, name: str, value: Any) -> str:
         is_right = False
     if not is_right:
         where = f"{table}.{name}" if table else name
-        raise ConfigError(f"{where} is written in a way that only you can change: edit the file")
+        raise ConfigError(f"rlm can't change {where} in this form: edit the file")
     return changed
 
 

@@ -97,16 +97,16 @@ class Access:
         if not self.hosts.allows_host(hosts):
             raise Refused(
                 f"this viewer answers to localhost:{self.hosts.port} and to its --host; "
-                f"forward a port under the same number ({self.hosts.port})"
+                f"forward a port with the same number ({self.hosts.port})"
             )
         site = request.headers.get("sec-fetch-site", "none")
         if path_of(request.scope).startswith("/api/") and site not in {"same-origin", "none"}:
             raise Refused("pages of other sites may not use this viewer")
         if self.needs_token and not self._has_token(request):
-            raise Refused("open the address that `rlm view` printed: its token is required here")
+            raise Refused("open the address that `rlm view` printed: its token is required")
         if request.method not in SAFE_METHODS:
             if not self.hosts.allows_origin(request.headers.getlist("origin"), hosts):
-                raise Refused("only the viewer's own page may change something")
+                raise Refused("only the viewer's own page may make changes")
             if not self.token.matches(request.headers.get("x-rlm-token")):
                 raise Refused("this page belongs to an earlier viewer: reload it")
 

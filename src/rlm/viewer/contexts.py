@@ -77,7 +77,7 @@ class Contexts:
         if not _HASH.fullmatch(sha256):
             return "the log does not say which context this run had"
         if started.context_bytes > MAX_BYTES:
-            return f"the context is larger than {MAX_BYTES:,} bytes, which the viewer can't map"
+            return f"the context has more than {MAX_BYTES:,} bytes, which is too large to map"
         if self._is_given(sha256) or (self._folder is not None and self._folder.has(sha256)):
             return None
         if self._given is not None:

@@ -17,7 +17,7 @@ MAX_RUNNING = 4
 MAX_EDIT_CHARS = 2_000_000
 IN_PROGRESS = "this run is in progress"
 ONLY_HERE = (
-    "only journaled runs can be {}: on the machine that made them, start `rlm view` without a "
+    "only journaled runs can be {}: on the machine that ran them, start `rlm view` without a "
     "file, or with RUN"
 )
 _log = logging.getLogger("rlm")
@@ -146,7 +146,7 @@ def _made(
 def _facts_of(archive: Archive, run: RunFile) -> RunFacts:
     facts = archive.facts(run)
     if facts.run_id != run.run_id:
-        raise ConfigError("this journal is that of another run")
+        raise ConfigError("this journal belongs to another run")
     return facts
 
 
@@ -164,7 +164,7 @@ def _check_resumable(archive: Archive, engines: Engines, run: RunFile) -> RunFac
     if summary.status == "running":
         raise ConfigError(IN_PROGRESS)
     if archive.answered(run) is not None:
-        raise ConfigError("this run has its answer; fork it to try something else")
+        raise ConfigError("this run already has its answer; fork it to try something else")
     engines.check(facts)
     return facts
 

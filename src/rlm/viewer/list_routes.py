@@ -75,7 +75,7 @@ class ListRoutes(ThreadedRoutes):
         try:
             change = msgspec.json.decode(body, type=JudgmentChange)
         except (ValueError, RecursionError) as error:
-            raise ConfigError(f"this is no change of a judgment: {error}") from error
+            raise ConfigError(f"this is not a change to a judgment: {error}") from error
         # Not cancelled when the client leaves: what was sent is stored.
         work = self._threads.run(self._list_of(request).judge, run_id, change)
         return json_response(await while_connected(None, work, self._closing))

@@ -37,8 +37,8 @@ NOT_ASYNC = (
     "needs to be awaited in a middleware around the viewer"
 )
 OTHER_NAME = (
-    "this viewer does not answer to this host name; the program that shows it names those that it "
-    "answers to: rlm.viewer.app(hosts=[…])"
+    "this viewer does not answer to this host name; the program that serves it sets the names that "
+    "it answers to: rlm.viewer.app(hosts=[…])"
 )
 NO_NAMES = (
     "hosts is a list of names as browsers send them, such as ['runs.example.com'] or "
@@ -82,7 +82,7 @@ class MountedAccess:
             raise Refused("open this page with its token: add ?token=… to the address")
         if request.method not in SAFE_METHODS:
             if not is_own_page(request):
-                raise Refused("only the viewer's own page may change something")
+                raise Refused("only the viewer's own page may make changes")
             if not self._page.matches(request.headers.get("x-rlm-token")):
                 raise Refused("this page belongs to an earlier viewer: reload it")
 

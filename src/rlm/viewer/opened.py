@@ -85,7 +85,7 @@ class OpenedFiles:
                 raise TooLarge(_too_large())
             self._make_room()
             if self._is_full():
-                raise Busy("too much is being opened at once; try again in a moment")
+                raise Busy("the files being opened are too large together; try again in a moment")
             if len(portion) >= PORTION_BYTES:
                 await self._threads.run(upload.file.write, bytes(portion))
                 portion.clear()

@@ -174,7 +174,7 @@ class RunList:
 
     def _checked(self, run_id: str) -> Judgments:
         if self._judgments is None:
-            raise ConfigError("runs of this page can't be judged")
+            raise ConfigError("runs on this page can't be judged")
         file = self._library.find(run_id)
         node = file.forest().nodes.get(run_id)
         if node is None and self._library.unstarted(file) is None:

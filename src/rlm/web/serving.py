@@ -52,8 +52,8 @@ def _reason(error: OSError, host: str, port: int, server: str) -> str:
     if error.errno == errno.EADDRINUSE:
         return f"port {port} is taken, perhaps by another {server}; choose one with --port N"
     if error.errno in {errno.EACCES, errno.EPERM}:
-        return f"port {port} needs more rights; choose one above 1024 with --port N"
-    return f"the {server} can't listen at {host}:{port}: {error.strerror or error}"
+        return f"port {port} needs more privileges; choose one above 1024 with --port N"
+    return f"the {server} can't listen on {host}:{port}: {error.strerror or error}"
 
 
 class WebServer(uvicorn.Server):

@@ -50,7 +50,7 @@ class LinkToken:
     def __init__(self, value: str | None = None) -> None:
         if value and not _LINK_TOKEN.fullmatch(value):
             raise ConfigError(
-                "a token for the viewer has 16 to 200 letters, digits, dashes, dots and "
+                "a token for the viewer must have 16 to 200 letters, digits, dashes, dots and "
                 "underscores; `openssl rand -hex 24` makes one"
             )
         self.value = value or secrets.token_urlsafe(32)

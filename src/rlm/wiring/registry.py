@@ -105,7 +105,7 @@ def split_model(model: str) -> tuple[str, str]:
         if model.startswith(prefix):
             return owner, model
     raise ConfigError(
-        f"{model!r} names no provider: write it as provider/model, e.g. openai/{model}"
+        f"{model!r} does not name a provider: write it as provider/model, e.g. openai/{model}"
     )
 
 
@@ -161,7 +161,7 @@ def _no_provider(provider: str, model: str) -> str:
     known = sorted([*PROVIDERS, *ADAPTERS, *offers("rlm.clients")])
     listed = f"providers: {', '.join(known)}"
     if provider in known:
-        return f"{provider}/ names no model: write {provider}/MODEL"
+        return f"{provider}/ does not name a model: write {provider}/MODEL"
     if meant := closest(provider.lower(), (*known, *ALIASES), cutoff=0.78):
         return f"there is no provider {provider!r}; did you mean {meant}/{model}?"
     return f"there is no provider {provider!r}; {listed}"
@@ -312,8 +312,8 @@ def _foundry_url(given: str) -> str:
     if "://" not in given:
         if not RESOURCE.fullmatch(given):
             raise ConfigError(
-                f"{given!r} names no Foundry resource: set ANTHROPIC_FOUNDRY_RESOURCE to its name, "
-                "or ANTHROPIC_FOUNDRY_BASE_URL to its address"
+                f"{given!r} does not name a Foundry resource: set ANTHROPIC_FOUNDRY_RESOURCE to "
+                "its name, or ANTHROPIC_FOUNDRY_BASE_URL to its address"
             )
         return f"https://{given}.services.ai.azure.com/anthropic"
     url = given.rstrip("/").removesuffix("/messages").removesuffix("/v1")

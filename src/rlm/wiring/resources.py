@@ -215,7 +215,7 @@ class Resources:
         if self._cache is not None and identity is None:
             raise ConfigError(
                 f"cache= can't tell replies of {name} from those of other servers: give its client "
-                "an attribute `identity`, a text that changes with everything it is set up with"
+                "an attribute `identity`, a string that changes with its configuration"
             )
         sending = {"max_attempts": ClientTraits.of(client).max_attempts}
         sending |= self._settings.sending_options(name)
@@ -300,7 +300,7 @@ class Resources:
         if recorded and isinstance(chosen, AutoEnvironment) and recorded != chosen.name:
             raise ConfigError(
                 f"run {run_id} began in the environment {recorded!r}, and 'auto' chooses "
-                f"{chosen.name!r} here now: pass environment={recorded!r} to go on with it"
+                f"{chosen.name!r} here now: pass environment={recorded!r} to continue it"
             )
 
     def settings(self, config: RunConfig, answer_schema: dict[str, Any] | None) -> dict[str, Any]:

@@ -93,7 +93,7 @@ def test_an_interrupted_index_keeps_its_progress(tmp_path: Path, number: signal.
         _, said = process.communicate(timeout=60)
     if number == signal.SIGINT:
         assert process.returncode == 130
-        assert "Stopped; what is done is kept." in said
+        assert "Stopped; finished work is kept." in said
     with Corpus(corpus) as opened:
         before = len(opened)
         assert 0 < before < 5_000
@@ -136,6 +136,6 @@ def test_a_missing_source_is_named(tmp_path: Path) -> None:
     ended = run("-o", tmp_path / "c")
     assert ended.returncode == 0
     first, second, third = ended.stderr.splitlines()
-    assert first == f"1 source gone, with all documents: {tmp_path / 'A'}"
+    assert first == f"1 source gone, with all their documents: {tmp_path / 'A'}"
     assert "1 file unchanged, 1 file changed or gone." in second
     assert "c has 1 document" in third

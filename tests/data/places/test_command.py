@@ -63,7 +63,7 @@ def test_local_files_and_addresses_can_be_combined(
     assert "The tide gate opens at noon." in piped.stdout
     pattern = ask(home, "-f", "*.txt", "-f", signed, "-m", "offline/extractive")
     assert (pattern.returncode, pattern.stderr.count("\n")) == (1, 2)
-    assert "a pattern of local files can't stand beside an address" in pattern.stderr
+    assert "a pattern of local files can't be combined with an address" in pattern.stderr
 
 
 def test_rows_of_a_batch_may_name_addresses(home: Path, server: WebServer, signed: str) -> None:

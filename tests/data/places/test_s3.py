@@ -196,7 +196,7 @@ def test_the_command_fetches_a_place_and_records_no_secret(store: Any, tmp_path:
         [*command, "-m", "offline/extractive"],
         capture_output=True, text=True, env=variables, cwd=tmp_path,
     )  # fmt: skip
-    assert "from s3://logs/app/, 3 of them unchanged since." in again.stderr
+    assert "from s3://logs/app/, 3 of them unchanged." in again.stderr
     kept = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert any(path.suffix == ".jsonl" for path in kept)
     for path in kept:

@@ -80,7 +80,7 @@ function Row({ row, coverage, meant, isChosen, choose }: RowProps): JSX.Element 
         type="button"
         class="plain line-number"
         aria-pressed={isChosen}
-        aria-label={`Who read line ${row.line}${isFirst ? '' : ` from character ${row.column + 1}`}${words}`}
+        aria-label={`What read line ${row.line}${isFirst ? '' : ` from character ${row.column + 1}`}${words}`}
         onClick={choose}
       >
         {isFirst ? count(row.line) : `+${count(row.column)}`}
@@ -104,13 +104,13 @@ function Readers({ runId, coverage, row }: { runId: string; coverage: Coverage |
   return (
     <section class="inspect line-readers" aria-live="polite">
       <h2>
-        Who read line {count(row.line)}
+        What read line {count(row.line)}
         {row.column ? ` from character ${count(row.column + 1)}` : ''}
       </h2>
       {!coverage ? (
         <p class="faint">Comparing outputs and prompts with the context…</p>
       ) : !coverage.available ? (
-        <p>{oneLine(coverage.why_not ?? 'It is not known who read it.', 400)}</p>
+        <p>{oneLine(coverage.why_not ?? 'What read it is unknown.', 400)}</p>
       ) : numbers.length ? (
         <>
           <ul class="readers">
@@ -127,7 +127,7 @@ function Readers({ runId, coverage, row }: { runId: string; coverage: Coverage |
           {!coverage.exact && <p class="faint">An estimate: not every output could be matched with the context.</p>}
         </>
       ) : (
-        <p>Nothing printed this line, and no call was sent it.</p>
+        <p>No cell printed this line, and no call was sent it.</p>
       )}
     </section>
   )
@@ -218,7 +218,7 @@ function Find({ runId, names, isOne }: FindProps): JSX.Element {
       )}
       {found && found.next !== null && (
         <button type="button" disabled={busy} onClick={() => void find(found.words, found.next ?? 0)}>
-          Search on
+          Continue searching
         </button>
       )}
     </div>
@@ -322,7 +322,7 @@ export function ContextBody({ runId, place }: { runId: string; place: ContextPla
             ))}
           </ul>
         </div>
-        {row ? <Readers runId={runId} coverage={coverage} row={row} /> : <p class="faint line-readers">Press the number of a line to see which cells printed it and which calls were sent it. What was read is shaded.</p>}
+        {row ? <Readers runId={runId} coverage={coverage} row={row} /> : <p class="faint line-readers">Click a line number to see which cells printed it and which calls were sent it. Text that was read is shaded.</p>}
       </div>
       <p class="pager">
         <button type="button" disabled={page.before === null} onClick={() => move(page.before)}>

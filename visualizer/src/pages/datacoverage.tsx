@@ -73,7 +73,7 @@ function Head({ data }: { data: DataCoverage }): JSX.Element {
         <Words text={data.description} />
         <br />
         This is what the host gave to cells; what they did with it is in the steps.
-        {data.exact ? '' : ' There was too much to list all of it: the real numbers are higher.'}
+        {data.exact ? '' : ' Not all of it could be listed: the real numbers are higher.'}
       </span>
     </p>
   )
@@ -90,7 +90,7 @@ export function DataCoverageBody({ data, again }: { data: DataCoverage; again: (
           Refresh
         </button>
       </header>
-      {data.methods.length === 0 && <p class="empty">This run has not asked for any of its data, or an older version recorded it.</p>}
+      {data.methods.length === 0 && <p class="empty">This run has not requested any of its data, or an older version recorded it.</p>}
       {data.documents.length > 0 && (
         <Table title="Documents" heads={['document', 'found', 'matched', 'read', 'bytes read', 'share']} rows={data.documents.map(documentRow)} />
       )}
@@ -119,7 +119,7 @@ export function DataContext({ runId, description }: { runId: string; description
         The context is data that stays where it is: <Words text={description} />
       </p>
       <p>
-        <a href={to.coverage(runId)}>What was read of it</a>
+        <a href={to.coverage(runId)}>What was read</a>
       </p>
     </div>
   )

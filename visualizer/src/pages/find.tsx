@@ -33,7 +33,7 @@ export function placeOf(hit: TextHit, root: string): string {
 
 function Found({ found, words }: { found: FoundTexts; words: string }): JSX.Element {
   if (!found.runs.length) {
-    return <p class="empty">{found.indexing ? 'Nothing found so far.' : `No run has a text with all of “${oneLine(words, 80)}”.`}</p>
+    return <p class="empty">{found.indexing ? 'Nothing found so far.' : `No text in these runs contains all of “${oneLine(words, 80)}”.`}</p>
   }
   return (
     <ol class="found-runs">
@@ -118,7 +118,7 @@ export function FindPage({ options }: { options: string }): JSX.Element {
         {value && `${plural(value.runs.length, 'run')} found${value.more ? ', and more' : ''}`}
       </div>
       {error && <Waiting error={error} what="Searching" />}
-      {!filter.words.trim() && <p class="empty">Enter words. All of them must be in one text; "quoted words" stand together.</p>}
+      {!filter.words.trim() && <p class="empty">Enter words. One text must contain all of them; "quoted words" must be adjacent.</p>}
       {filter.words.trim() && !found && !error && <Waiting error={null} what="Searching" />}
       {filter.words.trim() && found && (
         <>

@@ -172,7 +172,7 @@ function Detail({ pair, results }: { pair: SamplePair; results: ResultList }): J
       ))}
       <div class="sample-answer">
         <h4>gold</h4>
-        {some.gold != null ? <LongText text={some.gold} label="Gold" /> : <p class="faint">These results do not hold the right answer.</p>}
+        {some.gold != null ? <LongText text={some.gold} label="Gold" /> : <p class="faint">These results do not contain the right answer.</p>}
       </div>
     </section>
   )

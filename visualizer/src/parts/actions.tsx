@@ -53,7 +53,7 @@ function Copy({ label, text }: { label: string; text: string }): JSX.Element {
     if (await copied(text)) return setSaid('Copied.')
     box.current?.focus()
     box.current?.select()
-    setSaid('Press Ctrl-C to copy what is selected.')
+    setSaid('Press Ctrl-C to copy the selection.')
   }
   return (
     <div class="copy">
@@ -124,7 +124,7 @@ function Deletion({ run, cancel, close }: { run: Outline; cancel: () => void; cl
     <>
       <h2 id="actions-title">Delete this run?</h2>
       <p>“{oneLine(run.query, 200) || oneLine(run.run_id, 80)}”</p>
-      <p>Its steps, replies and answer are deleted from this machine, and its context if no other run has it. This can’t be undone.</p>
+      <p>Its steps, replies and answer are deleted from this machine, as is its context if no other run uses it. This can’t be undone.</p>
       {problem && (
         <p class="problem" role="alert">
           {visible(problem)}
@@ -150,7 +150,7 @@ function Choices({ run, actions, ask, close }: { run: Outline; actions: RunActio
       <section class="actions" aria-label="This run">
         <Do
           label="Stop"
-          about="It ends with the best answer it has."
+          about="It ends with its best answer so far."
           why={actions.stop}
           does={async () => {
             await source.act(id, 'stop')
@@ -159,7 +159,7 @@ function Choices({ run, actions, ask, close }: { run: Outline; actions: RunActio
         />
         <Do
           label="Resume"
-          about="It goes on in this viewer; what was paid is not paid again."
+          about="It continues in this viewer; replies already paid for are not requested again."
           why={actions.resume}
           does={async () => {
             await source.act(id, 'resume')
@@ -184,7 +184,7 @@ function Choices({ run, actions, ask, close }: { run: Outline; actions: RunActio
             <a class="button" href={source.exportAddress(id, 'html')} download="">
               Share as one HTML file
             </a>{' '}
-            <span class="faint">It runs nothing and loads nothing, and needs no server.</span>
+            <span class="faint">The file runs and loads nothing, and needs no server.</span>
           </li>
           {Object.entries(actions.formats)
             .filter(([name]) => name !== 'html')

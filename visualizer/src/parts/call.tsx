@@ -25,7 +25,7 @@ export function CallFlags({ call }: { call: Pick<StepCall, 'stored' | 'retries' 
           stored
         </Badge>
       )}
-      {call.retries > 0 && <Badge kind="warn" title="How many times it was sent again">{`retried ${call.retries}×`}</Badge>}
+      {call.retries > 0 && <Badge kind="warn" title="How many times the call was sent again">{`retried ${call.retries}×`}</Badge>}
     </>
   )
 }

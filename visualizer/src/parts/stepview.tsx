@@ -245,7 +245,7 @@ function NoticeLine({ notice }: { notice: Notice }): JSX.Element {
     case 'diverged':
       return (
         <details class="notice">
-          <summary>After resuming, the cells printed something other than what was recorded</summary>
+          <summary>After resuming, the cells printed something other than the record shows</summary>
           <div class="two">
             <div>
               <p class="tag">recorded</p>

@@ -117,7 +117,7 @@ def chart(
         _faint(LEFT, ends - 12, unit, "start"),
     ]
     for number, each in enumerate(series):
-        shift = 6.0 * (number - (len(series) - 1) / 2)  # so that bars of error stand side by side
+        shift = 6.0 * (number - (len(series) - 1) / 2)  # so that error bars stand side by side
         body += _drawn(axes, each, shift)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
@@ -180,7 +180,7 @@ def _line(series: Series, places: Iterable[tuple[float, float]]) -> str:
 
 
 def _mark(series: Series, x: float, y: float, *, hollow: bool) -> str:
-    """Return a circle, a square, a triangle, a diamond or a triangle on its head."""
+    """Return a circle, a square, a triangle, a diamond or an upside-down triangle."""
     inside = "hollow" if hollow else f"f{series.colour}"
     style = f'class="{inside} c{series.colour}" stroke-width="2"'
     if series.colour == 0:

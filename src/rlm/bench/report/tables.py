@@ -36,7 +36,7 @@ def results_of(folders: Sequence[Path]) -> dict[str, Any]:
 
 
 def without_shared_runs(samples: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Name no run whose id both folders have: a link could lead to the other one's."""
+    """Remove the ids of runs that both folders have: a link could lead to the wrong one."""
     folders: dict[str, set[int]] = {}
     for each in samples:
         folders.setdefault(each["run_id"], set()).add(each["folder"])

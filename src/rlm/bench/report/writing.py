@@ -50,7 +50,7 @@ PUBLISHED = (
 
 
 Z = 1.96
-"""For 95 of 100."""
+"""The quantile for an interval with a confidence of 95 percent."""
 
 
 class Place(NamedTuple):
@@ -66,7 +66,7 @@ class Figures(NamedTuple):
     """Figures of the trials at one place. None means unknown.
 
     `hits` are full scores, `score` is a mean in percent, `low` and `high` its interval;
-    `cost_range` holds the quartiles.
+    `cost_range` are the quartiles.
     """
 
     samples: int
@@ -88,8 +88,8 @@ class Figures(NamedTuple):
 def interval(mean: float, count: int) -> tuple[float, float]:
     """Return Wilson's interval around a mean of scores from 0 to 1, at 95 percent.
 
-    It is made for right and wrong, which vary the most of all scores with the same mean: for scores
-    in between it is on the safe side. It is never empty, even for few samples.
+    It assumes scores of 0 or 1, which vary more than any others with the same mean, so it is
+    conservative for partial scores. It is never empty, even for few samples.
     """
     square = Z * Z / count
     middle = (mean + square / 2) / (1 + square)
@@ -98,7 +98,7 @@ def interval(mean: float, count: int) -> tuple[float, float]:
 
 
 def pooled_task(spec: str) -> str:
-    """Return the task without its variant; its options stay."""
+    """Return the task without its variant but with its options."""
     name, _, options = spec.partition(",")
     return name.partition("/")[0] + (f",{options}" if options else "")
 
@@ -170,7 +170,7 @@ METHOD_NAMES = {
 }
 HOLLOW = (
     "A hollow mark is a score of 0 because the method can't take a context of that size: a plain "
-    "call needs a window that holds it."
+    "call needs a window at least as large."
 )
 
 
@@ -211,8 +211,8 @@ def _text(
     yield from ("", "Methods: " + "; ".join(METHOD_NAMES.values()) + ".", "")
     yield (
         "Scores are means in percent, each with the interval in which the true mean lies with a "
-        "confidence of 95 % (Wilson's, which is on the safe side for partial scores). Sizes count "
-        "four characters as a token. Costs, tokens, steps and seconds are means of a sample; calls "
+        "confidence of 95 % (Wilson's, which is conservative for partial scores). Sizes count "
+        "four characters as a token. Costs, tokens, steps and seconds are means per sample; calls "
         "are those made from cells or by map/reduce."
     )
     by_variant = summarise(outcomes, pooled=False)
@@ -232,7 +232,9 @@ def _settings_table(settings: Mapping[Path, Settings]) -> Iterator[str]:
     yield "| results | model | model of calls | environment | limits of a run | rlm |"
     yield "|---|---|---|---|---|---|"
     for folder, each in settings.items():
-        limits = ", ".join(f"{name} {value}" for name, value in each.limits.items()) or "the usual"
+        limits = (
+            ", ".join(f"{name} {value}" for name, value in each.limits.items()) or "the defaults"
+        )
         cells = (folder.name, each.model, each.sub_model, each.environment, limits, each.engine)
         yield _row(cells)
 
@@ -243,7 +245,7 @@ def _table(rows: Mapping[Place, Figures]) -> Iterator[str]:
     yield "|---|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|---|"
     for place, each in rows.items():
         remarks = [f"{each.impossible} not possible"] if each.impossible else []
-        remarks += [f"{each.failed} failed, to be tried again"] if each.failed else []
+        remarks += [f"{each.failed} failed, to be retried"] if each.failed else []
         score = "" if each.score is None else f"{each.score:.1f}"
         is_certain = each.score is None or each.impossible == each.samples
         spread = "" if is_certain else f"{each.low:.0f}–{each.high:.0f}"
@@ -269,8 +271,8 @@ def _published(outcomes: Sequence[Outcome]) -> Iterator[str]:
     yield from ("", "## From the paper", "")
     yield (
         f"**A different setting:** RLM with GPT-5 at depth 1, on the paper's own data, sizes and "
-        f"scorers ({SOURCE}). The tasks here are generated in the manner of those benchmarks, and "
-        f"are not the same questions: the numbers give an order of magnitude, no more."
+        f"scorers ({SOURCE}). The tasks here are modelled on those benchmarks, but they "
+        f"are not the same questions: the numbers give only an order of magnitude."
     )
     yield from ("", "| benchmark of the paper | like | score | samples |", "|---|---|--:|--:|")
     for each in like:
@@ -303,7 +305,7 @@ def _pictures(rows: Mapping[Place, Figures]) -> Iterator[tuple[str, str]]:
         names = {place.size: show_size(place.size) for place in own}
         counts = sorted({each.samples for each in own.values()})
         samples = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-        title = f"{task}, {samples} sample{'' if samples == '1' else 's'} a point"
+        title = f"{task}, {samples} sample{'' if samples == '1' else 's'} per point"
         yield (
             f"{_file_name(task)}-score.svg",
             chart(title, "score, percent", _series(own, _score), size_names=names, top=100.0),
@@ -311,7 +313,9 @@ def _pictures(rows: Mapping[Place, Figures]) -> Iterator[tuple[str, str]]:
         priced = any(each.cost_usd for each in own.values()) and not any(
             each.cost_usd is None and each.samples > each.impossible for each in own.values()
         )
-        unit = "US dollars a sample, and quartiles" if priced else "tokens a sample, and quartiles"
+        unit = (
+            "US dollars per sample, and quartiles" if priced else "tokens per sample, and quartiles"
+        )
         series = _series(own, _cost if priced else _tokens)
         if series:
             yield f"{_file_name(task)}-cost.svg", chart(title, unit, series, size_names=names)

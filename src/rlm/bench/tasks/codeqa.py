@@ -60,7 +60,7 @@ class Tree(Protocol):
 
 
 def headed(module: Module) -> str:
-    """Return a module as it stands in a context."""
+    """Return a module as it appears in a context."""
     return f"=== {module.path} ===\n{module.source}\n"
 
 
@@ -156,7 +156,7 @@ class GivenTree:
                 break
             self._paths.append(path)
         if not self._paths:
-            raise ConfigError(f"no Python file of {folder} fits into {chars:,} characters")
+            raise ConfigError(f"no Python file in {folder} fits into {chars:,} characters")
 
     def __len__(self) -> int:
         return len(self._paths)
@@ -283,7 +283,7 @@ def _name_of(node: ast.expr) -> str:
 
 def _parsed(source: str) -> ast.Module | None:
     with _parsing, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of somebody's escapes, which are none of our business
+        warnings.simplefilter("ignore")  # about invalid escapes in other people's code
         try:
             return ast.parse(source)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -325,7 +325,7 @@ class CodeQA(Task):
             asked, right, wrong = _QUESTIONS[self.variant](dice, tree, facts)
         except IndexError as error:  # nothing, or fewer than four, to choose among
             raise ConfigError(
-                f"the code has too little to ask about for codeqa/{self.variant}; take a larger "
+                f"the code is too small to ask about for codeqa/{self.variant}; use a larger "
                 "size, or another tree"
             ) from error
         options = [right, *wrong]

@@ -26,7 +26,7 @@ NODE = re.compile(r"\b[a-z]+-[a-z]+-\d{1,3}\b")
 
 
 class Graph:
-    """Random edges without loops; names of nodes are chosen anew for every sample."""
+    """Random edges without loops; every sample has its own names of nodes."""
 
     def __init__(self, dice: Dice, chars: int) -> None:
         self.nodes = max(8, chars // EDGE_CHARS // EDGES_A_NODE)
@@ -120,5 +120,5 @@ def _with_some(dice: Dice, graph: Graph, find: Callable[[int], set[int]]) -> tup
         node = dice.pick(graph.starts)
         if found := find(node):
             return node, found
-    end = graph.ends[0]  # its parents are not none, and neither are their children
+    end = graph.ends[0]  # it has parents, and they have children
     return (end, found) if (found := find(end)) else (graph.starts[0], find(graph.starts[0]))

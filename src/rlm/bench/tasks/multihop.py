@@ -1,6 +1,6 @@
 """`multihop`: documents about things that lead to each other; the answer is hops away.
 
-Similar to BrowseComp: each hop is in another document, and no document holds more than one of them.
+Similar to BrowseComp: each hop is in another document, and no document has more than one of them.
 There are a thousand documents, or fewer in a small context.
 """
 
@@ -88,7 +88,7 @@ class World:
     def chain(self, dice: Dice, hops: int) -> tuple[str, str, str]:
         """Return a description with N hops, and the kind and name of what it describes.
 
-        No thing occurs twice, so that there is no shorter way.
+        No thing occurs twice, so that there is no shorter path.
         """
         for _ in range(TRIES):
             kind = dice.pick(KINDS)

@@ -22,7 +22,7 @@ DEPTHS = 11
 
 
 MARGIN = 200
-"""A needle may come a sentence or two early: so the last ones still fit."""
+"""A needle may come a sentence or two early, so that the last ones still fit."""
 
 
 class _Needle(NamedTuple):
@@ -43,7 +43,7 @@ class Needles(Task):
     def __init__(self, variant: str = "single", depth: int | None = None) -> None:
         super().__init__(variant)
         if depth is not None and not (isinstance(depth, int) and 0 <= depth <= 100):
-            raise ConfigError(f"the depth of {self.name} is 0 to 100 percent, not {depth!r}")
+            raise ConfigError(f"the depth of {self.name} must be 0 to 100 percent, not {depth!r}")
         self.depth = depth
 
     def generate(self, seed: int, size: int) -> Sample:

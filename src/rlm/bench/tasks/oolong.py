@@ -48,7 +48,7 @@ class Lines:
 
     @cached_property
     def often(self) -> int:
-        """Return whether a user is among the few who have four lines of five."""
+        """Return whether a user is among the few who have four of five lines."""
         return max(1, len(self.users) // 5)
 
     def pieces(self) -> Iterator[str]:
@@ -353,7 +353,7 @@ class Oolong(Task):
         return scoring.number(answer, value)
 
     def labelling(self, sample: Sample) -> Labelling | None:
-        """Label the instances, then count; questions about users and dates are left to others."""
+        """Label the instances, then count; questions about users and dates are not answered."""
         if self.variant != "counting":
             return None
         dataset = sample.facts["texts"]

@@ -19,7 +19,7 @@ __all__ = ["OolongPairs"]
 LINES_A_USER = 6
 MAX_USERS = 150
 MAX_PAIRS = 1_000
-"""What one can ask to be written down; conditions are drawn again until they are kept."""
+"""As many as an answer can list; conditions are drawn again until this limit is kept."""
 
 TRIES = 100
 
