@@ -177,7 +177,7 @@ async def test_tools_of_one_turn_are_gone_in_the_next() -> None:
     async with agent:
         assert await said(agent, "One.", tools={"once": lambda: 41}) == ["42"]
         assert await said(agent, "Two.") == ["[42, False, 1]"]
-        assert "there is no tool 'once'; tools: always" in (await said(agent, "Three."))[0]
+        assert "unknown tool 'once'; tools: always" in (await said(agent, "Three."))[0]
     assert "`once()`" not in system(client.requests[1])
     assert "`once()`" in system(client.requests[0])
 

@@ -80,7 +80,7 @@ def test_a_child_has_only_what_it_is_given(grant: str, seen: list[str]) -> None:
 def test_a_call_made_by_hand_for_another_tool_is_refused() -> None:
     hand_made = "try: call_tool('radio', text='x')\nexcept ToolFailed as error: FINAL(str(error))"
     sea = Sea([f"FINAL({CHILD}, tools=['tide']))"], [hand_made])
-    assert sea.result.answer == "there is no tool 'radio'; tools: tide"
+    assert sea.result.answer == "unknown tool 'radio'; tools: tide"
     assert not [event for event in sea.result.events if isinstance(event, ToolCalled)]
 
 

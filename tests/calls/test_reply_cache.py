@@ -337,7 +337,7 @@ async def test_a_folder_that_is_gone_or_read_only_fails_no_call(
     cache.folder.write_text("a file where the folder should be")
     house = House(cache, ["a", "b"])
     assert [await house.call(), await house.call()] == ["a", "b"]
-    assert caplog.text.count("can't be used now") == 1
+    assert caplog.text.count("is currently unusable") == 1
     await cache.close()
 
 
@@ -386,7 +386,7 @@ def test_what_cache_may_be(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="True, a folder or a ReplyCache, not 3"):
         as_cache(wrong, variables)
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match="can't be made"):
+    with pytest.raises(ConfigError, match="can't be created"):
         as_cache(tmp_path / "file" / "below", variables)
     sizes: list[Any] = [0, -1, True, 1.5]
     for size in sizes:

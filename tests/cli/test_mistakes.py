@@ -109,7 +109,7 @@ def test_a_server_that_is_not_there(run: Run, monkeypatch: pytest.MonkeyPatch) -
         (["ask", "?", "--schema", "missing.json"], "missing.json: No such file"),
         (["ask", "?", "--schema", "text.txt"], "text.txt is not JSON"),
         (["ask", "?", "--schema", "list.json"], "list.json holds no JSON schema"),
-        (["ask", "?", "--schema", "no-schema.json"], "this is no JSON schema"),
+        (["ask", "?", "--schema", "no-schema.json"], "not a valid JSON schema"),
     ],
 )
 def test_wrong_usage(

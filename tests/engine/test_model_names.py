@@ -70,7 +70,7 @@ async def test_a_name_of_several_models_is_refused_with_the_candidates() -> None
     with pytest.raises(CallRefused) as caught:
         await meant(one, "gpt-4o")
     assert str(caught.value) == (
-        "model 'gpt-4o' could be several models; use one of openai/gpt-4o, openrouter/openai/gpt-4o"
+        "model 'gpt-4o' matches several models; use one of openai/gpt-4o, openrouter/openai/gpt-4o"
     )
     await one.aclose()
 

@@ -79,12 +79,12 @@ async def test_what_is_not_in_the_manifest_is_refused_with_names_that_are(
 
 async def test_a_whole_path_is_not_opened_even_if_it_leads_to_the_picture(folder: Path) -> None:
     pictures = RunPictures({"context": store_context(folder)})
-    with pytest.raises(CallRefused, match="there is no picture"):
+    with pytest.raises(CallRefused, match="the context has no picture"):
         await parts_of(pictures, [str(folder / "photo.gif")])
 
 
 async def test_without_pictures_the_refusal_says_to_send_bytes() -> None:
-    with pytest.raises(CallRefused, match=r"which has none; send bytes, as in images=\[open"):
+    with pytest.raises(CallRefused, match=r"or any other; send bytes, as in images=\[open"):
         await parts_of(RunPictures({"context": store_context("text")}), ["plot.png"])
 
 

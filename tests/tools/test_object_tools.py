@@ -343,7 +343,7 @@ for name in names:
     try: out.append((name, getattr(db, name)())) if name.isidentifier() and name[:2] != '__' else 0
     except AttributeError as error: pass
     try: out.append((name, call_tool("db." + name)))
-    except ToolFailed as error: assert "there is no tool" in str(error), error
+    except ToolFailed as error: assert "unknown tool" in str(error), error
 for attempt in ("db.x = 1", "db.add = 1", "del db.add"):
     try: exec(attempt); out.append(attempt)
     except AttributeError: pass

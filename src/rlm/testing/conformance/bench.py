@@ -161,7 +161,7 @@ def _tool_result(name: str, arguments: dict[str, Any]) -> Any:
         return ("ab" * (arguments.get("chars", 0) // 2)) or arguments.get("value", positional[0])
     if name == "broken":
         raise RuntimeError("the tool is broken")
-    raise CallRefused(f"there is no tool {name!r}; tools: broken, give, lookup", limit="tools")
+    raise CallRefused(f"unknown tool {name!r}; tools: broken, give, lookup", limit="tools")
 
 
 class Repl:

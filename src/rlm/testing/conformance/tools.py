@@ -63,7 +63,7 @@ async def members(repl: Repl) -> None:
     await repl.shows("dir(vault)", "['echo', 'itself', 'put', 'reveal']")
     for name in ("opened", "inner", "secret", "_enter", "anything"):
         await repl.fails(f"vault.{name}", "AttributeError", "there are: echo, put, itself, reveal")
-        await repl.fails(f"call_tool('vault.{name}')", "ToolFailed", "there is no tool")
+        await repl.fails(f"call_tool('vault.{name}')", "ToolFailed", "unknown tool")
     await repl.fails("vault.opened = 1", "AttributeError")
     expect(repl.bench.vault.entered, [], "what was reached of the object")
 
@@ -112,7 +112,7 @@ async def threads(repl: Repl) -> None:
 
 @checks("a tool there is not is refused, and has no name")
 async def unknown(repl: Repl) -> None:
-    await repl.fails("call_tool('nothing')", "ToolFailed", "there is no tool 'nothing'")
+    await repl.fails("call_tool('nothing')", "ToolFailed", "unknown tool 'nothing'")
     await repl.fails("nothing()", "NameError")
     await repl.lives()
 
