@@ -56,8 +56,11 @@ def test_a_context_that_names_a_file_is_warned_of(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("contract.pdf", "no file of that name here; to read the file, pass Path('contract.pdf')"),
-        ("~/my reports/2024 (final).XLSX", "no file of that name here"),
+        (
+            "contract.pdf",
+            "no file of that name exists here; to read the file, pass Path('contract.pdf')",
+        ),
+        ("~/my reports/2024 (final).XLSX", "no file of that name exists here"),
         ("tests/context", "not the file of that name"),
         ("The file is called contract.pdf, or so.", None),
         ("a\nb.txt", None),
@@ -114,7 +117,7 @@ def test_files_and_iterators_are_read_within_bounds(
         seen(io.StringIO("x" * 101))
     with pytest.raises(ConfigError, match=r"the count yields more than 10 items"):
         seen(itertools.count())
-    with pytest.raises(ConfigError, match=r"the generator holds more than 100 characters"):
+    with pytest.raises(ConfigError, match=r"the generator contains more than 100 characters"):
         seen("x" * 60 for _ in range(9))
 
 

@@ -108,7 +108,7 @@ def test_a_question_goes_to_a_server_on_this_machine(tmp_path: Path) -> None:
     first, second = done.stderr.splitlines()[:2]
     assert first == f"No model is configured: ollama/qwen3:8b answers, at {server.address}."
     assert second == (
-        "ollama/qwen3:8b is known only in part: its window is taken to be 32,000 tokens."
+        "ollama/qwen3:8b is only partly known: its window is assumed to be 32,000 tokens."
     )
 
 
@@ -128,7 +128,7 @@ def test_a_server_that_an_address_names_answers_without_a_key(
     assert json.loads(done.stdout)["model"] == "openai-compatible/m"
     first, second = done.stderr.splitlines()[:2]
     assert first == f"No model is configured: openai-compatible/m answers, at {named.address}."
-    assert second == "openai-compatible/m is known only in part: its price is unknown."
+    assert second == "openai-compatible/m is only partly known: its price is unknown."
     assert not any(variable in each for each in advice)
 
 
@@ -162,5 +162,5 @@ def test_an_unknown_value_is_reported_unless_it_is_given(tmp_path: Path) -> None
         quiet = rlm(*ask, "--quiet", cwd=tmp_path, LLM_BASE_URL=server.address)
     assert "and its price is unknown." in told.stderr
     assert "price" not in priced.stderr
-    assert "its window is taken to be 32,000 tokens" in priced.stderr
+    assert "its window is assumed to be 32,000 tokens" in priced.stderr
     assert (quiet.stdout, quiet.stderr) == ("blue\n", "")

@@ -148,7 +148,7 @@ def test_sampling_for_steps_and_for_calls() -> None:
         ({"timeout": 0}, "timeout_seconds"),
         ({"sampling_args": "hot"}, "sampling_args must be a dict"),
         ({"default_headers": {"X": "a\nb"}}, "line break"),
-        ({"default_headers": {"X": 1}}, "must have a text"),
+        ({"default_headers": {"X": 1}}, "must be a string"),
     ],
 )
 def test_a_wrong_option_is_an_error_before_anything_is_sent(

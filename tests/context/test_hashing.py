@@ -116,7 +116,7 @@ def test_a_file_that_changed_is_an_error_and_asked_for_anew(tmp_path: Path) -> N
     stored = store_context(path)
     path.write_text(LARGE + "more", "utf-8")
     for _ in range(2):
-        with pytest.raises(ConfigError, match="changed since it was handed in"):
+        with pytest.raises(ConfigError, match="changed after you passed it"):
             _ = stored.sha256
     assert stored.known_sha256 is None
 

@@ -18,10 +18,10 @@ def refusal(value: os.PathLike[str]) -> str:
 
 def test_a_missing_file(tmp_path: Path) -> None:
     told = refusal(tmp_path / "none.txt")
-    assert told == f"there is no file or folder {tmp_path}/none.txt; check the path"
+    assert told == f"no such file or folder: {tmp_path}/none.txt; check the path"
     (tmp_path / "a.txt").touch()
-    assert "there is no file or folder" in refusal(tmp_path / "a.txt" / "b.txt")
-    assert "there is no file or folder" in refusal(tmp_path / "none.pdf")
+    assert "no such file or folder" in refusal(tmp_path / "a.txt" / "b.txt")
+    assert "no such file or folder" in refusal(tmp_path / "none.pdf")
 
 
 def test_no_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,13 +56,13 @@ def test_a_folder_in_which_nothing_can_be_looked_up(
         return real_stat(path, **options)
 
     monkeypatch.setattr(os, "stat", refuse)
-    assert refusal(tmp_path).startswith("there is no text in")
+    assert refusal(tmp_path).endswith("contains no text")
 
 
 def test_a_pipe_does_not_make_us_wait(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     assert refusal(tmp_path / "pipe") == (
-        f"{tmp_path}/pipe is a pipe, not a file; read it first and hand in what it holds"
+        f"{tmp_path}/pipe is a pipe, not a file; read it first and pass its content"
     )
     os.mkfifo(tmp_path / "pipe.pdf")
     assert "is a pipe" in refusal(tmp_path / "pipe.pdf")

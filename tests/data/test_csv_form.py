@@ -42,7 +42,7 @@ def test_forms(tmp_path: Path, text: str, delimiter: str, skip: int) -> None:
         ("id,name\n" + "1,a\n" * 1_000 + "2,Smith, John\n", "line 1,002 has 3 columns"),
         ('id,name\n"1\n2",a\n3\n', "line 4 has 1 column, the header has 2"),
         ("Title\nid,name\n1,a,b\n2,c\n3,d\n", "line 3 has 3 columns, the header has 2"),
-        (b"id,name\n1,caf\xe9\n", "not written in UTF-8"),
+        (b"id,name\n1,caf\xe9\n", "not encoded in UTF-8"),
     ],
 )
 def test_a_wrong_row_is_named_by_its_line(tmp_path: Path, text: str | bytes, words: str) -> None:

@@ -93,7 +93,7 @@ async def test_a_killed_container_is_reported_and_the_next_one_works(
     cell = asyncio.create_task(session.execute("import time; time.sleep(60)", timeout_seconds=90))
     await asyncio.sleep(0.2)
     docker("kill", *containers())
-    with pytest.raises(SessionDied, match=r"is lost: the (container|sandbox)"):
+    with pytest.raises(SessionDied, match=r"was lost: the (container|sandbox)"):
         await cell
     await session.close()
     other = await environment.open(FakeHost(), OPTIONS)

@@ -106,7 +106,7 @@ async def test_what_another_environment_may_send_is_checked_again(images: Any) -
 async def test_a_picture_that_changed_is_an_error(folder: Path) -> None:
     pictures = RunPictures({"context": store_context(folder)})
     (folder / "photo.gif").write_bytes(gif(8, 8) + b"more")
-    with pytest.raises(ConfigError, match="changed since it was handed in"):
+    with pytest.raises(ConfigError, match="changed after you passed it"):
         await parts_of(pictures, ["photo.gif"])
 
 

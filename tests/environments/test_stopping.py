@@ -140,7 +140,7 @@ async def test_nothing_that_a_worker_does_moves_the_ceiling(
     monkeypatch.setattr(_clock, "_STOPPING_SECONDS", 0.05)
     worker = Worker(lambda _: STARVED)
     how = await until_given_up(worker, lie)
-    assert how == "did not stop within 0.05 s of its first interrupt"
+    assert how == "did not stop within 0.05 s of the first interrupt"
     assert worker.interrupts == 1
 
 

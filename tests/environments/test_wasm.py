@@ -392,4 +392,4 @@ def test_where_system_calls_can_not_be_filtered_auto_takes_webassembly(tmp_path:
         check=False,
     )
     assert done.stdout.splitlines()[:2] == ["The secret number is 42.", "wasm wasm"], done.stderr
-    assert "passes over 'local': no sandbox for model-written code here" in done.stderr
+    assert "skipped 'local': no sandbox for model-written code here" in done.stderr

@@ -80,7 +80,7 @@ def test_an_endpoint_with_a_schema_of_its_own() -> None:
     ("payload", "words"),
     [
         ({"out": []}, "response_parser: KeyError"),
-        ({"out": [{"t": None}], "billing": {"in": 1, "out": 1}}, "NoneType, not a text"),
+        ({"out": [{"t": None}], "billing": {"in": 1, "out": 1}}, "NoneType, not a string"),
         ([1, 2], "malformed"),
     ],
 )

@@ -233,7 +233,7 @@ def test_two_threads_take_turns(box: RLMToolbox) -> None:
         ({"context": "a", "context_file": "b"}, "not both"),
         ({"context": object()}, "must be text"),
         ({"context_file": ""}, "must be a path"),
-        ({"context_file": "missing.log"}, "there is no file or folder missing.log"),
+        ({"context_file": "missing.log"}, "no such file or folder: missing.log"),
         ({"context": {"not_stored_chars": 9}}, "pass it again"),
     ],
 )
@@ -288,9 +288,9 @@ def test_elsewhere_than_on_linux_local_means_auto(
     )
     monkeypatch.setattr("sys.platform", "darwin")
     monkeypatch.setattr(WasmEnvironment, "problem", lambda: None)
-    with pytest.warns(UserWarning, match="'auto' is used in its place"):
+    with pytest.warns(UserWarning, match="'auto' is used instead"):
         assert _environment("local") == "auto"
-    with pytest.warns(UserWarning, match="'auto' is used in its place"):
+    with pytest.warns(UserWarning, match="'auto' is used instead"):
         assert RLMToolbox(sub_model="scripted", sandbox="local")._sandbox == "auto"
 
 

@@ -192,7 +192,7 @@ def _encoded(message: Any) -> bytes:
 
 
 def _shortened(data: Any) -> Any:
-    """Return what an error says in addition, if it is short, and JSON can hold it."""
+    """Return what an error says in addition, if it is short, and JSON can represent it."""
     try:
         text = _encoded(data).decode()
     except (RecursionError, ValueError):

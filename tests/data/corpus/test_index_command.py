@@ -67,8 +67,8 @@ def test_index_again_and_summary(texts: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["-o", "none"], 1, "Error: none is no corpus"),
-        (["none", "-o", "c"], 1, "Error: there is no file or folder none; check the path"),
+        (["-o", "none"], 1, "Error: none is not a corpus"),
+        (["none", "-o", "c"], 1, "Error: no such file or folder: none; check the path"),
         ([], 2, "Missing option '-o'"),
     ],
 )

@@ -96,8 +96,8 @@ def test_an_object_that_changes_while_it_is_read_is_read_again(store: FakeStore)
     with pytest.raises(ConfigError) as raised:
         fetch(PLACE)
     assert str(raised.value) == (
-        "1 object of s3://b/logs/ changed while being read, such as a.log; ask again when nothing "
-        "writes there, or choose a copy"
+        "1 object of s3://b/logs/ changed while being read, such as a.log; "
+        "ask again when nothing is writing there, or choose a copy"
     )
     store.before = lambda _: None
     assert texts(fetch(PLACE))["a.log"] == "y" * 9  # Nothing of the mixture was kept.
@@ -201,7 +201,9 @@ def test_too_much_is_refused_before_it_is_fetched(
 
 def test_a_full_disk_is_noticed_first(store: FakeStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rlm.data.places.storing.FetchedFiles.free_bytes", lambda _: 3)
-    with pytest.raises(ConfigError, match="has room for 0 MB; set XDG_CACHE_HOME to a larger one"):
+    with pytest.raises(
+        ConfigError, match="has room for 0 MB; set XDG_CACHE_HOME to a folder on a larger disk"
+    ):
         fetch(PLACE)
     assert store.reads == []
 
@@ -220,9 +222,7 @@ def test_a_size_that_was_not_announced_is_bounded(
 
 def test_nothing_there(store: FakeStore) -> None:
     store.objects.clear()
-    with pytest.raises(
-        ConfigError, match="there is nothing at s3://b/logs/; check the address and"
-    ):
+    with pytest.raises(ConfigError, match="nothing found at s3://b/logs/; check the address and"):
         fetch(PLACE)
 
 
@@ -286,7 +286,7 @@ def test_places_and_files_side_by_side(store: FakeStore, tmp_path: Path) -> None
     here.write_text("a note")
     stored = store_context([here, PLACE])
     assert stored.documents == ("notes.txt", "s3/b/logs/a.log", "s3/b/logs/d/b.log")
-    with pytest.raises(ConfigError, match="a list of files may hold only paths, not str"):
+    with pytest.raises(ConfigError, match="a list of files can contain only paths, not str"):
         store_context([PLACE, "text"])
 
 

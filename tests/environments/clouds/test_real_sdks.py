@@ -81,7 +81,7 @@ async def test_a_key_that_is_refused_is_a_config_error(name: str, api: Api) -> N
 
 async def test_an_error_of_the_server_is_reported(name: str, api: Api) -> None:
     api.status = 400
-    with pytest.raises(SessionDied, match=f"{name}: no sandbox could be made: "):
+    with pytest.raises(SessionDied, match=f"{name}: no sandbox could be created: "):
         await CLOUDS[name].environment().open(SuiteHost(), {})
 
 

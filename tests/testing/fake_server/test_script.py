@@ -83,7 +83,7 @@ def test_a_text_is_an_answer_in_json(tmp_path: Path) -> None:
         ("a.json", '[{"behaviour": "wrong"}]', "answer 1: Invalid enum value 'wrong'"),
         ("a.json", '[{"status": 99}]', "answer 1: Expected `int` >= 200"),
         ("a.json", '[{"delay_seconds": -1}]', "answer 1: Expected `float` >= 0"),
-        ("a.json", '[{"when": "/(/"}]', "answer 1: `when` is not a regular expression"),
+        ("a.json", '[{"when": "/(/"}]', "answer 1: `when` is not a valid regular expression"),
         ("a.json", '[{"tool_calls": [{}]}]', "answer 1: Object missing required field `name`"),
     ],
 )

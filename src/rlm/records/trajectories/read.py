@@ -178,7 +178,7 @@ def open_trajectory(path: str | Path, *, hides_settings: bool = False) -> Trajec
         sources = [source_of(file) for file in _files_in(path)]
         return Trajectory(sources, hides_settings=hides_settings)
     if not path.exists():
-        raise ConfigError(f"there is nothing at {path}: name a log, a journal, or a folder of them")
+        raise ConfigError(f"nothing found at {path}: name a log, a journal, or a folder of them")
     if not path.is_file():
         raise ConfigError(f"{path} is not a file: name a log, a journal, or a folder of them")
     return Trajectory([source_of(path)], hides_settings=hides_settings)
