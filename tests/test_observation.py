@@ -78,9 +78,9 @@ def test_cut_keeps_head_and_tail_and_counts_what_is_missing(
 
 def test_many_lines_are_counted_where_they_are_cut() -> None:
     rows = "\n".join(f"row {number}" for number in range(500))
-    assert "characters cut; 500 lines in all …" in cut(rows, 100)
-    assert "lines in all" not in cut("x" * 500, 100)
-    assert "lines in all" not in cut(rows, 100, len(rows) + 1)  # some of it was not kept
+    assert "characters cut; 500 lines in total …" in cut(rows, 100)
+    assert "lines in total" not in cut("x" * 500, 100)
+    assert "lines in total" not in cut(rows, 100, len(rows) + 1)  # some of it was not kept
 
 
 def test_a_cell_that_ran_out_of_time_is_told_what_to_use() -> None:

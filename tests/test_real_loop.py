@@ -172,7 +172,7 @@ async def test_a_dead_worker_is_replaced(how: str) -> None:
     assert result.answer == "still here"
     lost = [e for e in result.events if isinstance(e, SessionLost)]
     assert [e.lost_variables for e in lost] == [("rows",)]
-    assert "`context` is there as before. These variables are lost: rows." in seen(client, 2)
+    assert "`context` is still available. These variables are lost: rows." in seen(client, 2)
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")

@@ -122,7 +122,7 @@ async def test_a_value_without_json_form_is_not_noted_and_the_cell_fails() -> No
     agent, client = agent_of(code("add_to_context('f', print)"), "FINAL(no)")
     async with agent:
         assert await said(agent, "Note it.") == ["no"]
-    assert "'f' has no JSON form, so it can't be kept" in str(
+    assert "'f' has no JSON form, so it can't be stored" in str(
         client.requests[1].messages[-1].content
     )
     assert agent.context.data == {}
@@ -195,7 +195,7 @@ async def test_tools_that_can_not_be_are_refused_at_once() -> None:
     agent, _ = agent_of()
     with pytest.raises(ConfigError, match="agents have that name already"):
         agent.register_tool("analyze_text", len)
-    with pytest.raises(ConfigError, match="that is a name of the REPL itself"):
+    with pytest.raises(ConfigError, match="the REPL itself uses that name"):
         agent.register_tool("llm_query", len)
     with pytest.raises(ConfigError, match="must be callable, or an object with methods"):
         agent.register_tool("n", WRONG)

@@ -234,7 +234,7 @@ async def test_a_journal_open_elsewhere_is_not_an_impossible_plain_call(
     (run_id,) = journals(tmp_path)
     journal = Journal(journals_in(tmp_path).journal_of(run_id))
     try:
-        with pytest.raises(ConfigError, match="is being run by process"):
+        with pytest.raises(ConfigError, match="is executing run"):
             await benched(client, NEEDLE, tmp_path, methods=("plain",))
     finally:
         journal.close()

@@ -97,7 +97,7 @@ def test_an_unknown_name_is_an_error_that_the_cell_can_repair() -> None:
     unknown, text, number = sea.told[0][1:]
     assert "CallFailed: a child can't have the tool 'tides'; it may have: radio, tide" in unknown
     assert 'TypeError: tools must be a list, such as tools=["search"]' in text
-    assert "TypeError: tools holds names of tools" in number
+    assert "TypeError: tools must contain names of tools" in number
     assert sea.result.answer == "six at Ur"
 
 

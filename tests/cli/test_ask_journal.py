@@ -120,5 +120,5 @@ def test_a_full_disk_costs_the_journal_and_not_the_answer(tmp_path: Path) -> Non
     )
     told = done.stderr.decode()
     assert done.returncode == 3, told
-    assert len(re.findall("can't be written to any more", told)) == 1, told
+    assert len(re.findall("is no longer writable", told)) == 1, told
     assert "Continue with" not in told

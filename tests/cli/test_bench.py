@@ -124,7 +124,7 @@ def test_a_task_of_ones_own(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (("run", "nothing"), 1, "there is no task 'nothing'"),
+        (("run", "nothing"), 1, "unknown task 'nothing'"),
         (("run", "s-niah", "--method", "magic"), 2, "'magic' is none of rlm, plain, mapreduce"),
         (("run", "s-niah", "--method", "operators"), 1, "operators can't answer s-niah/single"),
         (("run", "s-niah", "--method", ","), 2, "name a method"),

@@ -68,7 +68,7 @@ def test_it_serves_and_ends_cleanly(script: str, ending: signal.Signals) -> None
         assert ask(url)[0] == 503
         status, found = ask(url)
         assert status == 400
-        assert "the script is used up" in found["error"]["message"]
+        assert "the script is exhausted" in found["error"]["message"]
         process.send_signal(ending)
         stdout, stderr = process.communicate(timeout=SECONDS)
     assert (process.returncode, stdout) == (0, "")
@@ -105,7 +105,7 @@ def test_other_commands_find_it_by_the_variables(script: str, tmp_path: Path) ->
     [
         ("a.toml", "[[answers]]\nrepply = 'x'", "a.toml, answer 1: Object contains unknown field"),
         ("a.toml", "", "the script has no answers"),
-        ("a.txt", "hello", "a script ends in .toml, .json or .jsonl"),
+        ("a.txt", "hello", "a script's name must end in .toml, .json or .jsonl"),
     ],
 )
 def test_a_wrong_script_is_one_clear_line(tmp_path: Path, name: str, text: str, words: str) -> None:

@@ -32,7 +32,7 @@ def folder(tmp_path: Path) -> Path:
         (["-m", "nonsense"], {}, "names no provider"),
         (["-m", "openai/gpt-5"], {}, "set OPENAI_API_KEY"),
         ([], {"RLM_MODEL": "openai/gpt-5"}, "set OPENAI_API_KEY"),
-        (["--environment", "moon"], {}, "there is no environment 'moon'"),
+        (["--environment", "moon"], {}, "unknown environment 'moon'"),
         (["--environment-option", "moon=1"], {}, "'local' has no option 'moon'"),
         (["-f", "missing.txt"], {}, "missing.txt: No such file or directory"),
         (["-f", "txt.txt"], {}, "txt.txt: No such file or directory; did you mean text.txt?"),

@@ -143,7 +143,7 @@ def test_sampling_for_steps_and_for_calls() -> None:
     ("wrong", "words"),
     [
         ({"colour": "red"}, "has no option 'colour'"),
-        ({"max_retries": -1}, "max_retries must be 0 or more"),
+        ({"max_retries": -1}, "max_retries must be at least 0"),
         ({"timeout": "soon"}, "timeout_seconds"),
         ({"timeout": 0}, "timeout_seconds"),
         ({"sampling_args": "hot"}, "sampling_args must be a dict"),

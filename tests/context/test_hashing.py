@@ -224,7 +224,7 @@ async def test_no_reply_is_kept_before_the_hash(tmp_path: Path, hashing: Hashing
         archive, run = only_run(tmp_path)
         assert archive.facts(run).context.sha256 == ""
         assert archive.summary(run).requests == 0
-        with pytest.raises(ConfigError, match="before its context was kept"):
+        with pytest.raises(ConfigError, match="before its context was stored"):
             archive.context_of(archive.facts(run))
         hashing.may_go_on.set()
         await asyncio.wait_for(running, SECONDS)
@@ -239,7 +239,7 @@ async def test_a_run_goes_on_over_the_same_context_and_no_other(tmp_path: Path) 
             await rlm.aask("Q", LARGE, run_id="one")
     other = "B" + LARGE[1:]
     async with engine(FINAL, journal=tmp_path) as rlm:
-        with pytest.raises(ConfigError, match="had another context"):
+        with pytest.raises(ConfigError, match="had a different context"):
             await rlm.aask("Q", other, run_id="one")
         result = await rlm.aask("Q", LARGE, run_id="one")
     assert (result.answer, result.steps) == ("done", 2)
@@ -258,11 +258,11 @@ async def test_a_run_that_was_killed_before_its_hash_begins_anew(
     journal.close()
     client = ScriptedClient([FINAL])
     async with RLM(client, environment=PlanEnvironment(), journal=tmp_path) as rlm:
-        with pytest.raises(ConfigError, match="had another context"):
+        with pytest.raises(ConfigError, match="had a different context"):
             await rlm.aask("Q", LARGE + "more", run_id="one")
         result = await rlm.aask("Q", LARGE, run_id="one")
     assert result.answer == "done"
-    assert "another context" not in str(client.requests[0].messages)
+    assert "different context" not in str(client.requests[0].messages)
     (run,) = archive.places.listed()
     assert archive.facts(run).context.sha256 == SHA256
 

@@ -64,7 +64,7 @@ async def test_attacks_on_a_container_without_layers_inside_stay_in_it(made: Mak
     """What the container alone stops; programs and child processes are the cells' own affair."""
     report = await attack(made(hardened=False), only="secrets: ")
     socket_options = {
-        "see who writes to the line (SO_PASSCRED)",
+        "see who writes to the socket (SO_PASSCRED)",
         "get a handle on the host (SO_PEERPIDFD)",
     }
     assert {row.name for row in report.bad} == socket_options, "the layers inside refuse them"

@@ -123,7 +123,7 @@ async def test_where_nothing_works_one_line_says_what_to_do(
     with pytest.raises(ConfigError, match=r"Python 3\.12 or newer \(uv venv.*recursivelm\[wasm"):
         await environment.decide()
     elsewhere(monkeypatch)
-    with pytest.raises(ConfigError, match=r"use Python 3\.12 or newer, where recursivelm brings"):
+    with pytest.raises(ConfigError, match=r"use Python 3\.12 or newer, where recursivelm includes"):
         await environment.decide()
 
 

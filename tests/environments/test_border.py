@@ -242,7 +242,7 @@ def test_more_files_than_are_listed_are_a_violation() -> None:
 
 async def test_a_cell_learns_what_is_too_large_and_continues(repl: Repl) -> None:
     kind, message = await repl.fail("rlm_query('p', context='x' * (49 << 20))")
-    assert (kind, "allowed; send less at once" in message) == ("TooLarge", True)
+    assert (kind, "allowed: send less at once" in message) == ("TooLarge", True)
     kind, message = await repl.fail("lookup(a=list(range(250_000)))")
     assert kind == "ToolFailed"
     assert "200,000 are allowed" in message

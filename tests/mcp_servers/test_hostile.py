@@ -30,13 +30,13 @@ def refusal(server: object) -> str:
 @pytest.mark.parametrize(
     ("scene", "words"),
     [
-        ("none", "no tool is left of those it offers: none"),
+        ("none", "none of its tools remain: none"),
         (
             "many",
-            "it offers 10,000 tools, and a model is shown 128 at most: choose with only=[...]",
+            "it offers 10,000 tools, but a model is shown at most 128: choose with only=[...]",
         ),
         ("more", "it offers more than 10,000 tools"),
-        ("pages", "its list of tools has no end after 200 pages"),
+        ("pages", "its list of tools does not end after 200 pages"),
         ("wrong", "2 validation errors for ListToolsResult"),
         ("dying", "the server has ended with status 1; it wrote: out of [31mpatience"),
     ],
@@ -75,7 +75,7 @@ async def test_a_server_that_says_nothing_can_be_closed() -> None:
     while not running_below("hostile.py"):
         await asyncio.sleep(0.01)
     await server.aclose()
-    with pytest.raises(ConfigError, match="it was closed before it answered"):
+    with pytest.raises(ConfigError, match="it was closed before it responded"):
         await opening
     assert not running_below("hostile.py")
 
@@ -88,7 +88,7 @@ def test_of_many_tools_some_can_be_chosen() -> None:
 def test_an_unknown_name_among_only_is_reported() -> None:
     assert "it has no tool 'nope'; tools: hello" in refusal(hostile("plain", only=["nope"]))
     assert "it has no tool 'nope'" in refusal(hostile("plain", without=["nope"]))
-    assert "no tool is left" in refusal(hostile("plain", without=["hello"]))
+    assert "none of its tools remain" in refusal(hostile("plain", without=["hello"]))
 
 
 def test_a_description_is_one_line_and_short_and_starts_no_block() -> None:
@@ -145,7 +145,7 @@ def test_servers_from_before_2026_tell_of_changed_lists_too() -> None:
     until_gone = "import time\nwhile True:\n    hello()\n    time.sleep(0.01)"
     asked = run([hostile("changing")], "print(hello())", until_gone, "FINAL(1)")
     assert asked.outputs[0].startswith("hello")
-    assert asked.failure(1) == "hello failed: the server does not have this tool any more"
+    assert asked.failure(1) == "hello failed: the server no longer has this tool"
 
 
 def test_noise_on_stdout_and_stderr_disturbs_nothing() -> None:
@@ -159,15 +159,15 @@ def test_noise_on_stdout_and_stderr_disturbs_nothing() -> None:
         ([], {}, "mcp takes a command"),
         ([3], {}, "mcp takes a command"),
         ("'", {}, "can't be split into words"),
-        ("https://", {}, "no URL of a server"),
-        ("http://host:port/", {}, "no URL of a server"),
-        ("cat", {"headers": {}}, "headers= are for servers at a URL"),
-        ("http://host/", {"env": {}}, "env= and cwd= are for servers started by a command"),
-        ("http://host/", {"cwd": "."}, "env= and cwd= are for servers started by a command"),
-        ("http://host/", {"headers": {"a": 1}}, "headers must be a dict of texts"),
-        ("cat", {"env": {"a": None}}, "env must be a dict of texts"),
-        ("cat", {"transport": "http"}, "'http' does not go with a command"),
-        ("http://host/", {"transport": "stdio"}, "'stdio' does not go with a URL"),
+        ("https://", {}, "not a server's URL"),
+        ("http://host:port/", {}, "not a server's URL"),
+        ("cat", {"headers": {}}, "headers= works only for servers at a URL"),
+        ("http://host/", {"env": {}}, "env= and cwd= work only for servers started by a command"),
+        ("http://host/", {"cwd": "."}, "env= and cwd= work only for servers started by a command"),
+        ("http://host/", {"headers": {"a": 1}}, "headers must be a dict of strings"),
+        ("cat", {"env": {"a": None}}, "env must be a dict of strings"),
+        ("cat", {"transport": "http"}, "'http' can't be used with a command"),
+        ("http://host/", {"transport": "stdio"}, "'stdio' can't be used with a URL"),
         ("cat", {"prefix": "a-b"}, "prefix must be a Python name"),
         ("cat", {"only": "add"}, "only must be a list of names"),
         ("cat", {"timeout_seconds": 0}, "timeout_seconds must be a positive number"),

@@ -172,7 +172,7 @@ def test_more_arguments_are_taken_only_if_the_schema_says_so() -> None:
     members: dict[str, Any] = {"properties": {"a": {}}}
     assert ServerParameters({**members, "additionalProperties": True}).bind({"b": 1}) == {"b": 1}
     for closed in (members, {"additionalProperties": False}):
-        with pytest.raises(TypeError, match="there is no argument 'b'"):
+        with pytest.raises(TypeError, match="unknown argument 'b'"):
             ServerParameters(closed).bind({"b": 1})
 
 

@@ -62,11 +62,11 @@ def test_wrong_arguments_are_reported_with_the_usage_and_not_sent(server: McpSer
     usage = "; usage: add(a: int, b: int = 2) -> int"
     assert asked.failure(0) == f"add: argument 'a': expected int, got 'one'{usage}"
     assert asked.failure(1) == f"add: 'a' is missing{usage}"
-    assert asked.failure(2) == f"add: there is no argument 'c'{usage}"
+    assert asked.failure(2) == f"add: unknown argument 'c'{usage}"
     assert asked.failure(3) == f"add: it takes 2 arguments, not 3{usage}"
     assert "argument 'berth': 'number': must be at most 40, got 41" in asked.failure(4)
     assert "argument 'berth': 'number' is missing" in asked.failure(5)
-    assert "to pass one, write berth={...}" in asked.failure(6)
+    assert "to pass a dict as a value, write berth={...}" in asked.failure(6)
     assert asked.answer == "3"
 
 
@@ -121,7 +121,7 @@ def test_a_changed_list_counts_from_the_next_call_on() -> None:
     server = sample()
     keeper = server.lease()
     asked = run([server], "letters(1)", "learn()", "letters(1)", "FINAL(add(1))")
-    assert asked.failure(2) == "letters failed: the server does not have this tool any more"
+    assert asked.failure(2) == "letters failed: the server no longer has this tool"
     assert asked.answer == "3"
     again = run([server], "FINAL(sing('la'))")
     assert again.answer == "la"

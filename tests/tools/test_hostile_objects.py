@@ -325,7 +325,7 @@ async def test_calls_are_refused_while_many_earlier_ones_still_hang(
         with pytest.raises(ToolError, match=r"no result within 0\.05 s"):
             await tool.call({})
     before = threading.active_count()
-    with pytest.raises(ToolError, match="3 earlier calls of tools still work"):
+    with pytest.raises(ToolError, match="3 earlier tool calls are still running"):
         await tool.call({})
     assert threading.active_count() == before
     may.set()

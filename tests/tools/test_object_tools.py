@@ -166,7 +166,7 @@ def test_expose_names_exactly_what_cells_may_use() -> None:
         ([5], "expose can't name 5"),
         ("all", "expose must be a list of names"),
         ([], "expose is empty"),
-        (["helper"], "'helper' is an object of type Helper, and only methods and data"),
+        (["helper"], "'helper' is an object of type Helper, but only methods and data"),
     ],
 )
 def test_what_expose_refuses(expose: Any, words: str) -> None:
@@ -219,13 +219,13 @@ def test_what_needs_expose_says_so_with_the_line_to_write(tool: Any, line: str) 
 
 def test_what_can_t_be_a_tool_at_all() -> None:
     for tool in (object(), Color.RED):
-        with pytest.raises(ConfigError, match="pass a function, or data, in its place"):
+        with pytest.raises(ConfigError, match="pass a function or data instead"):
             as_tools({"x": tool})
     with pytest.raises(ConfigError, match=r'give it one, as in tools=\{"db": db\}'):
         ObjectTool(Store())
-    with pytest.raises(ConfigError, match="name values in a dict"):
+    with pytest.raises(ConfigError, match="to pass values, use a dict"):
         as_tools([Store()])
-    with pytest.raises(ConfigError, match="expose is for objects"):
+    with pytest.raises(ConfigError, match="expose works only for objects"):
         as_tools({"f": {"tool": math.sqrt, "expose": ["x"]}})
     with pytest.raises(ConfigError, match="is a method of the objects of Store"):
         as_tools({"x": {"tool": Store, "expose": ["add"]}})

@@ -117,7 +117,7 @@ async def test_text_stays_text_where_text_is_allowed() -> None:
         ({"q": "a", "n": 1}, "unexpected keyword argument 'n'"),
         ({"*": ["a", 1, 2]}, "too many positional arguments"),
         ({"*": ["a"], "q": "b"}, "multiple values for argument 'q'"),
-        ({"*": "a"}, "'*' must hold a list"),
+        ({"*": "a"}, "'*' must contain a list"),
         ({"q": "a", "limit": "many"}, "argument 'limit': Expected `int`, got `str`"),
         ({"q": ["a"]}, "argument 'q': Expected `str`, got `array`"),
         ({"q": "a", "limit": "\ud800"}, "argument 'limit'"),
@@ -275,7 +275,7 @@ async def test_results_that_have_no_form() -> None:
     cycle: list[Any] = []
     cycle.append(cycle)
     assert await failure(lambda: cycle) == (
-        "tool failed: the result refers to itself, or is nested too deep"
+        "tool failed: the result refers to itself or is nested too deeply"
     )
     text = "x" * (16 << 20)
     assert await failure(lambda: text) == (

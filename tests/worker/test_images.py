@@ -71,7 +71,7 @@ def test_what_is_no_picture_is_a_type_error_that_says_what_is(image: Any) -> Non
 
 
 def test_limits_are_told_before_anything_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ValueError, match="21 images are over the limit of 20 a prompt"):
+    with pytest.raises(ValueError, match="21 images exceed the limit of 20 per prompt"):
         images.attached([["a.png"] * 21])
     with pytest.raises(ValueError, match="these 3 bytes are not a PNG"):
         images.attached([b"abc"])

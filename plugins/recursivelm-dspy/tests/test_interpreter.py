@@ -230,7 +230,7 @@ def test_errors_of_tools_are_exceptions_of_the_cell(interpreter: SandboxInterpre
     assert interpreter(caught.format("own", "RuntimeError")) == "RuntimeError Unusual: odd"
     with pytest.raises(CodeExecutionError, match=r"ValueError: bad \(line 1\)"):
         interpreter("fail(kind='value')")
-    with pytest.raises(CodeExecutionError, match="a function is no data"):
+    with pytest.raises(CodeExecutionError, match="a function is not data"):
         interpreter("fail(lambda: 1)")
 
 

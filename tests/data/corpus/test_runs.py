@@ -60,7 +60,7 @@ def test_a_cell_searches_and_reads(texts: Path, opened: Open) -> None:
     assert "True False True" in lines
     assert f"{list(range(1, 13))}" in printed
     assert "no document 99 among 12 documents" in printed
-    assert "ctx.chunk is for texts, and the context is a corpus" in printed
+    assert "ctx.chunk works on texts, but the context is a corpus" in printed
     asked = [event for event in result.events if isinstance(event, ToolCalled)]
     assert [event.name for event in asked[:4]] == [
         *("ctx.search", "ctx.grep", "ctx.search", "ctx.grep")

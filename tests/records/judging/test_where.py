@@ -75,7 +75,7 @@ def test_true_of_a_run(text: str) -> None:
 )
 def test_what_is_missing_is_neither_more_nor_less(text: str) -> None:
     if text == "model=":
-        with pytest.raises(ConfigError, match="comes a value"):
+        with pytest.raises(ConfigError, match="must be followed by a value"):
             parse_condition(text)
         return
     assert not parse_condition(text).holds(BARE)
@@ -99,8 +99,8 @@ def test_and_binds_closer_than_or() -> None:
         ("", "ends where a comparison should be"),
         ("scroe>1", "Did you mean score"),
         ("size>1", "Fields: score, tag"),
-        ("score", "comes one of = != <"),
-        ("score>", "comes a value"),
+        ("score", "must be followed by one of = != <"),
+        ("score>", "must be followed by a value"),
         ("score>good", "compared with a number"),
         ("score>nan", "compared with a number"),
         ("score>1e999", "compared with a number"),
@@ -115,7 +115,7 @@ def test_and_binds_closer_than_or() -> None:
         ("tag='a", "quote is not closed"),
         ("score!0", "write != for"),
         ("tag=a or or tag=b", "can't begin with 'or'"),
-        ("tag==", "comes a value"),
+        ("tag==", "must be followed by a value"),
         ("query~two words", "join comparisons"),
         ("x" * (MAX_CHARS + 1), "at most"),
         ("not " * 200 + "tag=a", "levels"),

@@ -360,7 +360,7 @@ def test_a_deleted_index_is_made_again_under_open_eyes(path: Path) -> None:
 
 def test_a_folder_that_can_not_be_written_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "search").write_text("a file")
-    with pytest.raises(ConfigError, match="there is no search"):
+    with pytest.raises(ConfigError, match="search is unavailable"):
         SearchIndex(tmp_path / "search" / "i.sqlite").known()
 
 

@@ -71,13 +71,13 @@ def test_a_text_is_an_answer_in_json(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
-        ("a.yaml", "x", "ends in .toml, .json or .jsonl"),
+        ("a.yaml", "x", "must end in .toml, .json or .jsonl"),
         ("a.toml", "[[answers]\n", "a.toml: "),
         ("a.toml", "[[replies]]\nreply='x'", "unknown key 'replies'"),
         ("a.toml", "answers = 1", "are a list"),
         ("a.json", "{", "a.json: "),
         ("a.json", "3", "are a list"),
-        ("a.json", "[3]", "a.json, answer 1: an answer is a text or a table"),
+        ("a.json", "[3]", "a.json, answer 1: an answer must be a string or a table"),
         ("a.jsonl", '"ok"\n\n{"reply": }', "line 3"),
         ("a.jsonl", '"ok"\n{"repply": "x"}', "answer 2: Object contains unknown field `repply`"),
         ("a.json", '[{"behaviour": "wrong"}]', "answer 1: Invalid enum value 'wrong'"),

@@ -110,7 +110,7 @@ def test_a_used_up_script_says_so_and_is_not_tried_again() -> None:
         call(server, "/v1/messages", BODY)
         status, found = call(server, "/v1/messages", BODY)
     assert status == 400
-    assert "the script is used up" in found["error"]["message"]
+    assert "the script is exhausted" in found["error"]["message"]
 
 
 def test_requests_are_kept_and_shown_without_secrets() -> None:
@@ -197,7 +197,7 @@ def test_it_can_be_started_again_at_the_same_place() -> None:
     with server:
         before = server.url
         call(server, "/v1/messages", BODY)
-        with pytest.raises(ConfigError, match="started already"):
+        with pytest.raises(ConfigError, match="already running"):
             server.start()
     with server:
         assert server.url == before

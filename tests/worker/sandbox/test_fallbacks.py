@@ -174,7 +174,7 @@ def test_no_filter_no_sandbox() -> None:
 
 def test_an_unknown_machine() -> None:
     report = run("stranger", broken=["machine"]).report
-    assert f"no table of system calls for this machine ({os.uname().machine})" in report["missing"]
+    assert f"no system call table for this machine ({os.uname().machine})" in report["missing"]
 
 
 def test_no_file_system_layer_no_sandbox() -> None:

@@ -193,7 +193,7 @@ def test_a_session_without_a_process_says_so(monkeypatch: pytest.MonkeyPatch) ->
         assert 0 < len(refused) < 12
         for session in refused:
             (fact,) = session.ends()
-            assert "no process could be made" in fact["error"]
+            assert "no process could be created" in fact["error"]
         for session in sessions:
             if session not in refused:
                 session.let_go()

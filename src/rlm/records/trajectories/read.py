@@ -110,7 +110,7 @@ class Trajectory:
         for part in self._parts:
             if run_id in part.ready():
                 return part
-        raise ConfigError(f"there is no run {run_id!r} here; runs() lists those there are")
+        raise ConfigError(f"no run {run_id!r} here; runs() lists the runs")
 
 
 class _Part:
@@ -197,10 +197,10 @@ def _files_in(folder: Path) -> list[Path]:
         raise ConfigError(f"{folder} can't be read: {error.strerror or error}") from error
     files = [entry for entry in names if entry.is_file()]
     if not files:
-        raise ConfigError(f"there is no log in {folder}: its files would end in {ENDINGS[0]}")
+        raise ConfigError(f"no log in {folder}: names of logs end in {ENDINGS[0]}")
     if len(files) > MAX_FILES:
         raise ConfigError(
-            f"{folder} has {len(files):,} logs, more than {MAX_FILES:,}; name some of them"
+            f"{folder} has {len(files):,} logs, more than {MAX_FILES:,}; name only some of them"
         )
     return files
 
