@@ -119,7 +119,7 @@ async def test_leaving_a_stream_cancels_its_run() -> None:
 
 async def test_a_stream_raises_what_its_run_raises() -> None:
     one = RLM(ScriptedClient([]), environment=PlanEnvironment())
-    with pytest.raises(rlm.ModelError, match="used up"):
+    with pytest.raises(rlm.ModelError, match="exhausted"):
         [event async for event in one.stream("What?", "c")]
 
 

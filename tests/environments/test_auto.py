@@ -242,7 +242,7 @@ async def test_a_run_is_not_resumed_in_another_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with RLM(ScriptedClient([]), journal=tmp_path) as rlm:
-        with pytest.raises(ModelError, match="used up"):
+        with pytest.raises(ModelError, match="is exhausted"):
             await rlm.aask("Where?", run_id="cut-off")
     elsewhere(monkeypatch)
     monkeypatch.setattr(WasmEnvironment, "problem", lambda: None)

@@ -221,5 +221,5 @@ def test_rules_are_tried_before_the_script() -> None:
 
 
 def test_a_used_up_script_is_reported() -> None:
-    with pytest.raises(ModelError, match="the script for FakeAdapter is used up"):
+    with pytest.raises(ModelError, match="the script for FakeAdapter is exhausted"):
         RLM(adapter=FakeAdapter()).run("Anything?", TEXT)

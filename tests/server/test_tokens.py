@@ -188,7 +188,7 @@ def test_what_was_held_back_is_used_up_after_a_kill(tmp_path: Path) -> None:
     ledger.hold(token, "one", None)
     ledger.close()
     ledger = Ledger(tmp_path / "ledger.sqlite")
-    with pytest.raises(ApiError, match="used up"):
+    with pytest.raises(ApiError, match="exhausted"):
         ledger.hold(token, "two", Amount(tokens=1))
     ledger.close()
 

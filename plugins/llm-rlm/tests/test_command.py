@@ -160,7 +160,7 @@ def test_of_fragments_llm_itself_keeps_one_copy_and_we_add_none(cli: Cli, serve:
 @pytest.mark.parametrize(
     ("argument", "words"),
     [
-        ("rlm:missing.log", "there is no file missing.log"),
+        ("rlm:missing.log", "no such file: missing.log"),
         ("rlm:.", "is a folder"),
         ("rlm:pipe", "not a regular file"),
     ],

@@ -95,12 +95,12 @@ def test_the_first_call_may_give_the_context(said: Said) -> None:
         box.prepare()
         assert box.execute_python("print(len(context), context_0)", context="abc") == "3 abc"
         assert box.execute_python("print(context)") == "abc"
-        assert "set already" in box.execute_python("print(context)", context="other")
+        assert "already set" in box.execute_python("print(context)", context="other")
         assert box.execute_python("print(context)") == "abc"
 
 
 def test_a_context_that_was_given_is_not_replaced(box: RLMToolbox) -> None:
-    assert "set already" in box.execute_python("print(1)", context="other")
+    assert "already set" in box.execute_python("print(1)", context="other")
     assert box.execute_python("print('other' in context)") == "False"
 
 
@@ -178,7 +178,7 @@ def test_an_answer_is_handed_in_as_text_or_by_a_variable(box: RLMToolbox) -> Non
 
 def test_arguments_of_other_types_are_taken_or_refused_in_words(box: RLMToolbox) -> None:
     tools: Any = box
-    assert "must be a text" in tools.execute_python(5)
+    assert "must be a string" in tools.execute_python(5)
     assert "name of a variable" in tools.submit_answer(variable_name=5)
     assert tools.submit_answer(answer=0).endswith("0")
     assert tools.submit_answer(answer=[1, "a"]).endswith('[1, "a"]')

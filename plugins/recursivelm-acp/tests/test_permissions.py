@@ -101,7 +101,7 @@ async def test_all_arguments_are_shown_before_they_are_allowed(
     text = f"'o' * {chars} + ' MIDDLE ' + 'k' * {chars}"
     client = await asked(tmp_path, project, ["allow_once"], CALL.replace("'hello'", text))
     if chars == 500_000:
-        assert "too long to be shown to the user" in client.said
+        assert "too long to show to the user" in client.said
         assert (client.asked, (project / "note.txt").exists()) == ([], False)
         return
     [(tool_call, _)] = client.asked
@@ -124,4 +124,4 @@ async def test_a_session_is_opened_once(tmp_path: Path, project: Path) -> None:
                 return_exceptions=True,
             )
     problems = [str(each) for each in opened if isinstance(each, Exception)]
-    assert problems == ["this session is open already"] * 2
+    assert problems == ["this session is already open"] * 2

@@ -88,7 +88,7 @@ def test_an_old_model_with_forward_still_works() -> None:
 
 def test_what_is_no_model_is_refused() -> None:
     for wrong in (None, "openai/gpt-5-mini", print):
-        with pytest.raises(ConfigError, match=r"a model of dspy is a dspy\.LM, not"):
+        with pytest.raises(ConfigError, match=r"a dspy model must be a dspy\.LM, not"):
             DspyClient(wrong)
 
 

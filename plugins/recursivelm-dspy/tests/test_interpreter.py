@@ -338,7 +338,7 @@ def test_a_cell_that_kills_its_process_ends_the_cell_and_not_the_program() -> No
 
 
 def test_options_are_checked_and_factories_can_be_pickled() -> None:
-    with pytest.raises(ConfigError, match="execution_timeout must be above 0"):
+    with pytest.raises(ConfigError, match="execution_timeout must be greater than 0"):
         SandboxInterpreter(execution_timeout=0)
     with pytest.raises(ConfigError, match="no environment 'nowhere'"):
         SandboxInterpreter(environment="nowhere")

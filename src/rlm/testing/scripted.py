@@ -110,7 +110,7 @@ class ScriptedClient:
         if self._next >= len(self.script):
             raise ModelError(
                 f"the script for {request.model} is exhausted: it has "
-                f"{counted(len(self.script), 'entry', 'entries')} but this is request "
+                f"{counted(len(self.script), 'entry', 'entries')}, but this is request "
                 f"{len(self.requests)}; add an entry, or a rule with add_rule()"
             )
         self._next += 1
