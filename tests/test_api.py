@@ -180,9 +180,9 @@ def test_no_model_is_an_error_that_says_what_to_do(monkeypatch: pytest.MonkeyPat
         (lambda: RLM("openai-compatible/m"), "set LLM_BASE_URL"),
         (lambda: RLM("offline/extractive", environment="moon"), "choose one of auto, local"),
         (lambda: engine(preview_chars=-1), "preview_chars"),
-        (lambda: engine(strategy="magic"), "no strategy 'magic'; choose one of rlm, direct"),
-        (lambda: engine(protocol="smoke"), "no protocol 'smoke'; choose one of fences, tools"),
-        (lambda: engine(profile="giant"), "no profile 'giant'; choose one of frontier"),
+        (lambda: engine(strategy="magic"), "unknown strategy 'magic'; choose one of rlm, direct"),
+        (lambda: engine(protocol="smoke"), "unknown protocol 'smoke'; choose one of fences, tools"),
+        (lambda: engine(profile="giant"), "unknown profile 'giant'; choose one of frontier"),
     ],
 )
 def test_mistakes_show_before_a_run_does(make: Callable[[], RLM], told: str | None) -> None:

@@ -23,9 +23,9 @@ def test_limits_may_be_a_dict() -> None:
     with RLM(model(), limits={"max_steps": 7}) as engine:
         assert engine.config.limits.max_steps == 7
         assert engine.ask("How many?", "x", limits={"max_calls": 3}).answer == "1"
-    with pytest.raises(ConfigError, match=r"no limit 'max_step'; did you mean 'max_steps'\?$"):
+    with pytest.raises(ConfigError, match=r"unknown limit 'max_step'; did you mean 'max_steps'\?$"):
         RLM(model(), limits={"max_step": 1})
-    with pytest.raises(ConfigError, match="no limit 'colour'; choose one of max_steps, "):
+    with pytest.raises(ConfigError, match="unknown limit 'colour'; choose one of max_steps, "):
         RLM(model(), limits={"colour": 1})
     with pytest.raises(ConfigError, match="max_steps must be a positive"):
         RLM(model(), limits={"max_steps": 0})

@@ -101,7 +101,7 @@ async def test_a_batch_of_too_many_is_the_cells_error_and_of_many_costs_only_wha
         code("r = llm_query_batched(['x'] * 90_000)\nFINAL(sum(hasattr(x, 'failed') for x in r))"),
     ]
     result, client = await ask(*script, rules=[("sub-LLM", "ok")], limits=Limits(max_calls=10))
-    assert "over the limit of 100,000" in seen(client, 1)
+    assert "exceed the limit of 100,000" in seen(client, 1)
     assert result.answer == "89990"
     assert sum(isinstance(e, CallEnded) for e in result.events) == 10
 

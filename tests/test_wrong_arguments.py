@@ -50,8 +50,8 @@ NAMES: list[tuple[Callable[[], object], str]] = [
     (lambda: rlm.completion("q", ScriptedClient([]), submodel=1), "did you mean 'sub_model'?"),
 ]
 VALUES: list[tuple[Callable[[], object], str]] = [
-    (lambda: engine(strategy="mapredce"), "no strategy 'mapredce'; did you mean 'mapreduce'?"),
-    (lambda: engine(environment="dockr"), "no environment 'dockr'; did you mean 'docker'?"),
+    (lambda: engine(strategy="mapredce"), "unknown strategy 'mapredce'; did you mean 'mapreduce'?"),
+    (lambda: engine(environment="dockr"), "unknown environment 'dockr'; did you mean 'docker'?"),
     (
         lambda: engine(environment="local", environment_kwargs={"warm_session": 1}),
         "the environment 'local' has no option 'warm_session'; did you mean 'warm_sessions'?",

@@ -54,7 +54,7 @@ def test_a_server_that_says_nothing_is_not_waited_for() -> None:
 @pytest.mark.parametrize(
     ("server", "words"),
     [
-        ("/no/such/program --flag", "MCP server program: there is no such program"),
+        ("/no/such/program --flag", "MCP server program: no such program"),
         ([sys.executable, "-c", "import sys; sys.exit('no luck')"], "it wrote: no luck"),
         ("http://127.0.0.1:9/mcp", "MCP server http://127.0.0.1:9/mcp: All connection attempts"),
     ],
@@ -134,7 +134,7 @@ def test_a_schema_bomb_is_shown_and_checked_in_no_time() -> None:
 def test_answers_that_are_nonsense_or_too_much_are_failures_of_the_call() -> None:
     assert "nonsense" not in run([hostile("nonsense")], "hello()", "FINAL(1)").failure(0)
     asked = run([hostile("huge")], "hello()", "FINAL(1)")
-    assert asked.failure(0).endswith("more than 16 MiB as JSON; ask for less")
+    assert asked.failure(0).endswith("larger than 16 MiB as JSON; ask for less")
     asked = run([hostile("angry")], "hello()", "FINAL(1)")
     assert len(asked.failure(0)) < 600
     assert "`" not in asked.failure(0)

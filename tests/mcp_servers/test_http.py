@@ -195,7 +195,9 @@ def test_an_answer_without_end_is_a_failure_of_the_call(
             app.floods = True
             assert rlm.ask("What?").answer == "on"
     told = str(model.requests[1].messages[-1].content)
-    assert "ToolFailed: hello failed: Failed to parse JSON response: it has more than 3 MiB" in told
+    assert (
+        "ToolFailed: hello failed: Failed to parse JSON response: it is larger than 3 MiB" in told
+    )
 
 
 def test_the_older_kind_of_http_is_spoken_on_request() -> None:

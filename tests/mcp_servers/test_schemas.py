@@ -163,7 +163,7 @@ def test_parameters_that_python_can_not_name_go_by_both_names() -> None:
     bound = {"class": "a", "user-id": 1, "user id": 2}
     assert parameters.bind({"class_": "a", "user_id": 1, "user_id_2": 2}) == bound
     assert parameters.bind(bound) == parameters.bind({"*": ["a", 1, 2]}) == bound
-    with pytest.raises(TypeError, match="'user_id' is given twice"):
+    with pytest.raises(TypeError, match="'user_id' was given twice"):
         parameters.bind({"class": "a", "user-id": 1, "user_id": 2})
 
 

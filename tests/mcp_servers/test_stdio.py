@@ -94,7 +94,7 @@ def test_results_keep_their_kind(server: McpServer) -> None:
 
 def test_a_result_over_the_limit_is_refused_and_the_server_lives_on(server: McpServer) -> None:
     asked = ask(server, "large(17 << 20)", "x = large(9_000_000)", "FINAL(len(x))")
-    assert asked.failure(0).endswith("more than 16 MiB as JSON; ask for less")
+    assert asked.failure(0).endswith("larger than 16 MiB as JSON; ask for less")
     assert asked.answer == "9000000"
 
 

@@ -279,7 +279,7 @@ async def test_results_that_have_no_form() -> None:
     )
     text = "x" * (16 << 20)
     assert await failure(lambda: text) == (
-        "tool failed: the result has more than 16 MiB as JSON; ask for less"
+        "tool failed: the result is larger than 16 MiB as JSON; ask for less"
     )
     assert len(await call(lambda: text[:-2])) == (16 << 20) - 2
 

@@ -75,7 +75,7 @@ def test_limits_are_told_before_anything_is_sent(monkeypatch: pytest.MonkeyPatch
         images.attached([["a.png"] * 21])
     with pytest.raises(ValueError, match="these 3 bytes are not a PNG"):
         images.attached([b"abc"])
-    with pytest.raises(ValueError, match="may hold 8 MiB, not"):
+    with pytest.raises(ValueError, match="at most 8 MiB, not"):
         images.attached([PNG + bytes(8 << 20)])
     monkeypatch.setattr(images, "MAX_CALL_BYTES", 3 * len(PNG))
     assert len(images.attached([[PNG, PNG + b"1"], [PNG]])[1]) == 2

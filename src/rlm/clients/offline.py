@@ -72,7 +72,7 @@ REPL_WORDS = re.compile(r"```repl|\bREPL\b|\bllm_query\b|\bFINAL(_VAR)?\b|execut
 SUB_CALL = re.compile(r"\s*you are a sub-llm", re.IGNORECASE)
 ANSWER_NOW = re.compile(r"without code|no (more )?code|answer (the query )?now", re.IGNORECASE)
 TASK_IN_CONTEXT = re.compile(r"task is in .{0,24}context", re.IGNORECASE)
-DATA_FOR_SQL = re.compile(r"AttributeError: ctx\.search is for texts")
+DATA_FOR_SQL = re.compile(r"AttributeError: ctx\.search works on texts")
 SEARCHED = re.compile(
     r"^passages found: (?P<count>\d+)\n(?P<passages>.*?)(?=^stdout [\d.]+\S* chars \||\Z)",
     re.MULTILINE | re.DOTALL,

@@ -61,7 +61,7 @@ STUCK = {
 """The same facts for people, when a hint did not help."""
 
 NO_CODE_NOW = (
-    "That was code, and code no longer runs. Write the answer itself, in plain words. If the "
+    "That was code, but no more code will run. Write the answer itself, in plain words. If the "
     "query asks for code, put a sentence before it."
 )
 

@@ -143,7 +143,7 @@ def test_a_folder_that_cannot_be_made_is_named_before_anything_is_paid(state: Pa
     state.chmod(0o500)
     with without_powers(state):
         said = refusal(state / "below")
-    assert f"{state / 'below'} can't be made: Permission denied" in said
+    assert f"{state / 'below'} can't be created: Permission denied" in said
     assert "a writable folder" in said
 
 

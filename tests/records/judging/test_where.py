@@ -109,7 +109,7 @@ def test_and_binds_closer_than_or() -> None:
         ("status~a", "use = !="),
         ("status=anwser", "Did you mean answer"),
         ("tag=a tag=b", "join comparisons"),
-        ("tag=a)", "there is no ("),
+        ("tag=a)", "no ( precedes it"),
         ("(tag=a", "is not closed"),
         ("tag=a and", "ends where"),
         ("tag='a", "quote is not closed"),

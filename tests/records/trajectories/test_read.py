@@ -233,7 +233,7 @@ def test_a_file_of_a_folder_that_can_not_be_read_is_noticed(tmp_path: Path) -> N
 
 
 def test_what_can_not_be_opened_says_so(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="nothing at"):
+    with pytest.raises(ConfigError, match="nothing found at"):
         open_trajectory(tmp_path / "absent")
     with pytest.raises(ConfigError, match="no log in"):
         open_trajectory(tmp_path)

@@ -66,7 +66,7 @@ def test_the_default_container() -> None:
         assert outcome.result[0][0] in OWN_UIDS
     else:  # This Python is in a folder that only root can enter.
         assert outcome.result[0] == [0, 0, 0]
-        assert any("could not be read" in reason for reason in report["missing"])
+        assert any("could no longer be read" in reason for reason in report["missing"])
 
 
 def test_a_container_with_a_public_python(monkeypatch: pytest.MonkeyPatch) -> None:

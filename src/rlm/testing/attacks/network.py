@@ -8,7 +8,7 @@ __all__ = ["ATTACKS"]
 _GROUP = "network"
 
 _REACHING = {
-    "connect by TCP": """
+    "connect over TCP": """
 print(socket.create_connection(('127.0.0.1', target['tcp_port']), 2).recv(100))
 """,
     "connect over TCP with asyncio": """

@@ -218,7 +218,7 @@ def _require(layers: Layers, problem: str) -> None:
     if not layers.settings.allow_unsafe:
         raise LayersMissing(
             f"no sandbox for model-written code here: {problem}, choose another environment, or "
-            "pass allow_unsafe=True to accept that its code can do anything you can"
+            "accept that its code can do anything you can, with allow_unsafe=True"
         )
 
 
