@@ -41,7 +41,7 @@ def folder(tmp_path: Path) -> Path:
         (["-f", "-"], {}, "the context is empty"),
         (["-f", "loop"], {}, "loop: Too many levels of symbolic links"),
         (["-f", "empty.txt"], {}, "the context is empty"),
-        (["--log-dir", "empty.txt"], {}, "log_dir='empty.txt' can't be written to: File exists"),
+        (["--log-dir", "empty.txt"], {}, "log_dir='empty.txt' is not writable: File exists"),
     ],
 )
 def test_what_can_not_work(
