@@ -119,7 +119,7 @@ async def test_leaving_a_stream_cancels_its_run() -> None:
 
 async def test_a_stream_raises_the_error_of_its_run() -> None:
     one = RLM(ScriptedClient([]), environment=PlanEnvironment())
-    with pytest.raises(rlm.ModelError, match="used up"):
+    with pytest.raises(rlm.ModelError, match="exhausted"):
         [event async for event in one.stream("What?", "c")]
 
 
@@ -180,9 +180,9 @@ def test_a_missing_model_is_an_error_that_says_what_to_do(monkeypatch: pytest.Mo
         (lambda: RLM("openai-compatible/m"), "set LLM_BASE_URL"),
         (lambda: RLM("offline/extractive", environment="moon"), "choose one of auto, local"),
         (lambda: engine(preview_chars=-1), "preview_chars"),
-        (lambda: engine(strategy="magic"), "no strategy 'magic'; choose one of rlm, direct"),
-        (lambda: engine(protocol="smoke"), "no protocol 'smoke'; choose one of fences, tools"),
-        (lambda: engine(profile="giant"), "no profile 'giant'; choose one of frontier"),
+        (lambda: engine(strategy="magic"), "unknown strategy 'magic'; choose one of rlm, direct"),
+        (lambda: engine(protocol="smoke"), "unknown protocol 'smoke'; choose one of fences, tools"),
+        (lambda: engine(profile="giant"), "unknown profile 'giant'; choose one of frontier"),
     ],
 )
 def test_wrong_options_are_refused_before_a_run(make: Callable[[], RLM], told: str | None) -> None:

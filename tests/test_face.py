@@ -151,7 +151,7 @@ async def test_an_answer_that_never_fits_is_none_with_a_reason() -> None:
     result = await one.aask("q", "c", response_model=City)
     await one.aclose()
     assert (result.answer, result.answer_source, result.stop_reason) == (None, "none", "steps")
-    assert "no step is left" in result.detail
+    assert "no steps left" in result.detail
     assert "wrong shape" in result.detail
     assert result.rejected_answer == "Bern"
     agrees(result)
@@ -238,7 +238,7 @@ async def test_strict_raises_if_there_is_no_answer() -> None:
     assert raised.value.result.rejected_answer == "Bern"
     await one.aclose()
     one, _ = engine(code("x = 1"), limits=Limits(max_steps=1))
-    with pytest.raises(NoAnswerError, match="no step is left"):
+    with pytest.raises(NoAnswerError, match="no steps left"):
         await one.aask("q", "c", strict=True)
     await one.aclose()
 

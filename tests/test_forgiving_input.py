@@ -23,9 +23,9 @@ def test_limits_may_be_a_dict() -> None:
     with RLM(model(), limits={"max_steps": 7}) as engine:
         assert engine.config.limits.max_steps == 7
         assert engine.ask("How many?", "x", limits={"max_calls": 3}).answer == "1"
-    with pytest.raises(ConfigError, match=r"no limit 'max_step'; did you mean 'max_steps'\?$"):
+    with pytest.raises(ConfigError, match=r"unknown limit 'max_step'; did you mean 'max_steps'\?$"):
         RLM(model(), limits={"max_step": 1})
-    with pytest.raises(ConfigError, match="no limit 'colour'; choose one of max_steps, "):
+    with pytest.raises(ConfigError, match="unknown limit 'colour'; choose one of max_steps, "):
         RLM(model(), limits={"colour": 1})
     with pytest.raises(ConfigError, match="max_steps must be a positive"):
         RLM(model(), limits={"max_steps": 0})
@@ -56,8 +56,11 @@ def test_a_context_that_is_the_name_of_a_file_gives_a_warning(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("contract.pdf", "no file of that name here; to read the file, pass Path('contract.pdf')"),
-        ("~/my reports/2024 (final).XLSX", "no file of that name here"),
+        (
+            "contract.pdf",
+            "no file of that name exists here; to read the file, pass Path('contract.pdf')",
+        ),
+        ("~/my reports/2024 (final).XLSX", "no file of that name exists here"),
         ("tests/context", "not the file of that name"),
         ("The file is called contract.pdf, or so.", None),
         ("a\nb.txt", None),
@@ -114,7 +117,7 @@ def test_files_and_iterators_are_read_up_to_a_limit(
         seen(io.StringIO("x" * 101))
     with pytest.raises(ConfigError, match=r"the count yields more than 10 items"):
         seen(itertools.count())
-    with pytest.raises(ConfigError, match=r"the generator holds more than 100 characters"):
+    with pytest.raises(ConfigError, match=r"the generator contains more than 100 characters"):
         seen("x" * 60 for _ in range(9))
 
 

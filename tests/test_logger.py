@@ -295,7 +295,7 @@ def test_a_folder_that_disappears_is_reported_once(
 def test_an_unwritable_folder_is_an_error_at_once(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for folder in (tmp_path / "file", tmp_path / "file" / "below", Path("/proc")):
-        with pytest.raises(ConfigError, match=r"log_dir=.* can't be written to: .*; name a folder"):
+        with pytest.raises(ConfigError, match=r"log_dir=.* is not writable: .*; choose a folder"):
             RLMLogger(log_dir=folder)
     assert files_in(tmp_path) == ["file"], "and trying leaves nothing behind"
 

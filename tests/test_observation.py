@@ -78,9 +78,9 @@ def test_cut_keeps_head_and_tail_and_counts_missing_characters(
 
 def test_the_number_of_lines_is_shown_where_many_are_cut() -> None:
     rows = "\n".join(f"row {number}" for number in range(500))
-    assert "characters cut; 500 lines in all …" in cut(rows, 100)
-    assert "lines in all" not in cut("x" * 500, 100)
-    assert "lines in all" not in cut(rows, 100, len(rows) + 1)  # some of it was not kept
+    assert "characters cut; 500 lines in total …" in cut(rows, 100)
+    assert "lines in total" not in cut("x" * 500, 100)
+    assert "lines in total" not in cut(rows, 100, len(rows) + 1)  # some of it was not kept
 
 
 def test_the_observation_of_a_timed_out_cell_suggests_remedies() -> None:

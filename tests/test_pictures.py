@@ -157,7 +157,7 @@ replies = llm_query_batched(['{LOOKING}'] * 2, images=['b.gif', '/etc/hostname']
 FINAL(replies[0] + ': ' + replies[1].reason)"""
     asked = Asked(code, folder)
     assert str(asked.result.answer).startswith(
-        "a red field: there is no picture '/etc/hostname' in the context; it has "
+        "a red field: the context has no picture '/etc/hostname'; it has "
     )
     assert "'figures/a.png'" in str(asked.result.answer)
 

@@ -58,7 +58,7 @@ RENDERED: dict[str, Callable[[], str]] = {
     "first_with_both_ends": lambda: prompts.first_message(
         "How many?", describe("a\n" * 500), look=("a\na\na", "a\n"), max_steps=30
     ),
-    "answer_now": lambda: prompts.answer_now("How many?", "no step is left (max_steps)"),
+    "answer_now": lambda: prompts.answer_now("How many?", "no steps left (max_steps)"),
     "compact": prompts.compact,
     "compacted": lambda: prompts.compacted(("rows", "total")),
     "map": lambda: prompts.map_prompt("How many?", "some {{text}}", 2, 5),

@@ -101,7 +101,7 @@ async def test_an_oversized_batch_is_an_error_and_a_large_one_pays_only_what_fit
         code("r = llm_query_batched(['x'] * 90_000)\nFINAL(sum(hasattr(x, 'failed') for x in r))"),
     ]
     result, client = await ask(*script, rules=[("sub-LLM", "ok")], limits=Limits(max_calls=10))
-    assert "over the limit of 100,000" in seen(client, 1)
+    assert "exceed the limit of 100,000" in seen(client, 1)
     assert result.answer == "89990"
     assert sum(isinstance(e, CallEnded) for e in result.events) == 10
 
@@ -172,7 +172,7 @@ async def test_a_dead_worker_is_replaced(how: str) -> None:
     assert result.answer == "still here"
     lost = [e for e in result.events if isinstance(e, SessionLost)]
     assert [e.lost_variables for e in lost] == [("rows",)]
-    assert "`context` is there as before. These variables are lost: rows." in seen(client, 2)
+    assert "`context` is still available. These variables are lost: rows." in seen(client, 2)
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")

@@ -64,7 +64,7 @@ def test_a_result_without_an_answer_prints_the_reason() -> None:
     result = asked("print(1)", "nothing", limits=Limits(max_steps=1, max_calls=0))
     assert (
         str(result)
-        == "nothing\n\n(Stopped early: no step is left (max_steps). This is a best guess.)"
+        == "nothing\n\n(Stopped early: no steps left (max_steps). This is a best guess.)"
     )
     empty = RunResult(
         answer=None,
@@ -80,8 +80,8 @@ def test_a_result_without_an_answer_prints_the_reason() -> None:
     assert str(empty) == "(no answer: limit (calls))"
     assert "No answer." in empty._repr_html_()
     assert "<p class=rlm-problem>calls</p>" in empty._repr_html_()
-    best = replace(empty, answer="1911", detail="no step is left (max_steps)")
-    problem = "Stopped early: no step is left (max_steps). This is a best guess."
+    best = replace(empty, answer="1911", detail="no steps left (max_steps)")
+    problem = "Stopped early: no steps left (max_steps). This is a best guess."
     assert problem in best._repr_html_()
     assert str(best) == f"1911\n\n({problem})"
     assert "best guess" in best._repr_markdown_()

@@ -141,7 +141,7 @@ def test_call_events_hold_only_the_ends_of_long_texts() -> None:
 
 async def test_contexts_of_child_runs_are_measured_before_decoding() -> None:
     lists = "[" + "[]," * 200_000 + "[]]"
-    with pytest.raises(CallRefused, match="pass a text"):
+    with pytest.raises(CallRefused, match="pass a string"):
         await _all_decoded([{"kind": "json"}], [lists])
     assert await _all_decoded([{"kind": "text"}, None], [lists]) == [lists, None]
     value = [{"id": n, "text": "some, text"} for n in range(20_000)]

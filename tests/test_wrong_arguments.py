@@ -35,7 +35,7 @@ NAMES: list[tuple[Callable[[], object], str]] = [
     (lambda: any_guards(min_step=1), f"Guards() {UNKNOWN} 'min_step'; did you mean 'min_steps'?"),
     (lambda: any_price(input=1), f"Price() {UNKNOWN} 'input'"),
     (lambda: any_rate_limit(tokens_per_min=1), "did you mean 'tokens_per_minute'?"),
-    (lambda: any_limits(3), "Limits() takes its values by name, as in max_steps=…"),
+    (lambda: any_limits(3), "Limits() accepts only keyword arguments, as in max_steps=…"),
     (lambda: engine(submodel="m"), f"RLM() {UNKNOWN} 'submodel'; did you mean 'sub_model'?"),
     (lambda: engine(max_cost=1), "'max_cost'; did you mean limits=Limits(max_cost_usd=...)?"),
     (lambda: engine(max_iteration=1), "'max_iteration'; did you mean 'max_iterations'?"),
@@ -50,15 +50,15 @@ NAMES: list[tuple[Callable[[], object], str]] = [
     (lambda: rlm.completion("q", ScriptedClient([]), submodel=1), "did you mean 'sub_model'?"),
 ]
 VALUES: list[tuple[Callable[[], object], str]] = [
-    (lambda: engine(strategy="mapredce"), "no strategy 'mapredce'; did you mean 'mapreduce'?"),
-    (lambda: engine(environment="dockr"), "no environment 'dockr'; did you mean 'docker'?"),
+    (lambda: engine(strategy="mapredce"), "unknown strategy 'mapredce'; did you mean 'mapreduce'?"),
+    (lambda: engine(environment="dockr"), "unknown environment 'dockr'; did you mean 'docker'?"),
     (
         lambda: engine(environment="local", environment_kwargs={"warm_session": 1}),
         "the environment 'local' has no option 'warm_session'; did you mean 'warm_sessions'?",
     ),
     (lambda: engine(guards={"min_steps": 1}), "guards must be Guards(…), not dict"),
-    (lambda: engine(seed="1"), "seed must be a whole number, not str"),
-    (lambda: engine(preview_chars=True), "preview_chars must be a whole number, not bool"),
+    (lambda: engine(seed="1"), "seed must be an integer, not str"),
+    (lambda: engine(preview_chars=True), "preview_chars must be an integer, not bool"),
     (lambda: engine().ask("q", limits={"max_cost": 1}), "did you mean 'max_cost_usd'?"),
     (lambda: engine().ask(None, "x"), "the query must be a non-empty string, not None"),
 ]

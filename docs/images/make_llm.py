@@ -87,7 +87,7 @@ def main() -> None:
             (folder / "llm" / "extra-openai-models.yaml").write_text(
                 f"- model_id: my-model\n  model_name: m\n  api_base: {server.openai_url}\n", "utf-8"
             )
-            asked = re.sub(r".*not in the table of models.*\n", "", shown(ASK, folder))
+            asked = re.sub(r".*not in the model table.*\n", "", shown(ASK, folder))
             logged = shown("llm logs -n 1 -u", folder).replace(f"{folder}/", "")
     wrapped = re.sub(r"(.{96})(?=.)", r"\1\n", logged)
     draw("llm-plugin", re.sub(r"\n{2,}", "\n", f"{asked}{wrapped}"), SIZE)

@@ -135,7 +135,7 @@ def _warn_of_other_packages(folder: str) -> None:
 
             other = entry.partition("-")[0].replace("_", "-")
             warnings.warn(
-                f"{other} is installed in the same place and has a package rlm, too, so "
+                f"{other} is installed in the same place and also has a package named rlm, so the "
                 f"files of both are mixed: uninstall {other} and recursivelm, then install "
                 "recursivelm again",
                 RuntimeWarning,

@@ -81,11 +81,11 @@ KINDS: dict[str, tuple[Any, str]] = {
     "system_prompt": ((str, type(None)), "a str"),
     "prologue": (str, "a str"),
     "setup_code": (str, "a str of Python code"),
-    "preview_chars": (int, "a whole number"),
+    "preview_chars": (int, "an integer"),
     "sampling": (dict, "a dict"),
     "sub_sampling": (dict, "a dict"),
     "compaction_fraction": ((int, float), "a number"),
-    "seed": (int, "a whole number"),
+    "seed": (int, "an integer"),
 }
 """The types of options that nothing else checks before a run begins."""
 
@@ -129,16 +129,17 @@ class RunConfig(Struct, frozen=True, kw_only=True):
             if is_wrong or not isinstance(value, kind):
                 raise ConfigError(f"{name} must be {told}, not {type(value).__name__}")
         if self.preview_chars < 0:
-            raise ConfigError(f"preview_chars must be 0 or more, not {self.preview_chars}")
+            raise ConfigError(f"preview_chars must be at least 0, not {self.preview_chars}")
         if not 0.0 < self.compaction_fraction <= 1.0:
             raise ConfigError(
-                f"compaction_fraction must be above 0 and at most 1, not {self.compaction_fraction}"
+                "compaction_fraction must be greater than 0 and at most 1, not "
+                f"{self.compaction_fraction}"
             )
         for name in ("sampling", "sub_sampling"):
             try:
                 json.encode(getattr(self, name))
             except (TypeError, ValueError, RecursionError, OverflowError) as error:
-                raise ConfigError(f"{name} must hold what JSON can write: {error}") from None
+                raise ConfigError(f"{name} must be representable as JSON: {error}") from None
 
 
 def recordable(sampling: Mapping[str, Any]) -> dict[str, Any]:
@@ -172,7 +173,7 @@ def as_asked(config: RunConfig, profile: Profile, left_open: Collection[str]) ->
 def checked_samples(samples: Any) -> int:
     """Return the number of samples; ConfigError if it is not one."""
     if isinstance(samples, bool) or not isinstance(samples, int):
-        raise ConfigError(f"samples must be a whole number, not {samples!r}")
+        raise ConfigError(f"samples must be an integer, not {samples!r}")
     if not 1 <= samples <= MAX_SAMPLES:
         raise ConfigError(f"samples must be from 1 to {MAX_SAMPLES}, not {samples}")
     return samples

@@ -62,7 +62,7 @@ class Limits(Struct, metaclass=SuggestsNames, frozen=True, kw_only=True):
                 continue
             whole = name not in MAY_BE_FRACTIONS
             if not _is_number(value, whole) or value < 0 or (value == 0 and name != "max_calls"):
-                kind = "whole number" if whole else "number"
+                kind = "integer" if whole else "number"
                 raise ConfigError(f"{name} must be a positive {kind}, not {value!r}")
             if name.endswith(("_bytes", "_chars")) and value > MAX_SIZE:
                 raise ConfigError(f"{name} must be at most {MAX_SIZE:,}")
@@ -359,7 +359,7 @@ class Budget:
         if freed is not None:
             taken -= freed
         if now >= (self.work_deadline if deadline is None else deadline):
-            return _Refusal(self, "seconds", "the time limit is reached (max_seconds)", False)
+            return _Refusal(self, "seconds", "the time limit has been reached (max_seconds)", False)
         if taken.calls > ceiling.calls:
             text = f"{all_used(ceiling.calls, 'call')} (max_calls)"
             return _Refusal(self, "calls", text, False)
@@ -367,7 +367,7 @@ class Budget:
         if capped and self.overshoot != NOTHING:
             text = (
                 f"the server used {counted(self.overshoot.tokens, 'token')} more than a request "
-                "can, so nothing more is sent under this budget"
+                "can, so this budget sends nothing more"
             )
             return _Refusal(self, "tokens" if self.limits.max_tokens else "cost_usd", text, False)
         if taken.tokens > ceiling.tokens:

@@ -240,7 +240,7 @@ class Price(Struct, metaclass=SuggestsNames, frozen=True, omit_defaults=True):
         for each in (*given, cached or 0, written or 0):
             is_number = isinstance(each, int | float) and not isinstance(each, bool)
             if not is_number or not 0 <= each < math.inf:  # A negative price would refill a budget.
-                raise ConfigError(f"a price must be 0 or more US dollars, not {each!r}")
+                raise ConfigError(f"a price must be at least 0 US dollars, not {each!r}")
 
     def bound(self, input_tokens: int, output_tokens: int) -> int:
         """Return the most that this many tokens can cost, in picodollars, without any cache."""

@@ -270,7 +270,7 @@ async def _run(
     )
     if isinstance(model, RLM):
         if options:
-            raise ConfigError(f"the RLM that was passed decides about {', '.join(options)}")
+            raise ConfigError(f"the RLM you passed already determines {', '.join(options)}")
         return _Found(name, len(items), await _answered(model, call, run_id))
     engine = RLM(model, **options)
     try:

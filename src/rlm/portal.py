@@ -55,7 +55,7 @@ class ToolCall:
         if is_over:
             future.cancel()
             raise PortalError(
-                "the tool that makes this blocking call was cancelled, or is too late"
+                "the tool that made this blocking call was cancelled or has timed out"
             )
         if is_first:
             self._on_wait(True)

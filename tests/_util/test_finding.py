@@ -31,7 +31,9 @@ def test_a_program_in_the_working_folder_is_not_run(
     program(tmp_path / "bin", "claude")
     monkeypatch.setenv("PATH", os.pathsep.join((entry, str(tmp_path / "nothing"))))
     assert finding.on_path("claude") is None
-    with pytest.raises(ConfigError, match=r"only in this folder, which is not searched: write \./"):
+    with pytest.raises(
+        ConfigError, match=r"only in the current folder, which is not searched: write \./"
+    ):
         CommandClient.for_model("claude -p")
     assert CommandClient.for_model("./claude -p") is not None
     monkeypatch.setenv("PATH", os.pathsep.join((entry, str(tmp_path / "bin"))))

@@ -122,7 +122,7 @@ async def test_noting_a_value_without_a_json_form_fails_the_cell() -> None:
     agent, client = agent_of(code("add_to_context('f', print)"), "FINAL(no)")
     async with agent:
         assert await said(agent, "Note it.") == ["no"]
-    assert "'f' has no JSON form, so it can't be kept" in str(
+    assert "'f' has no JSON form, so it can't be stored" in str(
         client.requests[1].messages[-1].content
     )
     assert agent.context.data == {}
@@ -177,7 +177,7 @@ async def test_tools_of_one_turn_are_gone_in_the_next() -> None:
     async with agent:
         assert await said(agent, "One.", tools={"once": lambda: 41}) == ["42"]
         assert await said(agent, "Two.") == ["[42, False, 1]"]
-        assert "there is no tool 'once'; tools: always" in (await said(agent, "Three."))[0]
+        assert "unknown tool 'once'; tools: always" in (await said(agent, "Three."))[0]
     assert "`once()`" not in system(client.requests[1])
     assert "`once()`" in system(client.requests[0])
 
@@ -195,7 +195,7 @@ async def test_invalid_tools_are_refused_at_once() -> None:
     agent, _ = agent_of()
     with pytest.raises(ConfigError, match="agents already use that name"):
         agent.register_tool("analyze_text", len)
-    with pytest.raises(ConfigError, match="that is a name of the REPL itself"):
+    with pytest.raises(ConfigError, match="the REPL itself uses that name"):
         agent.register_tool("llm_query", len)
     with pytest.raises(ConfigError, match="is data, not callable or an object with methods"):
         agent.register_tool("n", WRONG)

@@ -171,9 +171,9 @@ async def test_a_missing_name_is_reported_with_the_known_ones() -> None:
     told = "\n".join(str(request.messages[-1].content) for request in client.requests[1:])
     for text in (
         "context_data has no 'boat'; its keys: none yet",
-        "context_data is not a dict any more",
-        "the query has no words to look for",
-        "a key is a str, not int",
-        "there are no options to judge",
+        "context_data is no longer a dict",
+        "the query contains no words to search for",
+        "a key must be a str, not int",
+        "no options to judge",
     ):
         assert text in told

@@ -235,7 +235,7 @@ async def test_a_journal_in_use_is_not_reported_as_an_impossible_trial(
     (run_id,) = journals(tmp_path)
     journal = Journal(journals_in(tmp_path).journal_of(run_id))
     try:
-        with pytest.raises(ConfigError, match="is being run by process"):
+        with pytest.raises(ConfigError, match="is executing run"):
             await benched(client, NEEDLE, tmp_path, methods=("plain",))
     finally:
         journal.close()

@@ -90,8 +90,8 @@ def test_sizes_are_parsed_and_shown_with_units() -> None:
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ("nothing", "there is no task 'nothing'; choose one of s-niah"),
-        ("sniah", "there is no task 'sniah'; did you mean 's-niah'?"),
+        ("nothing", "unknown task 'nothing'; choose one of s-niah"),
+        ("sniah", "unknown task 'sniah'; did you mean 's-niah'?"),
         ("s-niah,dept=3", "has no option 'dept'; did you mean 'depth'?"),
         ("s-niah/other", "has no variant 'other'; variants: single"),
         ("s-niah,width=3", "has no option 'width'; options: depth"),

@@ -385,7 +385,7 @@ def test_a_call_without_time_for_the_pause_fails_at_once_and_costs_nothing() -> 
         jobs = [calls.counted_call(scope, request()) for _ in range(3)]
         errors = await asyncio.gather(*jobs, return_exceptions=True)
         assert str(errors[0]) == "busy"
-        assert all("asked for a pause of 30 s" in str(error) for error in errors[1:])
+        assert all("asked for a 30 s pause" in str(error) for error in errors[1:])
         assert now() == 0.0
         assert scope.budget.used.tokens == scope.budget.in_flight == 0
 

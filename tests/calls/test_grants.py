@@ -80,7 +80,7 @@ def test_a_child_gets_only_the_tools_it_is_granted(grant: str, seen: list[str]) 
 def test_a_hand_made_call_of_an_ungranted_tool_is_refused() -> None:
     hand_made = "try: call_tool('radio', text='x')\nexcept ToolFailed as error: FINAL(str(error))"
     sea = Sea([f"FINAL({CHILD}, tools=['tide']))"], [hand_made])
-    assert sea.result.answer == "there is no tool 'radio'; tools: tide"
+    assert sea.result.answer == "unknown tool 'radio'; tools: tide"
     assert not [event for event in sea.result.events if isinstance(event, ToolCalled)]
 
 
@@ -97,7 +97,7 @@ def test_granting_an_unknown_tool_is_an_error_the_cell_can_repair() -> None:
     unknown, text, number = sea.told[0][1:]
     assert "CallFailed: a child can't have the tool 'tides'; it may have: radio, tide" in unknown
     assert 'TypeError: tools must be a list, such as tools=["search"]' in text
-    assert "TypeError: tools holds names of tools" in number
+    assert "TypeError: tools must contain names of tools" in number
     assert sea.result.answer == "six at Ur"
 
 

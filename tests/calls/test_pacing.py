@@ -89,9 +89,9 @@ MINUTE = 60.0
 
 @pytest.mark.parametrize("value", [0, -1, 1.5, True, "many"])
 def test_a_rate_limit_must_be_a_positive_whole_number(value: Any) -> None:
-    with pytest.raises(ConfigError, match="requests_per_minute must be a positive whole number"):
+    with pytest.raises(ConfigError, match="requests_per_minute must be a positive integer"):
         RateLimit(requests_per_minute=value)
-    with pytest.raises(ConfigError, match="tokens_per_minute must be a positive whole number"):
+    with pytest.raises(ConfigError, match="tokens_per_minute must be a positive integer"):
         RateLimit(tokens_per_minute=value)
 
 

@@ -345,7 +345,7 @@ async def test_an_unusable_cache_folder_fails_no_call(
     cache.folder.write_text("a file where the folder should be")
     house = House(cache, ["a", "b"])
     assert [await house.call(), await house.call()] == ["a", "b"]
-    assert caplog.text.count("can't be used now") == 1
+    assert caplog.text.count("is currently unusable") == 1
     await cache.close()
 
 
@@ -396,7 +396,7 @@ def test_values_accepted_for_the_cache_option(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="True, a folder or a ReplyCache, not 3"):
         as_cache(wrong, variables)
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match="can't be made"):
+    with pytest.raises(ConfigError, match="can't be created"):
         as_cache(tmp_path / "file" / "below", variables)
     sizes: list[Any] = [0, -1, True, 1.5]
     for size in sizes:

@@ -323,7 +323,7 @@ async def test_inprocess_variables_are_neither_saved_nor_loaded(tmp_path: Path) 
     script = code("FINAL('n' in globals())")
     answer, client = await asked(path, script, environment="inprocess")
     assert answer == "False"
-    assert "could not be brought there: n." in first_message(client.requests[0])
+    assert "could not be carried over: n." in first_message(client.requests[0])
 
 
 @pytest.mark.parametrize(("says", "read"), [(None, False), (False, False), (True, True)])
@@ -447,7 +447,7 @@ async def test_missing_modules_are_reported_in_the_same_turn(tmp_path: Path) -> 
     one = RLM(client)
     chat = one.chat(load=path)
     assert (await chat.aask("q")).answer == "True"
-    assert "could not be brought there: fable." in first_message(client.requests[0])
+    assert "could not be carried over: fable." in first_message(client.requests[0])
     told = "these variables could not be restored: fable (ModuleNotFoundError"
     assert [notice.startswith(told) for notice in chat.notices] == [True]
     await chat.aclose()

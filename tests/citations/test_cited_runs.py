@@ -60,8 +60,8 @@ async def test_an_unsupported_citation_is_reported_and_counted_once() -> None:
     async with RLM(client) as engine:
         result = await engine.aask("Which code?", TEXT)
     seen = str(client.requests[1].messages[-1].content)
-    assert "cite: the context does not hold 'never written'; quote it word for word" in seen
-    assert "beyond the end, which is at 72" in seen
+    assert "cite: the context does not contain 'never written'; quote it word for word" in seen
+    assert "past the end, which is at 72" in seen
     assert seen.count("None None None None") == 2
     assert (result.citations, result.unsupported_quotes) == ((), 4)
 
@@ -138,7 +138,7 @@ async def test_the_number_and_size_of_citations_is_bounded(monkeypatch: pytest.M
     code = (
         "cite(0, 1); cite(1, 2)\ntry:\n    cite(2, 3)\nexcept CallFailed as e:\n    FINAL(str(e))"
     )
-    assert (await run_of(cell(code), context=text)).answer == "one run may cite 2 times"
+    assert (await run_of(cell(code), context=text)).answer == "a run can cite at most 2 times"
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def test_of_two_processes_resuming_a_run_one_wins(tmp_path: Path) -> None:
 
         loser = told.rlm("resume", run_id)
         assert (loser.returncode, loser.stdout) == (1, "")
-        assert f"run {run_id} is being run by process {winner.pid}" in one_clear_line(loser.stderr)
+        assert f"process {winner.pid} is executing run {run_id}" in one_clear_line(loser.stderr)
 
         removed = told.rlm("rm", run_id)
         assert (removed.returncode, removed.stdout) == (1, "")
@@ -110,7 +110,7 @@ def test_a_missing_context_can_be_given_again_and_is_checked(
         if not given:
             assert done.returncode == 1
             assert "is gone" in done.stderr
-            assert "give it again with -f FILE" in one_clear_line(done.stderr)
+            assert "pass it again with -f FILE" in one_clear_line(done.stderr)
         elif given[1] == "other.txt":
             assert done.returncode == 1
             assert "other.txt is not the context of run" in one_clear_line(done.stderr)

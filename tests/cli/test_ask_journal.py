@@ -120,5 +120,5 @@ def test_a_full_disk_ends_the_journal_but_not_the_answer(tmp_path: Path) -> None
     )
     told = done.stderr.decode()
     assert done.returncode == 3, told
-    assert len(re.findall("can't be written to any more", told)) == 1, told
+    assert len(re.findall("is no longer writable", told)) == 1, told
     assert "Continue with" not in told

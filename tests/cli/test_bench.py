@@ -124,7 +124,7 @@ def test_a_custom_task_can_be_loaded_from_a_file(run: Run, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (("run", "nothing"), 1, "there is no task 'nothing'"),
+        (("run", "nothing"), 1, "unknown task 'nothing'"),
         (("run", "s-niah", "--method", "magic"), 2, "'magic' is not one of rlm, plain, mapreduce"),
         (("run", "s-niah", "--method", "operators"), 1, "operators can't answer s-niah/single"),
         (("run", "s-niah", "--method", ","), 2, "name at least one method"),

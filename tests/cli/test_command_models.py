@@ -53,7 +53,7 @@ def test_a_run_with_command_models_is_journaled_resumed_and_replayed(
     ask = ("ask", "What colour is it?", "-m", programs.root, "--sub-model", programs.sub)
     code, out, err = run(*ask, stdin=b"the sky")
     assert (code, out) == (0, "answer: blue\n"), err
-    assert err.count("its window is taken to be 32,000 tokens and its price is unknown.") == 2
+    assert err.count("its window is assumed to be 32,000 tokens and its price is unknown.") == 2
     assert programs.started == ["root", "sub", "root"]
     assert run("resume", "last", "--quiet")[:2] == (0, "answer: blue\n")
     code, out, err = run("replay", "last")

@@ -64,7 +64,7 @@ def test_a_terminal_gets_a_table() -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (["nowhere"], 1, "there is no environment 'nowhere'"),
+        (["nowhere"], 1, "unknown environment 'nowhere'"),
         (["local", "--option", "colour=red"], 1, "'colour'"),
         (["local", "--option", "colour"], 2, "'colour' is not KEY=VALUE"),
         (["local", "--only", "no such row"], 2, "no row contains 'no such row'; --attacks adds"),

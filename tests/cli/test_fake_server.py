@@ -68,7 +68,7 @@ def test_the_fake_server_serves_and_ends_cleanly(script: str, ending: signal.Sig
         assert ask(url)[0] == 503
         status, found = ask(url)
         assert status == 400
-        assert "the script is used up" in found["error"]["message"]
+        assert "the script is exhausted" in found["error"]["message"]
         process.send_signal(ending)
         stdout, stderr = process.communicate(timeout=SECONDS)
     assert (process.returncode, stdout) == (0, "")
@@ -105,7 +105,7 @@ def test_other_commands_find_the_fake_server_by_its_variables(script: str, tmp_p
     [
         ("a.toml", "[[answers]]\nrepply = 'x'", "a.toml, answer 1: Object contains unknown field"),
         ("a.toml", "", "the script has no answers"),
-        ("a.txt", "hello", "a script ends in .toml, .json or .jsonl"),
+        ("a.txt", "hello", "a script's name must end in .toml, .json or .jsonl"),
     ],
 )
 def test_a_wrong_script_is_reported_in_one_line(

@@ -32,7 +32,7 @@ def folder(tmp_path: Path) -> Path:
         (["-m", "nonsense"], {}, "does not name a provider"),
         (["-m", "openai/gpt-5"], {}, "set OPENAI_API_KEY"),
         ([], {"RLM_MODEL": "openai/gpt-5"}, "set OPENAI_API_KEY"),
-        (["--environment", "moon"], {}, "there is no environment 'moon'"),
+        (["--environment", "moon"], {}, "unknown environment 'moon'"),
         (["--environment-option", "moon=1"], {}, "'local' has no option 'moon'"),
         (["-f", "missing.txt"], {}, "missing.txt: No such file or directory"),
         (["-f", "txt.txt"], {}, "txt.txt: No such file or directory; did you mean text.txt?"),
@@ -41,7 +41,7 @@ def folder(tmp_path: Path) -> Path:
         (["-f", "-"], {}, "the context is empty"),
         (["-f", "loop"], {}, "loop: Too many levels of symbolic links"),
         (["-f", "empty.txt"], {}, "the context is empty"),
-        (["--log-dir", "empty.txt"], {}, "log_dir='empty.txt' can't be written to: File exists"),
+        (["--log-dir", "empty.txt"], {}, "log_dir='empty.txt' is not writable: File exists"),
     ],
 )
 def test_what_can_not_work(
@@ -109,7 +109,7 @@ def test_an_unreachable_server_is_reported(run: Run, monkeypatch: pytest.MonkeyP
         (["ask", "?", "--schema", "missing.json"], "missing.json: No such file"),
         (["ask", "?", "--schema", "text.txt"], "text.txt is not JSON"),
         (["ask", "?", "--schema", "list.json"], "list.json is not a JSON schema"),
-        (["ask", "?", "--schema", "no-schema.json"], "this is no JSON schema"),
+        (["ask", "?", "--schema", "no-schema.json"], "not a valid JSON schema"),
     ],
 )
 def test_wrong_usage_is_one_line_that_mentions_help(

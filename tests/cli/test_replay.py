@@ -55,7 +55,7 @@ def test_a_context_is_found_by_its_hash_or_must_be_given(
     shutil.rmtree(state)
     code, out, err = run("replay", str(log))
     assert (code, out) == (1, "")
-    assert "give it again with -f FILE" in one_clear_line(err)
+    assert "pass it again with -f FILE" in one_clear_line(err)
     (tmp_path / "text").write_text(kept.TEXT)
     assert run("replay", str(log), "-f", "text")[0] == 0
     assert run("replay", str(log), "-f", "-", stdin=kept.TEXT.encode())[0] == 0

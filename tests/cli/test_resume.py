@@ -155,7 +155,7 @@ def _with_steps(config: RunConfig, steps: int) -> RunConfig:
                 "config": {"model": "a/b", "sub_model": "a/b"},
                 "infos": {"a/b": {"price": {"input_per_million": -1, "output_per_million": 1}}},
             },
-            "a price must be 0 or more US dollars",
+            "a price must be at least 0 US dollars",
         ),
     ],
 )

@@ -43,7 +43,7 @@ def test_a_run_in_progress_is_refused_by_name_and_the_others_removed(state: Path
     try:
         code, out, err = run("rm", first, second)
         assert (code, out) == (1, f"{second}\n")
-        assert f"run {first} is being run by process {os.getpid()}" in one_clear_line(err)
+        assert f"process {os.getpid()} is executing run {first}" in one_clear_line(err)
         assert run("rm", "--all", "--yes")[0] == 1
         assert left(state) == {first}
     finally:

@@ -215,7 +215,7 @@ def test_a_missing_run_or_log_is_reported(state: Path, tmp_path: Path, run: Run)
     kept.limited(state)
     assert run("show", "nobody")[0] == 1
     assert "no run is called 'nobody'" in run("show", "nobody")[2]
-    assert "there is nothing at nobody.jsonl" in run("show", "./nobody.jsonl")[2]
+    assert "nothing found at nobody.jsonl" in run("show", "./nobody.jsonl")[2]
     (tmp_path / "notes.jsonl").write_text('{"a": 1}\nnothing\n')
     code, _, err = run("show", "notes.jsonl")
     assert (code, len(err.splitlines())) == (1, 1)

@@ -148,7 +148,7 @@ async def test_a_response_without_content_is_malformed(
     server: Server, client: AnthropicClient, payload: dict[str, Any]
 ) -> None:
     server.behave = replies(payload)
-    with pytest.raises(ModelError, match="holds no content"):
+    with pytest.raises(ModelError, match="contains no content"):
         await client.complete(asked(), timeout_seconds=5)
 
 

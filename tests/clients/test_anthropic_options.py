@@ -75,7 +75,7 @@ def test_the_output_cap_is_always_sent_and_can_only_be_lowered(name: str) -> Non
         ({"logit_bias": {"1": 2}}, "'logit_bias'"),
         ({"logprobs": True}, "'logprobs'"),
         ({"temperature": 0.5, "top_p": 0.5}, "temperature or top_p"),
-        ({"temperature": 1.5}, "ends at 1"),
+        ({"temperature": 1.5}, "must be at most 1"),
         ({"stop": 3}, "stop must be"),
         ({"stop": ["a", 3]}, "stop must be"),
         ({"response_format": {"type": "json_object"}}, "json_schema"),

@@ -95,10 +95,10 @@ async def test_a_request_that_cannot_be_expressed_as_text_is_refused(
     [
         ("", "needs a program"),
         ("'open", "can't be split into words"),
-        ("no-such-program-here -p", "'no-such-program-here' is not there on PATH"),
-        ("/no/such/program", "'/no/such/program' is not there"),
-        ("/etc/passwd", "can't be executed"),
-        ("/" + "x" * 400, "is not there"),
+        ("no-such-program-here -p", "'no-such-program-here' was not found on PATH"),
+        ("/no/such/program", "'/no/such/program' was not found"),
+        ("/etc/passwd", "is not executable"),
+        ("/" + "x" * 400, "was not found"),
     ],
 )
 def test_a_wrong_command_is_noticed_before_a_run(command: str, told: str) -> None:
@@ -112,7 +112,7 @@ async def test_a_program_in_the_current_folder_must_be_named_explicitly(
     program = tmp_path / "model.sh"
     program.write_text("#!/bin/sh\ncat >/dev/null\necho four\n")
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match=r"'\./model\.sh' can't be executed; .* chmod \+x"):
+    with pytest.raises(ConfigError, match=r"'\./model\.sh' is not executable; .* chmod \+x"):
         RLM("command/./model.sh")
     program.chmod(0o700)
     assert (await replied("./model.sh", asked("2+2?"))).text == "four"
@@ -307,7 +307,7 @@ async def test_another_output_format_can_be_chosen(tmp_path: Path) -> None:
     path = program(tmp_path, "wrapper", f"read(); print({json.dumps(GEMINI)!r})")
     assert (await replied([str(path)], output="gemini")).text == "four"
     xml: Any = "xml"
-    with pytest.raises(ConfigError, match="no output 'xml'"):
+    with pytest.raises(ConfigError, match="unknown output 'xml'"):
         CommandClient("cat", output=xml)
 
 
@@ -343,7 +343,7 @@ async def test_a_killed_and_a_silent_program_are_reported(tmp_path: Path) -> Non
     path = program(tmp_path, "killed", "os.kill(os.getpid(), signal.SIGKILL)")
     assert "killed by signal 9" in str(await failure([str(path)]))
     path = program(tmp_path, "silent", "read()")
-    assert "wrote nothing" in str(await failure([str(path)]))
+    assert "produced no output" in str(await failure([str(path)]))
 
 
 async def test_a_relative_file_name_in_the_command_is_explained(

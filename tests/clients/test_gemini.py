@@ -285,7 +285,7 @@ def test_a_tool_result_names_the_latest_call_with_its_id() -> None:
     names = [turns[n]["parts"][0]["functionResponse"]["name"] for n in (2, 4)]
     assert names == ["look", "go"]
     for lost in ("nowhere", None):
-        with pytest.raises(ConfigError, match="no message before"):
+        with pytest.raises(ConfigError, match="no earlier message"):
             body_of(Message("tool", "1", tool_call_id=lost))
 
 

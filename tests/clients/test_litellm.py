@@ -57,7 +57,7 @@ def to(text: str = "hi", **facts: Any) -> Request:
 
 def test_query_parameters_are_refused_because_litellm_would_send_them_in_the_body() -> None:
     kwargs = {"model_name": "openai/gpt-4o-mini", "default_query": {"tenant": "a"}}
-    with pytest.raises(ConfigError, match=r"no way to add query parameters \(query, default_query"):
+    with pytest.raises(ConfigError, match=r"can't add query parameters \(query, default_query"):
         RLM(backend="litellm", backend_kwargs={**kwargs, "api_key": KEY})
 
 

@@ -112,7 +112,7 @@ def test_one_cap_is_sent_under_the_servers_own_name(
 
 @pytest.mark.parametrize("cap", [0, -1, "many", True, 1.5])
 def test_an_invalid_cap_is_an_error(cap: Any) -> None:
-    with pytest.raises(ConfigError, match="max_tokens must be a whole number"):
+    with pytest.raises(ConfigError, match="max_tokens must be a positive integer"):
         body("openai", sampling={"max_tokens": cap})
 
 

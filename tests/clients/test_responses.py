@@ -231,10 +231,10 @@ def test_options_set_by_rlm_cannot_be_overridden() -> None:
         ({"presence_penalty": 0.5}, "'presence_penalty'"),
         ({"logit_bias": {"1": 1}}, "'logit_bias'"),
         ({"n": 2}, "n must be 1"),
-        ({"max_tokens": "many"}, "whole number"),
-        ({"previous_response_id": "resp_1"}, "no budget sees"),
-        ({"conversation": "conv_1"}, "no budget sees"),
-        ({"background": True}, "waited for"),
+        ({"max_tokens": "many"}, "positive integer"),
+        ({"previous_response_id": "resp_1"}, "the budget can't see"),
+        ({"conversation": "conv_1"}, "the budget can't see"),
+        ({"background": True}, "waits for each"),
     ],
 )
 def test_options_the_api_lacks_are_errors(sampling: dict[str, Any], words: str) -> None:

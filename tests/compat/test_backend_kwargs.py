@@ -143,12 +143,12 @@ def test_steps_and_calls_may_have_different_sampling() -> None:
     ("wrong", "words"),
     [
         ({"colour": "red"}, "has no option 'colour'"),
-        ({"max_retries": -1}, "max_retries must be 0 or more"),
+        ({"max_retries": -1}, "max_retries must be at least 0"),
         ({"timeout": "soon"}, "timeout_seconds"),
         ({"timeout": 0}, "timeout_seconds"),
         ({"sampling_args": "hot"}, "sampling_args must be a dict"),
         ({"default_headers": {"X": "a\nb"}}, "line break"),
-        ({"default_headers": {"X": 1}}, "must have a text"),
+        ({"default_headers": {"X": 1}}, "must be a string"),
     ],
 )
 def test_a_wrong_option_is_refused_before_anything_is_sent(

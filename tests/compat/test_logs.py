@@ -240,7 +240,7 @@ def test_an_explicit_format_is_kept(tmp_path: Path) -> None:
     kinds = [row["type"] for row in rows_of(logger.log_file_path)]
     assert (kinds[0], kinds[-1]) == ("run_started", "run_ended")
     wrong: Any = "rows"
-    with pytest.raises(ConfigError, match="there is no format 'rows'"):
+    with pytest.raises(ConfigError, match="unknown format 'rows'"):
         RLMLogger(format=wrong)
 
 

@@ -171,5 +171,5 @@ def test_a_cell_that_forges_the_copy_of_its_variables_affects_only_that_copy(tri
 def test_get_environment_makes_environments_by_name() -> None:
     repl = get_environment("agent", {"context_payload": "c"})
     assert repl.execute_code("print(context)").stdout == "c\n"
-    with pytest.raises(ValueError, match="there is no environment 'locla'"):
+    with pytest.raises(ValueError, match="unknown environment 'locla'"):
         get_environment("locla", {})

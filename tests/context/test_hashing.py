@@ -114,7 +114,7 @@ def test_hashing_a_changed_file_fails_each_time(tmp_path: Path) -> None:
     stored = store_context(path)
     path.write_text(LARGE + "more", "utf-8")
     for _ in range(2):
-        with pytest.raises(ConfigError, match="changed since it was handed in"):
+        with pytest.raises(ConfigError, match="changed after you passed it"):
             _ = stored.sha256
     assert stored.known_sha256 is None
 
@@ -220,7 +220,7 @@ async def test_no_reply_is_stored_before_the_hash(tmp_path: Path, hashing: Hashi
         archive, run = only_run(tmp_path)
         assert archive.facts(run).context.sha256 == ""
         assert archive.summary(run).requests == 0
-        with pytest.raises(ConfigError, match="before its context was kept"):
+        with pytest.raises(ConfigError, match="before its context was stored"):
             archive.context_of(archive.facts(run))
         hashing.may_go_on.set()
         await asyncio.wait_for(running, SECONDS)
@@ -235,7 +235,7 @@ async def test_a_run_resumes_over_the_same_context_only(tmp_path: Path) -> None:
             await rlm.aask("Q", LARGE, run_id="one")
     other = "B" + LARGE[1:]
     async with engine(FINAL, journal=tmp_path) as rlm:
-        with pytest.raises(ConfigError, match="had another context"):
+        with pytest.raises(ConfigError, match="had a different context"):
             await rlm.aask("Q", other, run_id="one")
         result = await rlm.aask("Q", LARGE, run_id="one")
     assert (result.answer, result.steps) == ("done", 2)
@@ -252,11 +252,11 @@ async def test_a_run_killed_before_its_hash_starts_again(tmp_path: Path, hashing
     journal.close()
     client = ScriptedClient([FINAL])
     async with RLM(client, environment=PlanEnvironment(), journal=tmp_path) as rlm:
-        with pytest.raises(ConfigError, match="had another context"):
+        with pytest.raises(ConfigError, match="had a different context"):
             await rlm.aask("Q", LARGE + "more", run_id="one")
         result = await rlm.aask("Q", LARGE, run_id="one")
     assert result.answer == "done"
-    assert "another context" not in str(client.requests[0].messages)
+    assert "different context" not in str(client.requests[0].messages)
     (run,) = archive.places.listed()
     assert archive.facts(run).context.sha256 == SHA256
 

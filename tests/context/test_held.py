@@ -137,5 +137,5 @@ def test_documents_of_changed_files_are_refused(tmp_path: Path) -> None:
     documents = stored.documents_in_order()
     assert documents is not None
     (tmp_path / "b.txt").write_text("changed", "utf-8")
-    with pytest.raises(ConfigError, match=r"b\.txt changed since it was handed in"):
+    with pytest.raises(ConfigError, match=r"b\.txt changed after you passed it"):
         next(documents)

@@ -40,6 +40,6 @@ def test_every_kind_of_context_reaches_the_repl_exactly(tmp_path: Path, kind: st
 
 def test_an_unreadable_context_is_an_error_before_anything_is_sent(tmp_path: Path) -> None:
     client = ScriptedClient([cell("FINAL(1)")])
-    with RLM(client) as rlm, pytest.raises(ConfigError, match="there is no file or folder"):
+    with RLM(client) as rlm, pytest.raises(ConfigError, match="no such file or folder"):
         rlm.ask("What does it say?", tmp_path / "none.txt")
     assert client.requests == []

@@ -18,10 +18,10 @@ def refusal(value: os.PathLike[str]) -> str:
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     told = refusal(tmp_path / "none.txt")
-    assert told == f"there is no file or folder {tmp_path}/none.txt; check the path"
+    assert told == f"no such file or folder: {tmp_path}/none.txt; check the path"
     (tmp_path / "a.txt").touch()
-    assert "there is no file or folder" in refusal(tmp_path / "a.txt" / "b.txt")
-    assert "there is no file or folder" in refusal(tmp_path / "none.pdf")
+    assert "no such file or folder" in refusal(tmp_path / "a.txt" / "b.txt")
+    assert "no such file or folder" in refusal(tmp_path / "none.pdf")
 
 
 def test_a_file_without_read_permission_is_refused(
@@ -58,13 +58,13 @@ def test_a_folder_that_cannot_be_searched_is_refused(
         return real_stat(path, **options)
 
     monkeypatch.setattr(os, "stat", refuse)
-    assert refusal(tmp_path).startswith("there is no text in")
+    assert refusal(tmp_path).endswith("contains no text")
 
 
 def test_a_pipe_is_refused_without_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     assert refusal(tmp_path / "pipe") == (
-        f"{tmp_path}/pipe is a pipe, not a file; read it first and hand in what it holds"
+        f"{tmp_path}/pipe is a pipe, not a file; read it first and pass its content"
     )
     os.mkfifo(tmp_path / "pipe.pdf")
     assert "is a pipe" in refusal(tmp_path / "pipe.pdf")

@@ -92,15 +92,15 @@ def test_patterns_that_match_nothing_are_refused(patterns: list[str]) -> None:
 
 @pytest.mark.usefixtures("tree")
 def test_invalid_lists_are_refused() -> None:
-    with pytest.raises(ConfigError, match="a list of files may hold only paths, not str"):
+    with pytest.raises(ConfigError, match="a list of files can contain only paths, not str"):
         store_context([Path("README.md"), "README.md"])
-    with pytest.raises(ConfigError, match="JSON can hold"):
+    with pytest.raises(ConfigError, match="JSON can represent"):
         store_context(["README.md", Path("README.md")])
-    with pytest.raises(ConfigError, match=r"there is no file or folder .*nowhere; check the path"):
+    with pytest.raises(ConfigError, match=r"no such file or folder: .*nowhere; check the path"):
         store_context([Path("README.md"), Path("nowhere")])
-    with pytest.raises(ConfigError, match=r"there is no file or folder .*nowhere; check the path"):
+    with pytest.raises(ConfigError, match=r"no such file or folder: .*nowhere; check the path"):
         store_context(files("nowhere"))
-    with pytest.raises(ConfigError, match=r"there is no file or folder .*nowhere; check the path"):
+    with pytest.raises(ConfigError, match=r"no such file or folder: .*nowhere; check the path"):
         store_context(files("*.md", "nowhere/*.md"))
     with pytest.raises(ConfigError, match="at least one pattern"):
         files()

@@ -44,7 +44,7 @@ def test_the_delimiter_and_skipped_lines_are_detected(
         ("id,name\n" + "1,a\n" * 1_000 + "2,Smith, John\n", "line 1,002 has 3 columns"),
         ('id,name\n"1\n2",a\n3\n', "line 4 has 1 column, the header has 2"),
         ("Title\nid,name\n1,a,b\n2,c\n3,d\n", "line 3 has 3 columns, the header has 2"),
-        (b"id,name\n1,caf\xe9\n", "not written in UTF-8"),
+        (b"id,name\n1,caf\xe9\n", "not encoded in UTF-8"),
     ],
 )
 def test_a_malformed_row_is_reported_with_its_line(

@@ -103,7 +103,7 @@ def test_an_unreadable_folder_is_named(months: Path, monkeypatch: pytest.MonkeyP
 
 def test_a_folder_or_pattern_without_parquet_files_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "*.parquet"):
-        with pytest.raises(ConfigError, match=r"there are no Parquet files in '.*'"):
+        with pytest.raises(ConfigError, match="contains no Parquet files"):
             table(path)
 
 
@@ -221,16 +221,16 @@ async def test_frames_and_files_can_be_combined_in_a_dict(orders: Path) -> None:
     source = open_tables(given)
     assert [each["name"] for each in source.manifest["tables"]] == ["orders", "people"]
     source.close()
-    with pytest.raises(ConfigError, match="'note' is no table"):
+    with pytest.raises(ConfigError, match="'note' is not a table"):
         given_data({"people": plain, "note": "x"})
-    with pytest.raises(ConfigError, match="a list of frames has no names: pass a dict"):
+    with pytest.raises(ConfigError, match="frames in a list have no names: pass a dict"):
         given_data([plain, plain])
 
 
 def test_text_files_by_name_are_not_tables(tmp_path: Path) -> None:
     note = tmp_path / "note.txt"
     note.write_text("one, two\nthree, four\n")
-    with pytest.raises(ConfigError, match=r"'note' is no table: 'note.txt' is read as a text"):
+    with pytest.raises(ConfigError, match=r"'note' is not a table: 'note.txt' is read as text"):
         given_data({"note": note})
     given = tables(note=note)
     assert list(given.by_name) == ["note"]

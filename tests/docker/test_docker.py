@@ -66,7 +66,7 @@ async def test_without_inner_layers_attacks_stay_inside_the_container(made: Make
     """What the container alone stops; programs and child processes are the cells' own affair."""
     report = await attack(made(hardened=False), only="secrets: ")
     socket_options = {
-        "see who writes to the line (SO_PASSCRED)",
+        "see who writes to the socket (SO_PASSCRED)",
         "get a handle on the host (SO_PEERPIDFD)",
     }
     assert {row.name for row in report.bad} == socket_options, "the layers inside refuse them"
@@ -95,7 +95,7 @@ async def test_a_killed_container_is_reported_and_the_next_one_works(
     cell = asyncio.create_task(session.execute("import time; time.sleep(60)", timeout_seconds=90))
     await asyncio.sleep(0.2)
     docker("kill", *containers())
-    with pytest.raises(SessionDied, match=r"is lost: the (container|sandbox)"):
+    with pytest.raises(SessionDied, match=r"was lost: the (container|sandbox)"):
         await cell
     await session.close()
     other = await environment.open(FakeHost(), OPTIONS)

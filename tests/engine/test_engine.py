@@ -426,7 +426,7 @@ def test_limits_too_small_for_any_run_name_a_sufficient_value(
     refused = asked(small)
     assert (refused.stop_reason, refused.steps) == ("limit", 0)
     assert refused.limit == name.removeprefix("max_")
-    found = re.search(r"too little .* allow \$?([\d.,]+)(?: tokens)? \((.*)\)$", refused.detail)
+    found = re.search(r"not enough .* allow \$?([\d.,]+)(?: tokens)? \((.*)\)$", refused.detail)
     assert found is not None
     assert found[2] == name  # and no limit that was not set, or has room
     enough = float(found[1].replace(",", ""))

@@ -200,7 +200,7 @@ async def test_every_line_is_labelled_and_code_counts_the_labels() -> None:
     result = await asked(reader, "Which label is the most frequent?", f"Some items:\n{ITEMS}")
     assert result.answer == "politics"
     (table,) = reader.merged
-    assert "Lines in all: 401" in table
+    assert "Lines in total: 401" in table
     assert re.search(r"By label:\npolitics: 267\nsports: 134", table)
     assert "By User:\nann: sports 134\nbob: politics 133\ncem: politics 133" in table
     assert "day 4:" in table
@@ -249,7 +249,7 @@ async def test_lines_left_out_of_a_reply_are_requested_again() -> None:
 
     reader = Reader("label", forgetful, lambda text: "x")
     await asked(reader, "Which label is the most frequent?", ITEMS)
-    assert "Lines in all: 400" in reader.merged[0]
+    assert "Lines in total: 400" in reader.merged[0]
 
 
 async def test_a_text_without_separate_lines_is_read_as_a_whole() -> None:
@@ -456,11 +456,11 @@ def test_without_overlap_the_pieces_make_up_the_text(text: str, size: int) -> No
 @pytest.mark.parametrize(
     ("profile", "context", "strategy", "why"),
     [
-        ("standard", "w " * 50, "direct", "half of what one prompt may hold"),
-        ("standard", "w " * 50_000, "rlm", "finds its way by code"),
+        ("standard", "w " * 50, "direct", "half of what fits in one prompt"),
+        ("standard", "w " * 50_000, "rlm", "can explore the context with code"),
         ("small", "w " * 50_000, "mapreduce", "reads better than it codes"),
         ("tiny", "w " * 50_000, "mapreduce", "reads better than it codes"),
-        ("small", ["w " * 500] * 100, "rlm", "has a structure"),
+        ("small", ["w " * 500] * 100, "rlm", "is structured"),
     ],
 )
 async def test_auto_records_what_it_chose_and_why(

@@ -72,7 +72,7 @@ async def test_an_ambiguous_model_name_is_refused_with_the_candidates() -> None:
     with pytest.raises(CallRefused) as caught:
         await meant(one, "gpt-4o")
     assert str(caught.value) == (
-        "model 'gpt-4o' could be several models; use one of openai/gpt-4o, openrouter/openai/gpt-4o"
+        "model 'gpt-4o' matches several models; use one of openai/gpt-4o, openrouter/openai/gpt-4o"
     )
     await one.aclose()
 

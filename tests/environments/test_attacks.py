@@ -33,81 +33,81 @@ HELD_BY_THE_HOST = {"endless", "deaths", "protocol", "proxies"}
 """Groups that the host's side of a session stops, whatever the environment."""
 
 HELD = {
-    "find contexts of other sessions in what it inherited",
-    "know where things are in another session's memory",
-    "talk to another session by the flags of stdin",
+    "find other sessions' contexts in inherited memory and files",
+    "learn where things are in another session's memory",
+    "talk to another session through the flags of stdin",
     "forge an answer through the worker's own objects",
-    "make the host's cleaning follow a link",
+    "make the host's cleanup follow a link",
     "read another session's context in its open files",
-    "read files that it inherited",
+    "read inherited files",
     "read keys in /proc/self/environ",
     "read keys in os.environ",
-    "search its own memory for secrets of others",
-    "search the objects of its own Python for secrets of others",
-    "take memory by shared mappings",
+    "search its own memory for others' secrets",
+    "search its own Python objects for others' secrets",
+    "take memory with shared mappings",
     "take memory on the heap",
-    "walk the frames of the worker and change what they hold",
+    "walk the worker's frames and change their contents",
     "write to the host's own terminal or files as stdin, stdout or stderr",
     *(each.name for each in ATTACKS if each.raises),
 }
 """What even the control is too careful, or too simple, for. That these are noticed where they work
 is shown below, on environments that are careless in one way each."""
 
-UNREAD = "ask for much and never read the answers"
+UNREAD = "ask for a lot and never read the answers"
 """Works wherever the host answers faster than it is listened to, and does not wait."""
 
 NEEDS_ROOT = {
     "become another user",
     "change the mode of the host's /dev/null through stdin, stdout or stderr",
-    "change the mode of the host's /dev/null, opened by its name",
+    "change the mode of the host's /dev/null, opened by name",
     "change the owner of an inherited file (fchown)",
     "change the root folder (chroot)",
     "change the times of the host's /dev/null (futimens)",
-    "copy a tree of mounts (open_tree)",
+    "copy a mount tree (open_tree)",
     "enter the namespace of another process (setns)",
     "hold capabilities (capset)",
     "join another group",
-    "make a device and open it (mknod)",
-    "make a map for bpf",
-    "make a network namespace",
-    "mount by the new calls (fsopen)",
+    "create a device and open it (mknod)",
+    "create a bpf map",
+    "create a network namespace",
+    "mount with the new calls (fsopen)",
     "mount something",
     "open a device of the machine",
     "open a packet socket",
     "open a raw socket",
-    "open a setting of the kernel for writing",
-    "read it by a file handle (open_by_handle_at)",
+    "open a kernel setting for writing",
+    "read it through a file handle (open_by_handle_at)",
     "read the kernel's log",
     "rename the machine",
     "restart the machine",
     "set the clock",
     "swap the root folder (pivot_root)",
-    "take a lease on a file, to be told who opens it",
-    "take kernel memory by large pipes (F_SETPIPE_SZ)",
+    "take a lease on a file, to be notified when it is opened",
+    "take kernel memory with large pipes (F_SETPIPE_SZ)",
 }
 
 DEPENDS = {
     "become root",
-    "find the host's virtual environment in what Python tells of itself",
+    "find the host's virtual environment in Python's own settings",
     "get a handle on the host (SO_PEERPIDFD)",
-    "take 50,000 of the user's watches (epoll)",
-    "take kernel memory by thousands of sockets",
+    "take 50,000 of the user's epoll watches",
+    "take kernel memory with thousands of sockets",
     "take the user's keys (add_key)",
     "take the user's locked memory (mlock)",
     "take the user's message queues (mq_open)",
     "catch page faults (userfaultfd)",
-    "leave a folder that nobody may enter",
+    "leave a folder that no one can enter",
     "load a module into the kernel",
     "load another kernel",
-    "make a user namespace, and mount in it",
+    "create a user namespace and mount in it",
     "make an io_uring",
     "raise its own hard limits",
     "raise its own limits, then take memory",
     "read it through the root of process 1",
-    "talk to the machine's host by vsock",
+    "talk to the machine's host over vsock",
     "use the kernel's ciphers (AF_ALG)",
     "use the kernel's keyrings (keyctl)",
-    "watch events of the processor (perf)",
+    "watch processor events (perf)",
 }
 """What depends on the kernel, its settings, the limits we were started with, who process 1 is,
 or on the worker, which the control shares with every other environment."""
@@ -116,12 +116,12 @@ or on the worker, which the control shares with every other environment."""
 VISIBLE = {
     "see how full a disk of the host is (statfs)",
     "see that a path exists (stat)",
-    "see the size and the time of a file (stat)",
-    "see where a link leads (readlink)",
+    "see the size and time of a file (stat)",
+    "see where a link points (readlink)",
 }
 """What Landlock does not rule over."""
 
-TOO_DEEP = "leave a folder that is nested too deep to be removed"
+TOO_DEEP = "leave a folder that is nested too deeply to remove"
 
 
 def may_do_everything() -> bool:
@@ -207,11 +207,11 @@ async def test_the_attack_suite_leaves_nothing_behind() -> None:
 # -- a host that is careless with its objects ------------------------------------------------------
 
 CARELESS_ROWS = {
-    "use members of an object that are not exposed, by their names",
+    "use unexposed members of an object by name",
     "forge the names of members in frames",
-    "put further members on a proxy",
-    "set an argument that is fixed",
-    "change the default of a method, or what it returned",
+    "add members to a proxy",
+    "set a fixed argument",
+    "change a method's default, or its returned value",
 }
 
 
@@ -252,7 +252,7 @@ async def test_the_suite_detects_a_host_that_looks_up_members_by_any_name(
     [
         ("variables", "read keys in os.environ"),
         ("variables", "read keys in /proc/self/environ"),
-        ("files", "read files that it inherited"),
+        ("files", "read inherited files"),
         ("streams", "write to the host's own terminal"),
     ],
 )
@@ -308,12 +308,12 @@ class NeverStops(Wrapped):
 
 
 CARELESS: list[tuple[Callable[[], BrokenEnvironment], str]] = [
-    (lambda: BrokenEnvironment(CleansThroughLinks), "cleaning follow a link"),
-    (lambda: BrokenEnvironment(choose=without("kept_output_chars")), "flood the output by print"),
+    (lambda: BrokenEnvironment(CleansThroughLinks), "cleanup follow a link"),
+    (lambda: BrokenEnvironment(choose=without("kept_output_chars")), "flood the output with print"),
     (lambda: BrokenEnvironment(choose=without("cell_memory_bytes")), "take memory on the heap"),
-    (lambda: BrokenEnvironment(choose=without("cell_memory_bytes")), "by shared mappings"),
+    (lambda: BrokenEnvironment(choose=without("cell_memory_bytes")), "with shared mappings"),
     (lambda: BrokenEnvironment(NeverStops), "endless: spin in C"),
-    (lambda: BrokenEnvironment(NeverStops), "half a frame and fall silent"),
+    (lambda: BrokenEnvironment(NeverStops), "half a frame and go silent"),
 ]
 
 

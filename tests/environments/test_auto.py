@@ -94,10 +94,10 @@ async def test_auto_passes_over_a_local_sandbox_whose_layers_do_not_hold(
     assert await environment.decide() is made["wasm"]
     assert environment.name == "wasm"
     (line,) = caplog.messages
-    assert line.startswith("environment='auto' chose 'wasm': it passes over 'local': no sandbox")
+    assert line.startswith("environment='auto' chose 'wasm': it skipped 'local': no sandbox")
     described = await environment.describe()
     assert (described["chosen"], described["reason"]) == ("wasm", environment.reason)
-    assert environment.reason.startswith("passes over 'local': no sandbox")
+    assert environment.reason.startswith("skipped 'local': no sandbox")
 
 
 async def test_auto_chooses_docker_if_an_engine_answers(known: Callable[..., None]) -> None:
@@ -125,7 +125,7 @@ async def test_if_nothing_works_one_line_says_what_to_do(
     with pytest.raises(ConfigError, match=r"Python 3\.12 or newer \(uv venv.*recursivelm\[wasm"):
         await environment.decide()
     elsewhere(monkeypatch)
-    with pytest.raises(ConfigError, match=r"use Python 3\.12 or newer, where recursivelm brings"):
+    with pytest.raises(ConfigError, match=r"use Python 3\.12 or newer, where recursivelm includes"):
         await environment.decide()
 
 
@@ -143,7 +143,7 @@ def test_a_system_without_any_candidate_is_known_in_advance(known: Callable[...,
 @pytest.mark.parametrize(
     ("machine", "status", "problem"),
     [
-        ("riscv64", "Seccomp:\t0\n", "need a 64-bit x86_64 or aarch64, and this is riscv64"),
+        ("riscv64", "Seccomp:\t0\n", "need a 64-bit x86_64 or aarch64, but this is riscv64"),
         ("x86_64", "\nUid:\t0\n", "need seccomp, which this kernel lacks"),
         ("aarch64", "Uid:\t0\nSeccomp:\t0\n", None),
     ],
@@ -192,7 +192,7 @@ async def test_a_context_too_large_for_webassembly_is_refused_before_any_request
     monkeypatch.setattr("rlm.environments.wasm._MAX_CONTEXT_BYTES", 1 << 20)
     model = ScriptedClient(ANSWER)
     async with RLM(model) as rlm:
-        with pytest.raises(ConfigError, match="up to 1 MiB, and this one has 3 MiB"):
+        with pytest.raises(ConfigError, match="up to 1 MiB, but this one has 3 MiB"):
             await rlm.aask("Where?", "x" * (3 << 20))
     assert not model.requests
 
@@ -246,7 +246,7 @@ async def test_a_run_is_not_resumed_in_another_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with RLM(ScriptedClient([]), journal=tmp_path) as rlm:
-        with pytest.raises(ModelError, match="used up"):
+        with pytest.raises(ModelError, match="is exhausted"):
             await rlm.aask("Where?", run_id="cut-off")
     elsewhere(monkeypatch)
     monkeypatch.setattr(WasmEnvironment, "problem", lambda: None)
@@ -282,7 +282,7 @@ def test_the_references_local_means_auto_on_other_systems_with_a_warning(
         assert RLM(**given, environment="local").environment_type == "local"
     elsewhere(monkeypatch)
     monkeypatch.setattr(WasmEnvironment, "problem", lambda: None)
-    with pytest.warns(UserWarning, match="'auto' is used in its place") as told:
+    with pytest.warns(UserWarning, match="'auto' is used instead") as told:
         assert RLM(**given, environment="local").environment_type == "wasm"
     assert [each.filename for each in told] == [__file__]
     with warnings.catch_warnings():
@@ -295,7 +295,7 @@ def test_the_references_repl_means_auto_on_other_systems(monkeypatch: pytest.Mon
 
     elsewhere(monkeypatch)
     monkeypatch.setattr(WasmEnvironment, "problem", lambda: None)
-    with pytest.warns(UserWarning, match="'auto' is used in its place"):
+    with pytest.warns(UserWarning, match="'auto' is used instead"):
         repl: Any = LocalREPL()
     assert repl._environment.name == "wasm"
     repl.cleanup()
@@ -306,7 +306,7 @@ def test_the_command_line_says_which_environment_was_chosen_and_why(
 ) -> None:
     complaints = Complaints()
     complaints.listen()
-    text = "environment='auto' chose 'wasm': it passes over 'local': too many processes"
+    text = "environment='auto' chose 'wasm': it skipped 'local': too many processes"
     logging.getLogger("rlm.environments.auto").warning(text)
     logging.getLogger("rlm.other").warning("not for users")
     complaints.close()
@@ -325,5 +325,5 @@ async def test_the_reason_is_recorded_with_the_run(
     await environment.decide()
     settings = resources.settings(engine.config, None)
     assert settings["environment"] == "wasm"
-    assert settings["environment_reason"] == "auto passes over 'local': too many processes"
+    assert settings["environment_reason"] == "auto skipped 'local': too many processes"
     await engine.aclose()

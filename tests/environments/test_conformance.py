@@ -194,19 +194,19 @@ def without(*names: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
 
 BROKEN: list[tuple[Callable[[], BrokenEnvironment], str]] = [
     (lambda: BrokenEnvironment(DropsOutput), "output keeps its order"),
-    (lambda: BrokenEnvironment(MiscountsOutput), "output is cut to head and tail"),
+    (lambda: BrokenEnvironment(MiscountsOutput), "output is cut to its head and tail"),
     (lambda: BrokenEnvironment(ForgetsWhenInterrupted), "an empty loop ends and keeps"),
     (lambda: BrokenEnvironment(HidesDeath), "os._exit is a SessionError"),
-    (lambda: BrokenEnvironment(ManglesContexts), "characters cut by the chunks"),
+    (lambda: BrokenEnvironment(ManglesContexts), "characters split across chunks"),
     (lambda: BrokenEnvironment(ManglesContexts), "lone surrogates: exact"),
     (lambda: BrokenEnvironment(host=ReversesReplies), "a batch keeps its order"),
     (lambda: BrokenEnvironment(host=ReversesReplies), "a batch of 1,000 prompts"),
     (lambda: BrokenEnvironment(host=ReplacesSurrogates), "lone surrogates: exact"),
     (lambda: BrokenEnvironment(host=AnswersOneAtATime), "twenty threads have twenty"),
-    (lambda: BrokenEnvironment(choose=without("kept_output_chars")), "output is cut to head"),
+    (lambda: BrokenEnvironment(choose=without("kept_output_chars")), "output is cut to its head"),
     (lambda: BrokenEnvironment(choose=without("cell_memory_bytes")), "a hoard of strings"),
     (lambda: BrokenEnvironment(choose=without("max_submission_chars")), "an answer over max_"),
-    (lambda: BrokenEnvironment(choose=without("tools")), "tools take positions"),
+    (lambda: BrokenEnvironment(choose=without("tools")), "tools accept positional"),
     (lambda: BrokenEnvironment(choose=without("seed")), "hashes and random numbers"),
 ]
 

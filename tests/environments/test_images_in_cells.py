@@ -94,8 +94,8 @@ async def test_wrong_images_are_errors_in_the_cell(repl: Repl) -> None:
         ("llm_query_batched(['a'], images=png)", "TypeError", "one item per call"),
         ("llm_query_batched(['a'], images=[png, gif])", "ValueError", "1 prompts need as many"),
         ("llm_query('a', image=png, images=[png])", "TypeError", "given twice"),
-        ("rlm_query('a', images=[png])", "TypeError", "a child run takes no images"),
-        ("rlm_query_batched(['a'], image=[png])", "TypeError", "a child run takes no images"),
+        ("rlm_query('a', images=[png])", "TypeError", "a child run accepts no images"),
+        ("rlm_query_batched(['a'], image=[png])", "TypeError", "a child run accepts no images"),
         ("map_query('a', ['b'], images=[png])", "TypeError", "unexpected keyword"),
     ):
         found, message = await repl.fail(code)

@@ -319,7 +319,7 @@ async def test_a_context_that_fails_halfway_ends_the_session(repl: Repl) -> None
     vanishing: Any = Vanishing()
     with pytest.raises(OSError, match="vanished"):
         await repl.session.load("context", vanishing)
-    with pytest.raises(SessionDied, match="could not be read to its end"):
+    with pytest.raises(SessionDied, match="could not be read to the end"):
         await repl.run("1")
 
 

@@ -39,13 +39,13 @@ NEEDS_A_FOLDER = [
 
 LOOKS = [
     "files: see that a path exists (stat)",
-    "files: see the size and the time of a file (stat)",
-    "files: see where a link leads (readlink)",
+    "files: see the size and time of a file (stat)",
+    "files: see where a link points (readlink)",
     "files: see how full a disk of the host is (statfs)",
 ]
 """Landlock rules over opening, not over looking; nothing but this may be seen of the machine."""
 
-LAYOUT = "other sessions: know where things are in another session's memory"
+LAYOUT = "other sessions: learn where things are in another session's memory"
 """Sessions of one zygote are copies of it; that is seen in every setting."""
 
 

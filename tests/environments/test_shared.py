@@ -174,7 +174,7 @@ def test_a_file_that_changed_is_refused_and_leaves_nothing_open(tmp_path: Path) 
     source = store_context(tmp_path)
     (tmp_path / "b.txt").write_text("more text", "utf-8")
     before = open_files()
-    with pytest.raises(ConfigError, match=r"b\.txt changed since it was handed in"):
+    with pytest.raises(ConfigError, match=r"b\.txt changed after you passed it"):
         shared_context(source)
     assert open_files() == before
 
@@ -269,7 +269,7 @@ def test_a_full_shared_memory_is_explained(monkeypatch: pytest.MonkeyPatch, func
     before = open_files()
     with monkeypatch.context() as patch:
         patch.setattr(os, function, refuse)
-        with pytest.raises(SessionError, match=r"no room in shared memory .*\(No space left on"):
+        with pytest.raises(SessionError, match=r"not enough shared memory .*\(No space left on"):
             shared_context(source)
     assert open_files() == before
 
@@ -280,7 +280,7 @@ def test_a_lack_of_memory_is_explained() -> None:
             raise MemoryError
             yield b""
 
-    with pytest.raises(SessionError, match=r"no memory left .* 3 bytes; free some"):
+    with pytest.raises(SessionError, match=r"not enough memory .* 3 bytes; free some"):
         shared_context(Greedy("text", [b"abc"]))
 
 

@@ -140,7 +140,7 @@ async def test_no_behaviour_of_a_worker_extends_the_stopping_limit(
     monkeypatch.setattr(_clock, "_STOPPING_SECONDS", 0.05)
     worker = Worker(lambda _: STARVED)
     how = await until_given_up(worker, lie)
-    assert how == "did not stop within 0.05 s of its first interrupt"
+    assert how == "did not stop within 0.05 s of the first interrupt"
     assert worker.interrupts == 1
 
 

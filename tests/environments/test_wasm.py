@@ -394,4 +394,4 @@ def test_auto_chooses_webassembly_where_system_calls_cannot_be_filtered(tmp_path
         check=False,
     )
     assert done.stdout.splitlines()[:2] == ["The secret number is 42.", "wasm wasm"], done.stderr
-    assert "passes over 'local': no sandbox for model-written code here" in done.stderr
+    assert "skipped 'local': no sandbox for model-written code here" in done.stderr

@@ -101,8 +101,8 @@ async def test_a_pattern_that_never_ends_is_stopped(root: Root) -> None:
 @pytest.mark.parametrize(
     ("wanted", "words"),
     [
-        (Search(query="(", ranked=False), "not a regular expression"),
-        (Search(query="a", names="("), "not a regular expression"),
+        (Search(query="(", ranked=False), "not a valid regular expression"),
+        (Search(query="a", names="("), "not a valid regular expression"),
         (Search(query="?!"), "no words"),
         (Search(query="a", below=("nowhere",)), "no such file"),
     ],

@@ -136,7 +136,7 @@ async def test_every_refusal_says_what_to_do(place: str, recipe: Recipe) -> None
             ("rlm_list", {"cursor": "%%%"}, "not the cursor"),
             ("rlm_list", {"root": "other"}, "roots: repo"),
             ("rlm_list", {"limit": 0}, "wrong arguments for rlm_list"),
-            ("rlm_search", {"query": "(", "mode": "regex"}, "not a regular expression"),
+            ("rlm_search", {"query": "(", "mode": "regex"}, "not a valid regular expression"),
             ("rlm_search", {"query": "..."}, "no words"),
             ("rlm_search", {"query": "x", "mode": "fuzzy"}, "wrong arguments"),
             ("rlm_exec", {"code": "1", "handles": ["h_x"]}, "no such handle"),

@@ -30,13 +30,13 @@ def refusal(server: object) -> str:
 @pytest.mark.parametrize(
     ("scene", "words"),
     [
-        ("none", "no tool is left of those it offers: none"),
+        ("none", "none of its tools remain: none"),
         (
             "many",
-            "it offers 10,000 tools, and a model is shown 128 at most: choose with only=[...]",
+            "it offers 10,000 tools, but a model is shown at most 128: choose with only=[...]",
         ),
         ("more", "it offers more than 10,000 tools"),
-        ("pages", "its list of tools has no end after 200 pages"),
+        ("pages", "its list of tools does not end after 200 pages"),
         ("wrong", "2 validation errors for ListToolsResult"),
         ("dying", "the server has ended with status 1; it wrote: out of [31mpatience"),
     ],
@@ -54,7 +54,7 @@ def test_a_silent_server_is_not_awaited_forever() -> None:
 @pytest.mark.parametrize(
     ("server", "words"),
     [
-        ("/no/such/program --flag", "MCP server program: there is no such program"),
+        ("/no/such/program --flag", "MCP server program: no such program"),
         ([sys.executable, "-c", "import sys; sys.exit('no luck')"], "it wrote: no luck"),
         ("http://127.0.0.1:9/mcp", "MCP server http://127.0.0.1:9/mcp: All connection attempts"),
     ],
@@ -75,7 +75,7 @@ async def test_a_silent_server_can_be_closed() -> None:
     while not running_below("hostile.py"):
         await asyncio.sleep(0.01)
     await server.aclose()
-    with pytest.raises(ConfigError, match="it was closed before it answered"):
+    with pytest.raises(ConfigError, match="it was closed before it responded"):
         await opening
     assert not running_below("hostile.py")
 
@@ -88,7 +88,7 @@ def test_only_chooses_among_many_tools() -> None:
 def test_an_unknown_name_among_only_is_reported() -> None:
     assert "it has no tool 'nope'; tools: hello" in refusal(hostile("plain", only=["nope"]))
     assert "it has no tool 'nope'" in refusal(hostile("plain", without=["nope"]))
-    assert "no tool is left" in refusal(hostile("plain", without=["hello"]))
+    assert "none of its tools remain" in refusal(hostile("plain", without=["hello"]))
 
 
 def test_a_description_is_one_short_line_and_opens_no_code_block() -> None:
@@ -134,7 +134,7 @@ def test_a_schema_bomb_is_shown_and_checked_quickly() -> None:
 def test_an_invalid_or_oversized_answer_fails_only_its_call() -> None:
     assert "nonsense" not in run([hostile("nonsense")], "hello()", "FINAL(1)").failure(0)
     asked = run([hostile("huge")], "hello()", "FINAL(1)")
-    assert asked.failure(0).endswith("more than 16 MiB as JSON; ask for less")
+    assert asked.failure(0).endswith("larger than 16 MiB as JSON; ask for less")
     asked = run([hostile("angry")], "hello()", "FINAL(1)")
     assert len(asked.failure(0)) < 600
     assert "`" not in asked.failure(0)
@@ -145,7 +145,7 @@ def test_servers_older_than_2026_can_announce_changed_tool_lists() -> None:
     until_gone = "import time\nwhile True:\n    hello()\n    time.sleep(0.01)"
     asked = run([hostile("changing")], "print(hello())", until_gone, "FINAL(1)")
     assert asked.outputs[0].startswith("hello")
-    assert asked.failure(1) == "hello failed: the server does not have this tool any more"
+    assert asked.failure(1) == "hello failed: the server no longer has this tool"
 
 
 def test_output_on_stdout_and_stderr_is_ignored() -> None:
@@ -159,15 +159,15 @@ def test_output_on_stdout_and_stderr_is_ignored() -> None:
         ([], {}, "mcp takes a command"),
         ([3], {}, "mcp takes a command"),
         ("'", {}, "can't be split into words"),
-        ("https://", {}, "no URL of a server"),
-        ("http://host:port/", {}, "no URL of a server"),
-        ("cat", {"headers": {}}, "headers= are for servers at a URL"),
-        ("http://host/", {"env": {}}, "env= and cwd= are for servers started by a command"),
-        ("http://host/", {"cwd": "."}, "env= and cwd= are for servers started by a command"),
-        ("http://host/", {"headers": {"a": 1}}, "headers must be a dict of texts"),
-        ("cat", {"env": {"a": None}}, "env must be a dict of texts"),
-        ("cat", {"transport": "http"}, "'http' does not go with a command"),
-        ("http://host/", {"transport": "stdio"}, "'stdio' does not go with a URL"),
+        ("https://", {}, "not a server's URL"),
+        ("http://host:port/", {}, "not a server's URL"),
+        ("cat", {"headers": {}}, "headers= works only for servers at a URL"),
+        ("http://host/", {"env": {}}, "env= and cwd= work only for servers started by a command"),
+        ("http://host/", {"cwd": "."}, "env= and cwd= work only for servers started by a command"),
+        ("http://host/", {"headers": {"a": 1}}, "headers must be a dict of strings"),
+        ("cat", {"env": {"a": None}}, "env must be a dict of strings"),
+        ("cat", {"transport": "http"}, "'http' can't be used with a command"),
+        ("http://host/", {"transport": "stdio"}, "'stdio' can't be used with a URL"),
         ("cat", {"prefix": "a-b"}, "prefix must be a Python name"),
         ("cat", {"only": "add"}, "only must be a list of names"),
         ("cat", {"timeout_seconds": 0}, "timeout_seconds must be a positive number"),

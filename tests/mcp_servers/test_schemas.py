@@ -163,7 +163,7 @@ def test_parameters_with_names_python_lacks_have_an_alias() -> None:
     bound = {"class": "a", "user-id": 1, "user id": 2}
     assert parameters.bind({"class_": "a", "user_id": 1, "user_id_2": 2}) == bound
     assert parameters.bind(bound) == parameters.bind({"*": ["a", 1, 2]}) == bound
-    with pytest.raises(TypeError, match="'user_id' is given twice"):
+    with pytest.raises(TypeError, match="'user_id' was given twice"):
         parameters.bind({"class": "a", "user-id": 1, "user_id": 2})
 
 
@@ -172,7 +172,7 @@ def test_additional_arguments_are_accepted_only_if_the_schema_says_so() -> None:
     members: dict[str, Any] = {"properties": {"a": {}}}
     assert ServerParameters({**members, "additionalProperties": True}).bind({"b": 1}) == {"b": 1}
     for closed in (members, {"additionalProperties": False}):
-        with pytest.raises(TypeError, match="there is no argument 'b'"):
+        with pytest.raises(TypeError, match="unknown argument 'b'"):
             ServerParameters(closed).bind({"b": 1})
 
 

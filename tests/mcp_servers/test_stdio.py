@@ -62,11 +62,11 @@ def test_wrong_arguments_are_reported_with_the_usage_and_not_sent(server: McpSer
     usage = "; usage: add(a: int, b: int = 2) -> int"
     assert asked.failure(0) == f"add: argument 'a': expected int, got 'one'{usage}"
     assert asked.failure(1) == f"add: 'a' is missing{usage}"
-    assert asked.failure(2) == f"add: there is no argument 'c'{usage}"
+    assert asked.failure(2) == f"add: unknown argument 'c'{usage}"
     assert asked.failure(3) == f"add: it takes 2 arguments, not 3{usage}"
     assert "argument 'berth': 'number': must be at most 40, got 41" in asked.failure(4)
     assert "argument 'berth': 'number' is missing" in asked.failure(5)
-    assert "to pass one, write berth={...}" in asked.failure(6)
+    assert "to pass a dict as a value, write berth={...}" in asked.failure(6)
     assert asked.answer == "3"
 
 
@@ -94,7 +94,7 @@ def test_results_keep_their_types(server: McpServer) -> None:
 
 def test_an_oversized_result_is_refused_and_the_server_keeps_running(server: McpServer) -> None:
     asked = ask(server, "large(17 << 20)", "x = large(9_000_000)", "FINAL(len(x))")
-    assert asked.failure(0).endswith("more than 16 MiB as JSON; ask for less")
+    assert asked.failure(0).endswith("larger than 16 MiB as JSON; ask for less")
     assert asked.answer == "9000000"
 
 
@@ -119,7 +119,7 @@ def test_a_changed_tool_list_takes_effect_with_the_next_call() -> None:
     server = sample()
     keeper = server.lease()
     asked = run([server], "letters(1)", "learn()", "letters(1)", "FINAL(add(1))")
-    assert asked.failure(2) == "letters failed: the server does not have this tool any more"
+    assert asked.failure(2) == "letters failed: the server no longer has this tool"
     assert asked.answer == "3"
     again = run([server], "FINAL(sing('la'))")
     assert again.answer == "la"

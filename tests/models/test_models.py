@@ -342,12 +342,12 @@ def test_search_results_agree_with_lookups() -> None:
 def test_the_notice_says_what_is_assumed() -> None:
     unknown = ModelInfo()
     assert models.notice("a/b", unknown, 32_000) == (
-        "a/b is not in the table of models: its window is taken to be 32,000 tokens "
+        "a/b is not in the model table: its window is assumed to be 32,000 tokens "
         "and its price is unknown."
     )
     free = ModelInfo(price=Price(0.0, 0.0))
     assert models.notice("a/b", free, 9) == (
-        "a/b is known only in part: its window is taken to be 9 tokens."
+        "a/b is only partly known: its window is assumed to be 9 tokens."
     )
     assert models.notice("a/b", ModelInfo(1, Price(1.0, 1.0)), 9) is None
 

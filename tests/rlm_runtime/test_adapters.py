@@ -80,7 +80,7 @@ def test_an_endpoint_with_its_own_schema() -> None:
     ("payload", "words"),
     [
         ({"out": []}, "response_parser: KeyError"),
-        ({"out": [{"t": None}], "billing": {"in": 1, "out": 1}}, "NoneType, not a text"),
+        ({"out": [{"t": None}], "billing": {"in": 1, "out": 1}}, "NoneType, not a string"),
         ([1, 2], "malformed"),
     ],
 )
@@ -221,5 +221,5 @@ def test_rules_are_tried_before_the_script() -> None:
 
 
 def test_a_used_up_script_is_reported() -> None:
-    with pytest.raises(ModelError, match="the script for FakeAdapter is used up"):
+    with pytest.raises(ModelError, match="the script for FakeAdapter is exhausted"):
         RLM(adapter=FakeAdapter()).run("Anything?", TEXT)

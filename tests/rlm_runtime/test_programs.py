@@ -186,7 +186,7 @@ def test_a_wrong_max_tokens_is_an_error_in_the_cell_and_nothing_is_sent(wrong: s
         f"try:\n    llm_query('q', max_tokens={wrong})\nexcept ValueError as e:\n    FINAL(str(e))"
     )
     answer, adapter = shown(code)
-    assert answer.startswith("max_tokens must be a whole number, 1 or more, not ")
+    assert answer.startswith("max_tokens must be an integer of at least 1, not ")
     assert asked(adapter) == []
 
 

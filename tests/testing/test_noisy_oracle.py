@@ -256,7 +256,7 @@ async def test_an_item_without_a_gold_label_is_an_error() -> None:
     oracle = NoisyOracle(GOLD)
     with pytest.raises(ModelError, match="no gold label for the item 'something new'"):
         await ask(oracle, listed([ITEMS[0], "something new"]))
-    with pytest.raises(ModelError, match="only answers prompts for labels, not 'Hello'"):
+    with pytest.raises(ModelError, match="answers only labelling prompts, not 'Hello'"):
         await ask(oracle, "Hello")
     assert oracle.looks.total() == 0
 
@@ -264,9 +264,9 @@ async def test_an_item_without_a_gold_label_is_an_error() -> None:
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"error_rate": 0.3, "noise": "concentrated"}, "error_rate is 0 to 0.21"),
-        ({"error_rate": -1}, "error_rate is 0 to 1.00"),
-        ({"omission_rate": 1.0}, "omission_rate is 0 or more"),
+        ({"error_rate": 0.3, "noise": "concentrated"}, "error_rate must be from 0 to 0.21"),
+        ({"error_rate": -1}, "error_rate must be from 0 to 1.00"),
+        ({"omission_rate": 1.0}, "omission_rate must be at least 0"),
         ({"noise": "loud"}, "'independent' or 'concentrated'"),
     ],
 )

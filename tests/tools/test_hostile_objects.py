@@ -207,12 +207,12 @@ def mutual() -> Any:
 @pytest.mark.parametrize(
     ("result", "words"),
     [
-        (lambda: doubled(64), "more than"),
-        (lambda: {"a": (doubled(64),)}, "more than"),
-        (lambda: Database(doubled(64)), "more than"),
-        (lambda: Struct(doubled(64)), "more than"),
-        (lambda: "x" * 10_000, "more than"),
-        (lambda: [b"x" * 10_000], "more than"),
+        (lambda: doubled(64), "larger than"),
+        (lambda: {"a": (doubled(64),)}, "larger than"),
+        (lambda: Database(doubled(64)), "larger than"),
+        (lambda: Struct(doubled(64)), "larger than"),
+        (lambda: "x" * 10_000, "larger than"),
+        (lambda: [b"x" * 10_000], "larger than"),
         (Endless, "more than 20 items"),
         (Array, "more than 20 items"),
         (mutual, "refers to itself"),
@@ -221,7 +221,7 @@ def mutual() -> Any:
 async def test_results_that_grow_forever_are_refused_while_they_grow(
     monkeypatch: pytest.MonkeyPatch, result: Any, words: str
 ) -> None:
-    monkeypatch.setattr(_results, "MAX_RESULT_BYTES", 2_000 if words == "more than" else 1 << 20)
+    monkeypatch.setattr(_results, "MAX_RESULT_BYTES", 2_000 if words == "larger than" else 1 << 20)
     monkeypatch.setattr(_results, "MAX_ITEMS", 20)
     dumped: list[Any] = []
     monkeypatch.setattr(tagged, "dumps", dumped.append)
@@ -325,7 +325,7 @@ async def test_calls_are_refused_while_too_many_earlier_ones_hang(
         with pytest.raises(ToolError, match=r"no result within 0\.05 s"):
             await tool.call({})
     before = threading.active_count()
-    with pytest.raises(ToolError, match="3 earlier calls of tools still work"):
+    with pytest.raises(ToolError, match="3 earlier tool calls are still running"):
         await tool.call({})
     assert threading.active_count() == before
     may.set()

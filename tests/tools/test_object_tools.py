@@ -166,7 +166,7 @@ def test_expose_names_exactly_what_cells_may_use() -> None:
         ([5], "expose can't name 5"),
         ("all", "expose must be a list of names"),
         ([], "expose is empty"),
-        (["helper"], "'helper' is an object of type Helper, and only methods and data"),
+        (["helper"], "'helper' is an object of type Helper, but only methods and data"),
     ],
 )
 def test_invalid_expose_lists_are_refused(expose: Any, words: str) -> None:
@@ -221,13 +221,13 @@ def test_an_object_that_needs_expose_is_refused_with_the_line_to_write(
 
 def test_objects_that_cannot_be_tools() -> None:
     for tool in (object(), Color.RED):
-        with pytest.raises(ConfigError, match="pass a function, or data, in its place"):
+        with pytest.raises(ConfigError, match="pass a function or data instead"):
             as_tools({"x": tool})
     with pytest.raises(ConfigError, match=r'give it one, as in tools=\{"db": db\}'):
         ObjectTool(Store())
-    with pytest.raises(ConfigError, match="name values in a dict"):
+    with pytest.raises(ConfigError, match="to pass values, use a dict"):
         as_tools([Store()])
-    with pytest.raises(ConfigError, match="expose is for objects"):
+    with pytest.raises(ConfigError, match="expose works only for objects"):
         as_tools({"f": {"tool": math.sqrt, "expose": ["x"]}})
     with pytest.raises(ConfigError, match="is a method of the objects of Store"):
         as_tools({"x": {"tool": Store, "expose": ["add"]}})
@@ -345,7 +345,7 @@ for name in names:
     try: out.append((name, getattr(db, name)())) if name.isidentifier() and name[:2] != '__' else 0
     except AttributeError as error: pass
     try: out.append((name, call_tool("db." + name)))
-    except ToolFailed as error: assert "there is no tool" in str(error), error
+    except ToolFailed as error: assert "unknown tool" in str(error), error
 for attempt in ("db.x = 1", "db.add = 1", "del db.add"):
     try: exec(attempt); out.append(attempt)
     except AttributeError: pass

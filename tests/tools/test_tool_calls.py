@@ -117,7 +117,7 @@ async def test_text_stays_text_where_the_annotation_allows_it() -> None:
         ({"q": "a", "n": 1}, "unexpected keyword argument 'n'"),
         ({"*": ["a", 1, 2]}, "too many positional arguments"),
         ({"*": ["a"], "q": "b"}, "multiple values for argument 'q'"),
-        ({"*": "a"}, "'*' must hold a list"),
+        ({"*": "a"}, "'*' must contain a list"),
         ({"q": "a", "limit": "many"}, "argument 'limit': Expected `int`, got `str`"),
         ({"q": ["a"]}, "argument 'q': Expected `str`, got `array`"),
         ({"q": "a", "limit": "\ud800"}, "argument 'limit'"),
@@ -277,11 +277,11 @@ async def test_results_that_cannot_be_serialized() -> None:
     cycle: list[Any] = []
     cycle.append(cycle)
     assert await failure(lambda: cycle) == (
-        "tool failed: the result refers to itself, or is nested too deep"
+        "tool failed: the result refers to itself or is nested too deeply"
     )
     text = "x" * (16 << 20)
     assert await failure(lambda: text) == (
-        "tool failed: the result has more than 16 MiB as JSON; ask for less"
+        "tool failed: the result is larger than 16 MiB as JSON; ask for less"
     )
     assert len(await call(lambda: text[:-2])) == (16 << 20) - 2
 

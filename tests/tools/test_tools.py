@@ -90,7 +90,7 @@ def test_names_of_the_repl_cannot_be_tool_names() -> None:
         if entry.yields:  # Operators step aside for a tool of the same name.
             assert FunctionTool(search, name=entry.name).name == entry.name
             continue
-        with pytest.raises(ConfigError, match="name of the REPL"):
+        with pytest.raises(ConfigError, match="the REPL itself"):
             FunctionTool(search, name=entry.name)
 
 
@@ -168,12 +168,12 @@ CYCLE.append(CYCLE)
     [
         ("text", "must be a list of functions or a dict by name, not str"),
         (search, "must be a list of functions or a dict by name, not function"),
-        ([search, 5], r"tools\[1\] is no function but int"),
+        ([search, 5], r"tools\[1\] is int, not a function"),
         ([search, search], "two tools are named 'search'"),
         ([lambda: 1], "a lambda has no name"),
-        ({"x": [object()]}, "tool 'x' holds something that is no data: a object is no data"),
+        ({"x": [object()]}, "tool 'x' contains something that is not data: a object is not data"),
         ({"x": CYCLE}, "tool 'x' refers to itself"),
-        ({"x": object()}, "tool 'x' is an object of Python's own type object: pass a function"),
+        ({"x": object()}, "tool 'x' is an object of the built-in type object: pass a function"),
         ({5: search}, "can't be named 5"),
         ({"budget": search}, "can't be named 'budget'"),
         ({"x": {"tool": search, "description": 5}}, "tool 'x': the description must be a str"),

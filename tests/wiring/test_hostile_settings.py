@@ -20,7 +20,7 @@ def engine(**more: Any) -> RLM:
 @pytest.mark.parametrize("price", [-1, -1e-9, math.nan, math.inf, "1", True, None])
 def test_a_negative_or_invalid_price_is_refused(price: Any) -> None:
     for given in ((price, 1), (1, price)):
-        with pytest.raises(ConfigError, match="a price must be 0 or more US dollars"):
+        with pytest.raises(ConfigError, match="a price must be at least 0 US dollars"):
             engine(prices={MODEL: given}, limits=Limits(max_cost_usd=1))
     if price is not None:
         with pytest.raises(ConfigError, match="a price must be"):
@@ -53,10 +53,10 @@ CYCLE.append(CYCLE)
 
 @pytest.mark.parametrize("options", [{"\ud800": 1}, {"x": object()}, {"x": CYCLE}])
 def test_sampling_must_be_serializable_as_json(options: Any) -> None:
-    with pytest.raises(ConfigError, match="sub_sampling must hold what JSON can write"):
+    with pytest.raises(ConfigError, match="sub_sampling must be representable as JSON"):
         engine(sub_sampling=options)
     one = engine()
-    with pytest.raises(ConfigError, match="sampling must hold what JSON can write"):
+    with pytest.raises(ConfigError, match="sampling must be representable as JSON"):
         one.ask("q", "c", sampling=options)
     one.close()
 

@@ -71,11 +71,11 @@ def test_a_value_that_is_not_a_picture_is_a_clear_type_error(image: Any) -> None
 
 
 def test_limits_are_checked_before_anything_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ValueError, match="21 images are over the limit of 20 a prompt"):
+    with pytest.raises(ValueError, match="21 images exceed the limit of 20 per prompt"):
         images.attached([["a.png"] * 21])
     with pytest.raises(ValueError, match="these 3 bytes are not a PNG"):
         images.attached([b"abc"])
-    with pytest.raises(ValueError, match="may hold 8 MiB, not"):
+    with pytest.raises(ValueError, match="at most 8 MiB, not"):
         images.attached([PNG + bytes(8 << 20)])
     monkeypatch.setattr(images, "MAX_CALL_BYTES", 3 * len(PNG))
     assert len(images.attached([[PNG, PNG + b"1"], [PNG]])[1]) == 2

@@ -86,7 +86,7 @@ def next_turn(inner: Any, prompt: Any, conversation: Any, key: str | None) -> Tu
         raise llm.ModelError(MISSING_ENGINE) from error
     question = read_prompt(prompt)
     if question.is_empty:
-        raise llm.ModelError("there is nothing to answer: give a question, or something to read")
+        raise llm.ModelError("nothing to answer: pass a question, or something to read")
     schema = prompt.schema if isinstance(prompt.schema, dict) else None
     try:
         return _turn(inner, question, prompt.options, key, schema, conversation)

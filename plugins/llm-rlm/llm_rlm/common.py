@@ -16,7 +16,7 @@ def as_llm_error(error: Exception) -> llm.ModelError:
 
     if isinstance(error, UnknownPriceError):
         return llm.ModelError(
-            "a budget needs the model's price, which is not known: add -o price IN,OUT, in US "
+            "a budget needs the model's price, which is unknown: add -o price IN,OUT, in US "
             "dollars per million tokens, such as -o price 0.25,2"
         )
     return llm.ModelError(str(error) or type(error).__name__)

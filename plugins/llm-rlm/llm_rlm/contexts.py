@@ -85,7 +85,7 @@ def load_files(argument: str) -> list[llm.Fragment | llm.Attachment]:
     names = glob.iglob(str(path), recursive=True)  # noqa: PTH207 - an absolute pattern may be given
     found = [Path(name) for name in islice(names, MAX_FILES + 1) if Path(name).is_file()]
     if not found:
-        raise ValueError(f"there is no file {argument}; check the path")
+        raise ValueError(f"no such file: {argument}; check the path")
     if len(found) > MAX_FILES:
         raise ValueError(
             f"{argument} matches more than {MAX_FILES:,} files; use a narrower pattern"

@@ -122,7 +122,7 @@ class Interpreter:
     async def run(self, code: str, context: StoredContext | None = None) -> Outcome:
         """Execute some code; an exception in it is a result, a dead interpreter a problem.
 
-        `context` replaces the one that there is, also for later sessions.
+        `context` replaces the current one, also for later sessions.
         """
         async with self._lock:
             self._context = context or self._context
@@ -164,7 +164,7 @@ class Interpreter:
 
     async def _opened(self) -> Session:
         if self._is_closed:
-            raise SessionError("this toolbox is closed; make another")
+            raise SessionError("this toolbox is closed; create another")
         if self._session is None:
             if self._environment is None:
                 self._environment = make_environment(self._sandbox, OPTIONS)

@@ -30,8 +30,8 @@ class RunOptions(llm.Options):
         default=None,
         gt=0,
         allow_inf_nan=False,
-        description="Maximum US dollars for the whole run, including sub-calls. If the price of "
-        "the model is not known, set price too.",
+        description="Maximum US dollars for the whole run, including sub-calls. If the model's "
+        "price is unknown, set price too.",
     )
     price: str | None = Field(
         default=None,
@@ -54,7 +54,7 @@ class RunOptions(llm.Options):
             return name  # The run itself reports that the engine is missing.
         if name is not None and name not in environments():
             raise ValueError(
-                f"there is no environment {name!r}; there are: {', '.join(environments())}"
+                f"unknown environment {name!r}; environments: {', '.join(environments())}"
             )
         return name
 
@@ -71,7 +71,7 @@ class RunOptions(llm.Options):
         if text is not None:
             parts = text.split(",")
             if len(parts) != 2 or not all(_is_price(part) for part in parts):
-                raise ValueError(f"{text!r} is not two prices such as 0.25,2")
+                raise ValueError(f"{text!r} must be two prices such as 0.25,2")
         return text
 
     @property

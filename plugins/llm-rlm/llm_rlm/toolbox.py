@@ -61,7 +61,7 @@ class RLMToolbox(llm.Toolbox):
                 "with -T 'RLMToolbox({\"context_file\": …})'"
             )
         if context is not None and context_file is not None:
-            raise ToolboxError("give context or context_file, not both")
+            raise ToolboxError("pass context or context_file, not both")
         if context is not None:  # llm writes these arguments to its logs
             vars(self)["_config"] = {**self._config, "context": {NOT_STORED: len(str(context))}}
         self._limits = _checked(max_output_chars, execution_timeout_ms)
@@ -94,11 +94,11 @@ class RLMToolbox(llm.Toolbox):
         text as `context`.
         """
         if not isinstance(code, str):
-            return "code must be a text with Python code."
+            return "code must be a string of Python code."
         if context in ("", None):
             return self._called(lambda one: one.run(code), self._observed)
         if self._has_context:
-            return "The context is set already: it is the variable `context`. Call without it."
+            return "The context is already set: it is the variable `context`. Call without it."
         self._has_context, self._context = True, _stored(context, None)
         return self._called(lambda one: one.run(code, self._context), self._observed)
 
@@ -114,11 +114,11 @@ class RLMToolbox(llm.Toolbox):
         if has_answer:  # Models ignore the type: a number is an answer too.
             return self._submitted(answer if isinstance(answer, str) else json.dumps(answer))
         if not isinstance(variable_name, str):
-            return "variable_name must be the name of a variable, as a text."
+            return "variable_name must be the name of a variable, as a string."
 
         def found(text: str | None) -> str:
             if text is None:
-                return f"There is no variable {variable_name!r}; set it with execute_python first."
+                return f"No variable is named {variable_name!r}; set it with execute_python first."
             return self._submitted(text)
 
         return self._called(lambda one: one.fetch(variable_name), found)
@@ -220,7 +220,7 @@ def _checked(max_output_chars: Any, execution_timeout_ms: Any) -> tuple[int, int
     given = {"max_output_chars": max_output_chars, "execution_timeout_ms": execution_timeout_ms}
     for name, value in given.items():
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ToolboxError(f"{name} must be a whole number above 0, not {value!r}")
+            raise ToolboxError(f"{name} must be a positive integer, not {value!r}")
     return max_output_chars, execution_timeout_ms
 
 

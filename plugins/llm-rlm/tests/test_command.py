@@ -160,7 +160,7 @@ def test_fragments_are_stored_once_by_llm_and_not_again_by_us(cli: Cli, serve: S
 @pytest.mark.parametrize(
     ("argument", "words"),
     [
-        ("rlm:missing.log", "there is no file missing.log"),
+        ("rlm:missing.log", "no such file: missing.log"),
         ("rlm:.", "is a folder"),
         ("rlm:pipe", "not a regular file"),
     ],

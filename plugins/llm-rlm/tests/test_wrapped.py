@@ -119,7 +119,7 @@ def test_an_attachment_that_is_not_a_file_is_a_clear_error(
     if kind == "pipe":
         os.mkfifo(path)
     attachment = llm.Attachment(type="text/plain", path=str(path))
-    with pytest.raises(llm.ModelError, match=r"there is no file|is a pipe"):
+    with pytest.raises(llm.ModelError, match=r"no such file|is a pipe"):
         wrapped.prompt("?", attachments=[attachment]).text()
     assert said.asked == []
 
@@ -231,7 +231,7 @@ def test_a_failed_turn_can_be_repeated(said: Said, wrapped: llm.Model, tmp_path:
     late = llm.Attachment(type="text/plain", path=str(tmp_path / "late.txt"))
     conversation = wrapped.conversation()
     before = [llm.user("Before?"), llm.assistant("Yes.")]
-    with pytest.raises(llm.ModelError, match="there is no file"):
+    with pytest.raises(llm.ModelError, match="no such file"):
         conversation.prompt("One?", attachments=[late], messages=before).text()
     (tmp_path / "late.txt").write_text("here")
     again = conversation.prompt("One?", attachments=[late], messages=before)
@@ -365,9 +365,9 @@ def test_facts_of_the_run_are_on_the_response(said: Said, wrapped: llm.Model) ->
         ({"budget": -1}, "greater than 0"),
         ({"budget": "nan"}, "finite"),
         ({"timeout": 0}, "greater than 0"),
-        ({"environment": "moon"}, "there is no environment 'moon'; there are: auto, local"),
+        ({"environment": "moon"}, "unknown environment 'moon'; environments: auto, local"),
         ({"sub_model": "nobody"}, "llm has no model 'nobody'"),
-        ({"price": "cheap"}, "not two prices"),
+        ({"price": "cheap"}, "must be two prices"),
         ({"temperature": "hot"}, "valid number"),
         ({"unknown": 1}, "not permitted"),
     ],

@@ -162,7 +162,7 @@ class RLMClient:
         if len(self._refused_by_model) == MAX_REMEMBERED_MODELS:
             self._refused_by_model.clear()
         self._refused_by_model.setdefault(spec.root_model, set()).update(refused)
-        _log.info("%s does not take %s", "/".join(spec.root_model), ", ".join(refused))
+        _log.info("%s does not accept %s", "/".join(spec.root_model), ", ".join(refused))
         return spec.without(refused)
 
     async def _asked(self, spec: EngineSpec, generation: Generation, engine: Engine) -> Answer:

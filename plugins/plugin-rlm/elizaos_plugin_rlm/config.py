@@ -87,9 +87,9 @@ class RLMConfig:
         for name in ("max_cost_usd", "max_seconds"):
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):
-                raise ConfigProblem(f"{_label(name)} must be a number above 0, not {value!r}")
+                raise ConfigProblem(f"{_label(name)} must be a positive number, not {value!r}")
         if not 0 <= self.retry_seconds < float("inf"):
-            raise ConfigProblem(f"{_label('retry_seconds')} must be 0 or more")
+            raise ConfigProblem(f"{_label('retry_seconds')} must be at least 0")
         if self.strategy not in STRATEGIES:
             listed = ", ".join(STRATEGIES)
             raise ConfigProblem(f"{_label('strategy')} must be one of {listed}")
@@ -128,7 +128,7 @@ def _as_field(name: str, value: object) -> Any:
     if name in {"max_cost_usd", "max_seconds", "retry_seconds"}:
         return _as_number(name, value, float)
     if not isinstance(value, str):
-        raise ConfigProblem(f"{_label(name)} must be a text, not {type(value).__name__}")
+        raise ConfigProblem(f"{_label(name)} must be a string, not {type(value).__name__}")
     return value.strip()
 
 

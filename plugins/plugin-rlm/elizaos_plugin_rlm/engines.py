@@ -127,7 +127,7 @@ async def make_engine(spec: EngineSpec) -> Engine:
 def _made(spec: EngineSpec) -> Engine:
     found = find_engine()
     if found is None:
-        raise EngineUnavailable(f"there is no engine to import as rlm: {INSTALL}")
+        raise EngineUnavailable(f"no engine can be imported as rlm: {INSTALL}")
     kind = "recursivelm_engine" if hasattr(found, "aask") else "upstream_engine"
     made: Engine = importlib.import_module(f"elizaos_plugin_rlm.{kind}").make(spec)
     return made

@@ -65,7 +65,7 @@ class Generation:
         else:
             prompt = params.get("prompt")
             if not isinstance(prompt, str) or not prompt:
-                raise ParamsProblem("there is nothing to answer: give a prompt, or messages")
+                raise ParamsProblem("nothing to answer: pass a prompt or messages")
             if not system:
                 return cls(PROMPT_QUERY + _form(params), prompt, _sampling(params))
             turns = [{"role": "user", "content": prompt}]
@@ -118,7 +118,7 @@ def _message(message: object) -> dict[str, Any]:
         role, content = getattr(message, "role", "user"), message.content
     else:
         raise ParamsProblem(
-            f"each of messages must have a role and a content, not be {type(message).__name__}"
+            f"each message must have a role and content, not be {type(message).__name__}"
         )
     return {"role": str(role), "content": _plain(content)}
 
@@ -160,7 +160,7 @@ def _sampling(params: Mapping[str, Any]) -> dict[str, Any]:
 def _stops(value: object) -> list[str]:
     stops = [value] if isinstance(value, str) else value
     if not isinstance(stops, list | tuple) or not all(isinstance(stop, str) for stop in stops):
-        raise ParamsProblem("stopSequences must be a list of texts")
+        raise ParamsProblem("stopSequences must be a list of strings")
     return [stop for stop in stops if stop]
 
 

@@ -51,7 +51,9 @@ class RuntimeModels:
                 provider = self._provider_of(request.model)
                 answer = await self._runtime.use_model(request.model, params, provider=provider)
         except TimeoutError as error:
-            text = f"elizaOS did not answer {request.model} within {timeout_seconds:g} s"
+            text = (
+                f"elizaOS did not answer a request for {request.model} within {timeout_seconds:g} s"
+            )
             raise ModelError(text, retryable=True, ambiguous=True, timed_out=True) from error
         except Exception as error:
             raise ModelError(f"{request.model} of elizaOS failed: {error_line(error)}") from error

@@ -89,7 +89,7 @@ def _constructed(options: dict[str, Any], environment: str) -> Any:
     listed = _environments()
     if listed and environment not in listed:
         raise EngineUnavailable(
-            f"there is no environment {environment!r}; environments: {', '.join(listed)}"
+            f"unknown environment {environment!r}; environments: {', '.join(listed)}"
         )
     return rlm
 

@@ -41,7 +41,7 @@ async def test_the_client_logs_why_it_uses_the_stub(caplog: pytest.LogCaptureFix
     with caplog.at_level(logging.WARNING, "elizaos_plugin_rlm"):
         results = [await client.infer("a"), await client.infer("b")]
     assert all(result.stub and result.text == STUB for result in results)
-    assert "no engine to import" in str(results[0].error)
+    assert "no engine can be imported" in str(results[0].error)
     assert await client.unavailable_reason() == results[0].error
     assert len(caplog.records) == 1, "the same reason is logged once"
 

@@ -127,7 +127,7 @@ class EditorAgent:
         try:
             wanted = None if cwd is None else await asyncio.to_thread(os.path.realpath, cwd)
         except ValueError as error:
-            raise RequestError(-32602, f"cwd is no path: {error}") from None
+            raise RequestError(-32602, f"cwd is not a path: {error}") from None
         return ListSessionsResponse(
             sessions=[
                 SessionInfo(
@@ -180,7 +180,7 @@ class EditorAgent:
         session = self._find(session_id)
         if config_id != MODEL or value not in self._models(session):
             raise RequestError(
-                -32602, f"there is no such choice; {MODEL}: {', '.join(self._models(session))}"
+                -32602, f"no such option; {MODEL}: {', '.join(self._models(session))}"
             )
         async with _told():
             await session.switch(str(value))
@@ -192,7 +192,7 @@ class EditorAgent:
         self, session_id: str, cwd: str, others: Sequence[str] | None, servers: Sequence[Any] | None
     ) -> EditorSession:
         if session_id in self._sessions or session_id in self._opening:
-            raise RequestError(-32602, "this session is open already")
+            raise RequestError(-32602, "this session is already open")
         saved = await asyncio.to_thread(self._store.find, session_id)
         return await self._open(session_id, cwd, others, servers, saved)
 
@@ -207,14 +207,16 @@ class EditorAgent:
         if not self._is_ready or self._client is None:
             raise RequestError(-32600, "send `initialize` first")
         if others:
-            raise RequestError(-32602, "a session has one folder: additionalDirectories is empty")
+            raise RequestError(
+                -32602, "a session can have only one folder: additionalDirectories must be empty"
+            )
         if len(self._sessions) + len(self._opening) >= MAX_SESSIONS:
             raise RequestError(-32000, f"{MAX_SESSIONS} sessions are open: close one first")
         folder = Folder(cwd)
         if saved is not None and saved.cwd != str(folder.path):
             raise RequestError(-32602, f"this session belongs to the folder {saved.cwd}")
         if session_id in self._opening:
-            raise RequestError(-32602, "this session is open already")
+            raise RequestError(-32602, "this session is already open")
         session = EditorSession(session_id, folder, self._options, self._store, self._client)
         task = self._opening[session_id] = asyncio.ensure_future(session.open(servers or (), saved))
         try:
@@ -232,8 +234,8 @@ class EditorAgent:
         if (session := self._sessions.get(session_id)) is None:
             raise RequestError(
                 -32002,
-                f"there is no open session {session_id[:100]!r}: session/new begins one, "
-                "session/load continues one",
+                f"no open session {session_id[:100]!r}: session/new begins one, session/load "
+                "continues one",
             )
         return session
 

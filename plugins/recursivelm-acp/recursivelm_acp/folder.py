@@ -85,7 +85,7 @@ class Folder:
         try:
             parts = urlsplit(uri)
         except ValueError:
-            raise RequestError(-32602, f"{uri[:200]!r} is no address") from None
+            raise RequestError(-32602, f"{uri[:200]!r} is not an address") from None
         if parts.scheme != "file":
             return None
         outside = RequestError(

@@ -93,8 +93,8 @@ class AskingTool:
         text = f"{self.name}({_listed(arguments)})"
         if self._gate.asks(self.name) and len(text) > MAX_ASKED_CHARS:
             raise ToolError(
-                f"the arguments of {self.name} are too long to be shown to the user, who has to "
-                f"allow it: at most {MAX_ASKED_CHARS:,} characters"
+                f"the arguments of {self.name} are too long to show to the user, who must allow "
+                f"it: at most {MAX_ASKED_CHARS:,} characters"
             )
         shown = text if self._gate.asks(self.name) else cut(text)
         content = [helpers.tool_content(helpers.text_block(clean(shown)))]
@@ -107,7 +107,7 @@ class AskingTool:
         try:
             if not await self._gate.allows(self.name, call_id, content[:1]):
                 content.append(helpers.tool_content(helpers.text_block("It was not allowed.")))
-                raise ToolError(f"the user did not allow {self.name}: go on without it")
+                raise ToolError(f"the user did not allow {self.name}: continue without it")
             self._put(helpers.update_tool_call(call_id, status="in_progress"))
             result = await self._tool.call(arguments)
             content.append(helpers.tool_content(helpers.text_block(clean(cut(str(result))))))
@@ -148,7 +148,7 @@ async def tools_of(
 ) -> tuple[list[AskingTool], list[str]]:
     """Start the MCP servers of a session; return their tools, and what went wrong with others."""
     if len(servers) > MAX_SERVERS:
-        raise RequestError(-32602, f"a session has at most {MAX_SERVERS} MCP servers")
+        raise RequestError(-32602, f"a session can have at most {MAX_SERVERS} MCP servers")
     made, problems = list[AskingTool](), list[str]()
     used: set[str] = set()
     opening = list[asyncio.Task[_Opened | str]]()
@@ -169,7 +169,9 @@ async def tools_of(
         tools = found.tools
         taken = [tool.name for tool in tools if tool.name in used]
         if taken:
-            problems.append(f"Two MCP servers have a tool {taken[0]}: {each.name[:100]!r} is out.")
+            problems.append(
+                f"Two MCP servers have a tool {taken[0]}: {each.name[:100]!r} is left out."
+            )
             await found.server.aclose()
             continue
         used.update(tool.name for tool in tools)

@@ -34,11 +34,11 @@ class Prompt(Struct):
 def read_prompt(blocks: Sequence[Any], folder: Folder) -> Prompt:
     """Read the blocks of a prompt; RequestError says what can't be used. It looks at files."""
     if len(blocks) > MAX_BLOCKS:
-        raise RequestError(-32602, f"a prompt has at most {MAX_BLOCKS:,} parts")
+        raise RequestError(-32602, f"a prompt can have at most {MAX_BLOCKS:,} parts")
     found = Prompt("")
     found.query = "".join([_word(block, folder, found) for block in blocks]).strip()
     if not found.query:
-        raise RequestError(-32602, "the prompt holds no text: write what you want to know")
+        raise RequestError(-32602, "the prompt contains no text: write what you want to know")
     if len(found.query) > MAX_QUERY_CHARS:
         found.texts["the whole message"] = found.query
         found.query = f"{found.query[:MAX_QUERY_CHARS]} … (cut)"
@@ -59,7 +59,7 @@ def _word(block: Any, folder: Folder, found: Prompt) -> str:
         found.linked.append(name)
         _, mark, part = block.uri.partition("#")
         return f" `{name}` ({part[:100]}) " if mark and part else f" `{name}` "
-    raise RequestError(-32602, f"a prompt can't hold {block.type}: send text, links and files")
+    raise RequestError(-32602, f"a prompt can't contain {block.type}: send text, links and files")
 
 
 def _embed(resource: Any, found: Prompt) -> None:

@@ -102,4 +102,4 @@ def _read(path: Path) -> Saved | None:
 
 
 def _unknown(session_id: str) -> RequestError:
-    return RequestError(-32002, f"there is no session {session_id[:100]!r}: session/new begins one")
+    return RequestError(-32002, f"unknown session {session_id[:100]!r}: session/new begins one")

@@ -210,7 +210,7 @@ class EditorSession:
             if not is_first and name is not None:
                 notes.append(_about_changes(name, changes))
         if changes.deleted:
-            notes.append(f"(Deleted meanwhile: {_names(changes.deleted)}.)")
+            notes.append(f"(Deleted in the meantime: {_names(changes.deleted)}.)")
         self._files = now
         return notes
 
@@ -235,15 +235,15 @@ class EditorSession:
             copies = await asyncio.to_thread(self.folder.copy, unread, Path(self._copies.name))
             paths = [copies / name for name in unread]
             name = await self._chat.aadd_context(paths if len(paths) > 1 else paths[0])
-            notes.append(f"(`{name}` holds {_names(unread)}.)")
+            notes.append(f"(`{name}` contains {_names(unread)}.)")
         if prompt.texts:
             name = await self._chat.aadd_context(
                 {clean(uri): clean(text) for uri, text in prompt.texts.items()}
             )
-            notes.append(f"(`{name}` holds {_names(list(prompt.texts))}, by these names.)")
+            notes.append(f"(`{name}` contains {_names(list(prompt.texts))}, by these names.)")
         for uri, data in prompt.blobs:
             name = await self._chat.aadd_context(data)
-            notes.append(f"(`{name}` holds the bytes of {uri[:200]}.)")
+            notes.append(f"(`{name}` contains the bytes of {uri[:200]}.)")
         return notes
 
     # -- after a prompt ----------------------------------------------------------------------
@@ -284,7 +284,7 @@ class EditorSession:
             await self._chat.asave(self._store.chat_path(self.id))
             await asyncio.to_thread(self._store.note, saved)
         except (RLMError, OSError) as error:
-            _log.warning("session %s is not saved: %s", self.id, error)
+            _log.warning("session %s was not saved: %s", self.id, error)
 
     async def replay(self) -> None:
         """Send the conversation so far, as a client that loads a session expects."""
@@ -310,8 +310,8 @@ class EditorSession:
 
 def _about_changes(name: str, changes: Changes) -> str:
     return (
-        f"(Files have changed since they were read. `{name}` holds these as they are now, by the "
-        f"same names; use them in place of the older ones: {_names(changes.changed)}.)"
+        f"(Files have changed since they were read. `{name}` contains their current versions, by "
+        f"the same names; use them instead of the older ones: {_names(changes.changed)}.)"
     )
 
 
@@ -324,7 +324,7 @@ def _rest(streamed: str, result: RunResult) -> str:
     """Return what is left to say of an answer; what was streamed can't be taken back."""
     text = str(result) if result.answer is not None else ""
     if result.answer is None and result.stop_reason in ("steps", "limit"):
-        text = f"There is no answer: {result.detail}."
+        text = f"No answer: {result.detail}."
     if text.startswith(streamed):
         return text[len(streamed) :]
     return "" if streamed.endswith(text) else f"\n\n{text}"

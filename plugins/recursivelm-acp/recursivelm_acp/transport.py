@@ -38,14 +38,14 @@ def read_message(line: bytes | str) -> dict[str, Any]:
     try:
         message = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise RequestError(-32700, f"a message is one line of JSON: {error}"[:300]) from None
+        raise RequestError(-32700, f"a message must be one line of JSON: {error}"[:300]) from None
     if not isinstance(message, dict):
-        raise RequestError(-32600, "a message is one JSON object; batches are not supported")
+        raise RequestError(-32600, "a message must be one JSON object; batches are not supported")
     _check_id(message)
     if "method" in message:
         _check_call(message)
     elif not isinstance(message.get("id"), int):
-        raise RequestError(-32600, "a message has a `method`, or it is a response to a request")
+        raise RequestError(-32600, "a message must have a `method` or be a response to a request")
     elif not _is_sound(message.get("error")) or (message.get("error") and "result" in message):
         # The caller that waits for this response must learn of it.
         message["error"] = {"code": -32603, "message": "the client's response is malformed"}
@@ -56,17 +56,17 @@ def read_message(line: bytes | str) -> dict[str, Any]:
 def _check_id(message: dict[str, Any]) -> None:
     found = message.get("id")
     if found is not None and (isinstance(found, bool) or not isinstance(found, int | str)):
-        raise RequestError(-32600, "the `id` of a message is a string or a whole number")
+        raise RequestError(-32600, "the `id` of a message must be a string or an integer")
 
 
 def _check_call(message: dict[str, Any]) -> None:
     if not isinstance(message["method"], str):
-        raise RequestError(-32600, "the `method` of a message is a string")
+        raise RequestError(-32600, "the `method` of a message must be a string")
     params = message.get("params")
     if params is None:
         message["params"] = {}
     elif not isinstance(params, dict):
-        raise RequestError(-32602, "the `params` of a message are an object")
+        raise RequestError(-32602, "the `params` of a message must be an object")
     else:
         # The SDK passes these on as arguments, and would replace others of the same name.
         message["params"] = {
@@ -131,8 +131,8 @@ class StdioTransport:
                 if len(line) > MAX_LINE_BYTES:
                     raise RequestError(
                         -32600,
-                        f"a message has at most {MAX_LINE_BYTES:,} bytes; put large texts into "
-                        "files of the folder, and link to them",
+                        f"a message can have at most {MAX_LINE_BYTES:,} bytes; put large texts "
+                        "into files in the folder, and link to them",
                     )
                 return read_message(line)
             except RequestError as error:
@@ -192,11 +192,11 @@ def _encoded(message: Any) -> bytes:
 
 
 def _shortened(data: Any) -> Any:
-    """Return what an error says in addition, if it is short, and JSON can hold it."""
+    """Return what an error says in addition, if it is short, and JSON can represent it."""
     try:
         text = _encoded(data).decode()
     except (RecursionError, ValueError):
-        return {"details": "it is nested too deeply, or holds numbers that JSON does not know"}
+        return {"details": "it is nested too deeply, or contains numbers that JSON does not allow"}
     return data if len(text) <= MAX_ERROR_CHARS else {"details": f"{text[:MAX_ERROR_CHARS]} …"}
 
 

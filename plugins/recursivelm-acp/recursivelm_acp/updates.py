@@ -170,7 +170,7 @@ class TurnView:
 
     def _cell_ended(self, event: CellEnded) -> None:
         problem = last_line(event)
-        rest = f"{self._not_shown:,} more calls to models" if self._not_shown else ""
+        rest = f"{self._not_shown:,} more model calls" if self._not_shown else ""
         self._not_shown = 0
         failed = event.error_type is not None or event.interrupted
         self._finish(_cell_id(event), "\n\n".join(filter(None, [rest, problem])), failed=failed)

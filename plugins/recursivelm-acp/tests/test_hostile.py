@@ -131,7 +131,7 @@ async def test_sessions_come_after_initialize_and_have_one_folder(tmp_path: Path
                     cwd=str(tmp_path), mcp_servers=[], additional_directories=["/etc"]
                 )
             for wrong in ("x", "x" * 100_000):
-                with pytest.raises(RequestError, match="there is no open session") as caught:
+                with pytest.raises(RequestError, match="no open session") as caught:
                     await client.ask(wrong, "hello")
                 assert len(str(caught.value)) < 500
 

@@ -103,7 +103,7 @@ async def test_permission_requests_show_all_arguments(
     text = f"'o' * {chars} + ' MIDDLE ' + 'k' * {chars}"
     client = await asked(tmp_path, project, ["allow_once"], CALL.replace("'hello'", text))
     if chars == 500_000:
-        assert "too long to be shown to the user" in client.said
+        assert "too long to show to the user" in client.said
         assert (client.asked, (project / "note.txt").exists()) == ([], False)
         return
     [(tool_call, _)] = client.asked
@@ -126,4 +126,4 @@ async def test_a_session_can_be_opened_only_once(tmp_path: Path, project: Path) 
                 return_exceptions=True,
             )
     problems = [str(each) for each in opened if isinstance(each, Exception)]
-    assert problems == ["this session is open already"] * 2
+    assert problems == ["this session is already open"] * 2

@@ -103,8 +103,8 @@ async def test_files_that_changed_are_read_again(tmp_path: Path, project: Path) 
             await client.ask(session, "Three?")
     changed = {"docs/gate.txt": "closed\n", "new[1].txt": "new\n"}
     assert client.said == f"3{changed!r}False", "nothing changed before the third prompt"
-    assert "(Deleted meanwhile: 'plan.txt'.)" in asked
-    assert "`context_1` holds these as they are now" in asked
+    assert "(Deleted in the meantime: 'plan.txt'.)" in asked
+    assert "`context_1` contains their current versions" in asked
 
 
 async def test_links_and_embedded_files_are_contexts(tmp_path: Path, project: Path) -> None:
@@ -123,7 +123,7 @@ async def test_links_and_embedded_files_are_contexts(tmp_path: Path, project: Pa
     assert client.said == repr(("KEY=1\n", {"zed:///buffer": "unsaved text"}, b"\xff\x00\x01"))
     asked = shown(server, 0)
     assert "Compare  `docs/gate.txt`  `secret.env`  [page](https://example.com/page)" in asked
-    assert "(`context_1` holds 'secret.env'.)" in asked
+    assert "(`context_1` contains 'secret.env'.)" in asked
     assert "unsaved text" not in asked
 
 
@@ -240,7 +240,7 @@ async def test_many_calls_are_counted_and_not_shown_individually(
     started = [u for u in client.updates if u.session_update == "tool_call"]
     assert len(started) == 1 + 50
     last = [u for u in client.updates if u.session_update == "tool_call_update"][-1]
-    assert last.content[-1].content.text == "10 more calls to models"
+    assert last.content[-1].content.text == "10 more model calls"
 
 
 async def test_an_unknown_provider_refuses_a_session(tmp_path: Path, project: Path) -> None:
@@ -299,7 +299,7 @@ async def test_a_limit_reached_before_any_answer_is_reported(tmp_path: Path, pro
         async with editor(server, tmp_path, "--max-tokens", "100") as client:
             ended = await client.ask(await client.new(project), "When?")
     assert (ended.stop_reason, server.count) == ("max_tokens", 0)
-    assert client.said.startswith("There is no answer: ")
+    assert client.said.startswith("No answer: ")
 
 
 async def test_several_selections_of_one_file_are_kept(tmp_path: Path, project: Path) -> None:

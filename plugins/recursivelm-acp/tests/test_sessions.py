@@ -82,12 +82,12 @@ async def test_a_saved_session_is_listed_loaded_and_resumed(tmp_path: Path, proj
             client.updates.clear()
             await client.ask(session, "And now?")
             assert client.said == "42 {'a.txt': 'changed\\n'}"
-            with pytest.raises(RequestError, match="open already"):
+            with pytest.raises(RequestError, match="already open"):
                 await client.agent.resume_session(
                     cwd=str(project), session_id=session, mcp_servers=[]
                 )
             await client.agent.close_session(session_id=session)
-            with pytest.raises(RequestError, match="there is no open session"):
+            with pytest.raises(RequestError, match="no open session"):
                 await client.ask(session, "Still?")
             client.updates.clear()
             await client.agent.resume_session(cwd=str(project), session_id=session, mcp_servers=[])
@@ -112,7 +112,7 @@ async def test_saved_sessions_that_are_damaged_or_of_other_users_are_not_loaded(
             async with editor(server, tmp_path) as client:
                 assert (await client.agent.list_sessions()).sessions == []
                 for wrong in (name, "../../../etc/passwd", "x" * 5_000, "1" * 32):
-                    with pytest.raises(RequestError, match="there is no session"):
+                    with pytest.raises(RequestError, match="unknown session"):
                         await client.agent.load_session(
                             cwd=str(project), session_id=wrong, mcp_servers=[]
                         )
@@ -150,7 +150,7 @@ async def test_another_model_continues_with_the_variables(tmp_path: Path, projec
             assert changed.config_options[0].current_value == "openai/gpt-5"
             await client.ask(made.session_id, "Two?")
             for config_id, value in (("model", "openai/o1"), ("mode", "openai/gpt-5")):
-                with pytest.raises(RequestError, match="there is no such choice"):
+                with pytest.raises(RequestError, match="no such option"):
                     await client.agent.set_config_option(
                         config_id=config_id, session_id=made.session_id, value=value
                     )

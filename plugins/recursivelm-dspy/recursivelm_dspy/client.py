@@ -44,7 +44,7 @@ class DspyClient(CallableClient):
 
     def __init__(self, lm: Any) -> None:
         if not callable(lm) or not isinstance(getattr(lm, "model", None), str):
-            raise ConfigError(f"a model of dspy is a dspy.LM, not {type(lm).__name__}")
+            raise ConfigError(f"a dspy model must be a dspy.LM, not {type(lm).__name__}")
         self._lm = lm
         self._context = contextvars.copy_context()
         self.model_name = lm.model

@@ -31,7 +31,7 @@ class Submitted(BaseException):
 class Cells:
     """One namespace, the host's tools, and how a cell ended.
 
-    `call_tool` asks the host, `report` hands in one text for each cell, and `loaded` holds what the
+    `call_tool` asks the host, `report` submits one text for each cell, and `loaded` holds what the
     host has sent under private names.
     """
 
@@ -133,7 +133,7 @@ class Cells:
         return tool
 
     def _submit(self, *arguments: Any, **named: Any) -> None:
-        """Hand in the output fields, by position or by name, and end the cell."""
+        """Submit the output fields, by position or by name, and end the cell."""
         fields = ["output"] if self._fields is None else self._fields
         usage = f"SUBMIT({', '.join(fields)})"
         if len(arguments) > len(fields):
@@ -147,12 +147,12 @@ class Cells:
             values[name] = value
         missing = [name for name in fields if name not in values]
         if missing:
-            raise TypeError(f"{usage} misses {', '.join(missing)}")
+            raise TypeError(f"{usage} is missing {', '.join(missing)}")
         text = json.dumps(_plain(values))
         if len(text) > self._max_chars:
             raise ValueError(
-                f"the output has {len(text):,} characters as JSON, at most {self._max_chars:,} "
-                "are allowed: submit less"
+                f"the output has {len(text):,} characters as JSON; at most {self._max_chars:,} are "
+                "allowed: submit less"
             )
         self._submitted = json.loads(text)
         raise Submitted

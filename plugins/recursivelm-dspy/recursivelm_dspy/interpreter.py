@@ -66,7 +66,7 @@ class SandboxInterpreter:
         callbacks: list[BaseCallback] | None = None,
     ) -> None:
         if not execution_timeout > 0:
-            raise ConfigError(f"execution_timeout must be above 0, not {execution_timeout}")
+            raise ConfigError(f"execution_timeout must be greater than 0, not {execution_timeout}")
         self.tools: dict[str, Callable[..., Any]] = dict(tools or {})
         self.output_fields = output_fields
         self.execution_timeout = execution_timeout
@@ -127,7 +127,7 @@ class SandboxInterpreter:
     def invoke_tool(self, tool_name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Call a tool as a cell does."""
         if tool_name not in self.tools:
-            raise CodeInterpreterError(f"there is no tool {tool_name!r}")
+            raise CodeInterpreterError(f"unknown tool {tool_name!r}")
         return invoked(self.tools[tool_name], args, kwargs)
 
     @with_callbacks
@@ -274,7 +274,7 @@ def _outcome(result: CellResult) -> Any:
         try:
             told = json.loads(result.submission.text)
         except (ValueError, RecursionError) as error:
-            raise CodeExecutionError(f"the cell submitted no JSON: {error}") from error
+            raise CodeExecutionError(f"the cell submitted invalid JSON: {error}") from error
     if not isinstance(told, dict):
         raise CodeExecutionError("the cell submitted something that SUBMIT does not")
     if "final" in told:
@@ -294,7 +294,7 @@ def _outcome(result: CellResult) -> Any:
 def _check_names(kind: str, names: Mapping[str, Any], reserved: frozenset[str] | set[str]) -> None:
     for name in names:
         if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
-            raise CodeInterpreterError(f"a {kind} needs a Python name, and {name!r} is none")
+            raise CodeInterpreterError(f"a {kind} needs a Python name, and {name!r} is not one")
         if name in reserved:
             raise CodeInterpreterError(f"a {kind} can't be called {name!r}: the name is taken")
 

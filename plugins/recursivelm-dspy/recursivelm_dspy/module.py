@@ -56,7 +56,9 @@ class RecursiveLM(dspy.Module):
         self._limits = limits_of(limits, LIMITS)
         self._options = options
         if RUN in self.signature.output_fields:
-            raise ConfigError(f"an output can't be called {RUN!r}: predictions have that already")
+            raise ConfigError(
+                f"an output can't be called {RUN!r}: predictions already have that attribute"
+            )
 
     @property
     def signature(self) -> type[dspy.Signature]:
@@ -163,7 +165,7 @@ def _shown(name: str, value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(to_jsonable_python(value, fallback=str))
     if len(text) > MAX_INPUT_CHARS:
         raise ValueError(
-            f"the input {name!r} has {len(text):,} characters, and a question has room for "
+            f"the input {name!r} has {len(text):,} characters, but a question has room for "
             f"{MAX_INPUT_CHARS:,}: name it in `context`, so that code can look into it"
         )
     return text

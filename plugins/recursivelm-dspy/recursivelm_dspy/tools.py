@@ -52,15 +52,15 @@ class ToolCalls:
         """Call a tool; what it raises is an answer that the cell raises again."""
         name, given = arguments.get("name"), arguments.get("arguments")
         if kind != "tool" or not isinstance(name, str) or not isinstance(given, dict):
-            raise CallRefused(f"there is no {kind!r} here", limit="kind")
+            raise CallRefused(f"{kind!r} is not available here", limit="kind")
         try:
             args, kwargs = tagged.unmarked(given.get("args")), tagged.unmarked(given.get("kwargs"))
         except ValueError as error:
             raise CallRefused(
-                f"an argument of {name} can't be read: {error}", limit="kind"
+                f"an argument of {name} could not be read: {error}", limit="kind"
             ) from None
         if not isinstance(args, list) or not isinstance(kwargs, dict):
-            raise CallRefused(f"{name} was called in no known form", limit="kind")
+            raise CallRefused(f"{name} was called in an unknown form", limit="kind")
         if self._slots is None:
             self._slots = asyncio.Semaphore(MAX_CALLS_AT_ONCE)
         async with self._slots:

@@ -88,7 +88,7 @@ def test_an_older_model_class_with_forward_works() -> None:
 
 def test_an_object_that_is_not_a_model_is_refused() -> None:
     for wrong in (None, "openai/gpt-5-mini", print):
-        with pytest.raises(ConfigError, match=r"a model of dspy is a dspy\.LM, not"):
+        with pytest.raises(ConfigError, match=r"a dspy model must be a dspy\.LM, not"):
             DspyClient(wrong)
 
 

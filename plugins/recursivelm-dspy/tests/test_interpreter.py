@@ -232,7 +232,7 @@ def test_errors_of_tools_are_exceptions_of_the_cell(interpreter: SandboxInterpre
     assert interpreter(caught.format("own", "RuntimeError")) == "RuntimeError Unusual: odd"
     with pytest.raises(CodeExecutionError, match=r"ValueError: bad \(line 1\)"):
         interpreter("fail(kind='value')")
-    with pytest.raises(CodeExecutionError, match="a function is no data"):
+    with pytest.raises(CodeExecutionError, match="a function is not data"):
         interpreter("fail(lambda: 1)")
 
 
@@ -340,7 +340,7 @@ def test_a_cell_that_kills_its_process_does_not_end_the_program() -> None:
 
 
 def test_options_are_checked_and_factories_can_be_pickled() -> None:
-    with pytest.raises(ConfigError, match="execution_timeout must be above 0"):
+    with pytest.raises(ConfigError, match="execution_timeout must be greater than 0"):
         SandboxInterpreter(execution_timeout=0)
     with pytest.raises(ConfigError, match="no environment 'nowhere'"):
         SandboxInterpreter(environment="nowhere")

@@ -96,7 +96,7 @@ class RlmAgent(BaseAgent):
     def _engine(self, tools: ContainerTools) -> RLM:
         options = self.options
         if self.model_name is None:
-            raise ConfigError("Harbor needs the name of a model: --model provider/model")
+            raise ConfigError("Harbor needs a model name: --model provider/model")
         return RLM(
             self.model_name,
             sub_model=options.sub_model,

@@ -25,7 +25,7 @@ MAX_SECONDS = 3_600
 
 _COPY = """
 umask 077
-[ -e {path} ] || {{ echo there is no such file >&2; exit 1; }}
+[ -e {path} ] || {{ echo no such file >&2; exit 1; }}
 [ -f {path} ] || {{ echo it is not a file >&2; exit 1; }}
 size=$(wc -c < {path}) || exit 1
 if [ "$size" -le {most} ]; then
@@ -59,7 +59,7 @@ class ContainerTools:
         Returns {"stdout": text, "stderr": text, "exit_code": number}.
         """
         if not isinstance(command, str):
-            raise ToolError(f"a command is a text, not {type(command).__name__}")
+            raise ToolError(f"a command must be a string, not {type(command).__name__}")
         self.commands += 1
         done = await self._execute(command, timeout_seconds)
         return {
@@ -90,7 +90,7 @@ class ContainerTools:
     async def write_file(self, path: str, content: str) -> None:
         """Write a text to a file in the container; its folder is made if necessary."""
         if not isinstance(content, str):
-            raise ToolError(f"content is a text, not {type(content).__name__}")
+            raise ToolError(f"content must be a string, not {type(content).__name__}")
         whole = await self._absolute(path)
         parent = quote(str(PurePosixPath(whole).parent))
         async with self._copy() as copy:
@@ -131,14 +131,14 @@ class ContainerTools:
 
     async def _absolute(self, path: str) -> str:
         if not isinstance(path, str) or not path or "\0" in path:
-            raise ToolError("a path is a text, such as /app/notes.txt")
+            raise ToolError("a path must be a string, such as /app/notes.txt")
         if path.startswith("/"):
             return path
         if self._cwd is None:
             done = await self._execute("pwd")
             found = (done.stdout or "").strip()
             if done.return_code != 0 or not found.startswith("/"):
-                raise ToolError("the container does not tell its folder; use a path from / on")
+                raise ToolError("the container does not report its folder; use an absolute path")
             self._cwd = found
         return str(PurePosixPath(self._cwd) / path)
 
@@ -147,15 +147,15 @@ class ContainerTools:
     ) -> ExecResult:
         seconds = self._seconds if seconds is None else seconds
         if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-            raise ToolError(f"timeout_seconds is a number, not {type(seconds).__name__}")
+            raise ToolError(f"timeout_seconds must be a number, not {type(seconds).__name__}")
         if not 1 <= seconds <= MAX_SECONDS:
-            raise ToolError(f"timeout_seconds is 1 to {MAX_SECONDS:,}, not {seconds}")
+            raise ToolError(f"timeout_seconds must be from 1 to {MAX_SECONDS:,}, not {seconds}")
         try:
             return await self._environment.exec(
                 command, cwd=self._cwd, timeout_sec=int(seconds), user=user
             )
         except Exception as error:  # the plugin boundary: an environment of Harbor
-            raise ToolError(f"the command was not run, or took too long: {error}") from error
+            raise ToolError(f"the command did not run or took too long: {error}") from error
 
 
 def _plain_bytes(path: Path, name: str) -> bytes:
@@ -165,7 +165,7 @@ def _plain_bytes(path: Path, name: str) -> bytes:
         with open(fd, "rb") as file:  # noqa: PTH123 - an open descriptor
             facts = os.fstat(fd)
             if not stat.S_ISREG(facts.st_mode) or facts.st_size > 2 * MAX_BYTES:
-                raise ToolError(f"{name} can't be read: it changed meanwhile")
+                raise ToolError(f"{name} can't be read: it changed in the meantime")
             return file.read()
     except OSError as error:
         raise ToolError(f"{name} can't be read: {error.strerror}") from error

@@ -173,7 +173,7 @@ async def test_both_ends_of_a_huge_file_are_read(
     (environment.folder / "b").write_text("begin" + "x" * 90 + "e n d")
     tools = ContainerTools(environment)
     assert await tools.read_file("a") == "0123456789"
-    with pytest.raises(ToolError, match="changed meanwhile"):
+    with pytest.raises(ToolError, match="changed in the meantime"):
         await tools.read_file("b")  # The line about what is left out is longer than the rest here.
     monkeypatch.setattr("recursivelm_harbor.tools.MAX_BYTES", 40)
     assert await tools.read_file("b") == (
@@ -198,7 +198,7 @@ async def test_a_container_without_a_known_working_folder(environment: FolderEnv
         return ExecResult(stdout=None, stderr="gone", return_code=1)
 
     environment.exec = broken  # type: ignore[method-assign]
-    with pytest.raises(ToolError, match="use a path from / on"):
+    with pytest.raises(ToolError, match="use an absolute path"):
         await tools.read_file("a.txt")
     environment.exec = real  # type: ignore[method-assign]
     assert await tools.read_file("a.txt") == "text"

@@ -61,7 +61,7 @@ def _part(part: dict[str, Any]) -> Content:
             return ContentImage(image=url)
         if isinstance(data := part.get("data"), str):
             return ContentImage(image=f"data:{part.get('media_type')};base64,{data}")
-    raise ConfigError(f"Inspect gets texts and images, not a part {part.get('type')!r}")
+    raise ConfigError(f"Inspect accepts texts and images, not a part of type {part.get('type')!r}")
 
 
 def _text(message: Message) -> str:

@@ -32,7 +32,9 @@ def bench_dataset(
     tokens = parse_size(str(size))
     found = find_tasks(tasks)
     if not 1 <= n * len(found) <= LARGEST_DATASET:
-        raise ConfigError(f"a dataset has 1 to {LARGEST_DATASET:,} samples, not {n * len(found):,}")
+        raise ConfigError(
+            f"a dataset must have 1 to {LARGEST_DATASET:,} samples, not {n * len(found):,}"
+        )
     _made.update(found)
     samples = [
         _sample(spec, one, tokens, number)

@@ -106,7 +106,7 @@ def _found(model: Model | str) -> Model:
         return model
     if not isinstance(model, str):
         raise ConfigError(
-            f"a model of Pydantic AI is an object or a name, not {type(model).__name__}"
+            f"a Pydantic AI model must be an object or a name, not {type(model).__name__}"
         )
     try:
         return infer_model(model)

@@ -79,11 +79,13 @@ def _user_part(part: dict[str, Any]) -> UserContent:
         return ImageUrl(url=url)
     data, kind = part.get("data"), part.get("media_type")
     if part.get("type") != "image" or not isinstance(data, str) or not isinstance(kind, str):
-        raise ConfigError(f"Pydantic AI gets texts and images, not a part {part.get('type')!r}")
+        raise ConfigError(
+            f"Pydantic AI accepts texts and images, not a part of type {part.get('type')!r}"
+        )
     try:
         return BinaryContent(data=base64.b64decode(data, validate=True), media_type=kind)
     except binascii.Error as error:
-        raise ConfigError(f"the data of an image must be base64: {error}") from None
+        raise ConfigError(f"an image's data must be base64-encoded: {error}") from None
 
 
 def _text(message: Message) -> str:

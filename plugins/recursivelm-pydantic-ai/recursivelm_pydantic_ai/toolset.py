@@ -60,7 +60,7 @@ class AskToolset(FunctionToolset[Any]):
         **options: Any,
     ) -> None:
         if max_answer_chars < 1:
-            raise ConfigError(f"max_answer_chars must be 1 or more, not {max_answer_chars}")
+            raise ConfigError(f"max_answer_chars must be at least 1, not {max_answer_chars}")
         self._context = context
         self._models = model, sub_model
         self._limits = limits_of(limits, LIMITS)
@@ -111,7 +111,7 @@ class AskToolset(FunctionToolset[Any]):
 def _model_of(ctx: RunContext[Any]) -> Model:
     if not isinstance(ctx.model, Model):
         kind = type(ctx.model).__name__
-        raise ConfigError(f"the agent's model, {kind}, answers no plain requests: pass model=")
+        raise ConfigError(f"the agent's model, {kind}, does not answer plain requests: pass model=")
     return ctx.model
 
 
@@ -122,7 +122,7 @@ def _within(limits: Limits, ctx: RunContext[Any]) -> dict[str, Any]:
     if allowed is not None and allowed.total_tokens_limit is not None:
         left = allowed.total_tokens_limit - ctx.usage.total_tokens
         if left < 1:
-            raise ToolFailed("the question was not asked: the run's limit of tokens is reached")
+            raise ToolFailed("the question was not asked: the run's token limit has been reached")
         found["max_tokens"] = min(left, found["max_tokens"] or left)
     if ctx.deadline is not None:
         seconds = (ctx.deadline - datetime.datetime.now(ctx.deadline.tzinfo)).total_seconds()

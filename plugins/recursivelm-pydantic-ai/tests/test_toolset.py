@@ -81,7 +81,7 @@ async def test_a_huge_answer_is_cut_and_a_failure_reported() -> None:
     [returned] = tool_returns((await agent.run("Go")).all_messages())
     assert str(returned.content).endswith("more characters; ask for less at once)")
     assert len(str(returned.content)) < 200
-    with pytest.raises(ConfigError, match="max_answer_chars must be 1 or more"):
+    with pytest.raises(ConfigError, match="max_answer_chars must be at least 1"):
         AskToolset(LOG, max_answer_chars=0)
 
 

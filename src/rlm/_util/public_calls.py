@@ -68,7 +68,7 @@ if TYPE_CHECKING or type(Struct).__flags__ & MAY_BE_SUBCLASSED:
                 if not str(error).startswith("Extra positional"):
                     raise
                 first = cls.__struct_fields__[0]
-                text = f"{cls.__name__}() takes its values by name, as in {first}=…"
+                text = f"{cls.__name__}() accepts only keyword arguments, as in {first}=…"
                 raise TypeError(text) from None
 
 else:  # msgspec before 0.20 raises its own errors

@@ -60,7 +60,7 @@ def closest(name: str, known: Iterable[str], cutoff: float = 0.7) -> str | None:
 def no_such(what: str, name: object, known: Iterable[str]) -> str:
     """Say that a name is not known, and name the one probably meant, or all that are known."""
     shown = repr(name) if len(repr(name)) <= 100 else f"{repr(name)[:100]}…"
-    return f"there is no {what} {shown}; {meant_or_all(name, known, 'choose one of')}"
+    return f"unknown {what} {shown}; {meant_or_all(name, known, 'choose one of')}"
 
 
 def meant_or_all(name: object, known: Iterable[str], listed: str) -> str:

@@ -53,7 +53,9 @@ def read_texts(parts: Sequence[bytes]) -> list[str]:
         pass  # There may be lone surrogates, as in Python strings.
     count = sum(part.translate(_SURROGATE_PAIRS).count(b"\1\2") for part in parts)
     if count > MAX_SURROGATES:
-        raise TooLarge(f"{count:,} lone surrogates came at once, {MAX_SURROGATES:,} are allowed")
+        raise TooLarge(
+            f"it contains {count:,} lone surrogates; at most {MAX_SURROGATES:,} are allowed"
+        )
     return [str(part, "utf-8", "surrogatepass") for part in parts]
 
 
@@ -63,7 +65,7 @@ def read_json(data: bytes | str, bounds: JsonBounds) -> Any:
     try:
         return json.loads(data if isinstance(data, str) else read_text(data))
     except RecursionError:
-        raise ValueError("it is nested too deep") from None
+        raise ValueError("it is nested too deeply") from None
 
 
 def check_json(data: bytes | str, bounds: JsonBounds) -> None:
@@ -96,9 +98,9 @@ def _check_depth(brackets: bytes, depth: int) -> None:
             break
         brackets = left
     if brackets:
-        raise TooLarge(f"it is nested more than {depth} deep, or its brackets do not match")
+        raise TooLarge(f"it is nested more than {depth} levels deep, or its brackets do not match")
 
 
 def _allow(what: str, count: int, most: int) -> None:
     if count > most:
-        raise TooLarge(f"it holds {count:,} {what}, {most:,} are allowed")
+        raise TooLarge(f"it contains {count:,} {what}; at most {most:,} are allowed")

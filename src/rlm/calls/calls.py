@@ -371,8 +371,8 @@ class Calls:
             done, _ = await asyncio.wait([self._in_progress[key]], timeout=max(0.0, seconds))
             if not done:
                 raise ModelError(
-                    f"{attempt.request.model}: an equal request of another run got no reply within "
-                    "the time of this one (call_seconds, max_seconds)"
+                    f"{attempt.request.model}: an identical request of another run got no reply "
+                    "within this request's time limit (call_seconds, max_seconds)"
                 )
             if (known := done.pop().result()) is not None:
                 break

@@ -28,7 +28,7 @@ class RateLimit(Struct, metaclass=SuggestsNames, frozen=True):
             value = getattr(self, name)
             is_count = isinstance(value, int) and not isinstance(value, bool) and value > 0
             if value is not None and not is_count:
-                raise ConfigError(f"{name} must be a positive whole number, not {value!r}")
+                raise ConfigError(f"{name} must be a positive integer, not {value!r}")
 
 
 class Charge:

@@ -238,7 +238,7 @@ class _Queue:
             waiter = self.waiters[0]
             for gate in self.gates:
                 if gate.earliest(now, waiter.tokens) >= waiter.deadline:
-                    waiter.fail(f"the rate limit of {gate.name} has no room in that time")
+                    waiter.fail(f"the rate limit of {gate.name} left no room in that time")
             if not waiter.future.done():
                 return waiter
             self.waiters.popleft()
@@ -384,7 +384,7 @@ class Scheduler:
         """Pause the lane as long as the server asked; fail the requests that can't wait."""
         now = self.clock()
         seconds = min(error.retry_after_seconds or 0.0, LONGEST_PAUSE_SECONDS)
-        lane.pause(now + seconds, f"the server asked for a pause of {seconds:g} s ({error})")
+        lane.pause(now + seconds, f"the server asked for a {seconds:g} s pause ({error})")
         for queue in self._waiting:
             for waiter in queue.waiters if queue.lane is lane else ():
                 if waiter.deadline <= lane.paused_until:
@@ -407,4 +407,6 @@ class Scheduler:
 
 def _no_time(model: str, why: str) -> ModelError:
     """The error for a request that was not sent, so nothing is billed."""
-    return ModelError(f"{model}: no time is left to ask (call_seconds, max_seconds): {why}")
+    return ModelError(
+        f"{model}: no time left to send the request (call_seconds, max_seconds): {why}"
+    )

@@ -56,8 +56,8 @@ class Tree:
         """Count the context of a child run; refuse it if their total would be too large."""
         if self.child_context_bytes + size_bytes > limits.max_child_context_bytes:
             raise CallRefused(
-                f"contexts of child runs may hold {limits.max_child_context_bytes:,} bytes "
-                "together (max_child_context_bytes); pass smaller pieces",
+                f"the contexts of child runs can have at most {limits.max_child_context_bytes:,} "
+                "bytes in total (max_child_context_bytes); pass smaller pieces",
                 limit="child_context_bytes",
             )
         self.child_context_bytes += size_bytes

@@ -133,7 +133,7 @@ class WireAttempt(Struct, gc=False):
         route, model = self.route, self.request.model
         now, patience = self.scheduler.clock(), route.timeout_seconds
         if self.deadline <= now:
-            raise ModelError(f"no time is left to ask {model} (call_seconds, max_seconds)")
+            raise ModelError(f"no time left to ask {model} (call_seconds, max_seconds)")
         own = patience is not None and now + patience < self.deadline
         deadline = now + patience if patience is not None and own else self.deadline
         seconds = deadline - now
@@ -154,7 +154,7 @@ class WireAttempt(Struct, gc=False):
         except ConfigError:
             raise
         except TimeoutError as error:
-            why = "the timeout of its client" if own else "call_seconds, max_seconds"
+            why = "its client's timeout" if own else "call_seconds, max_seconds"
             raise ModelError(
                 f"{model} did not answer within {seconds:.3g} s ({why})",
                 retryable=own,

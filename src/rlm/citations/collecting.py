@@ -53,7 +53,7 @@ class Citations:
         """Answer `cite` of a cell: the text of the place, or the problem with it."""
         self._attempts += 1
         if self._attempts > MAX_ATTEMPTS:
-            raise CallRefused(f"one run may cite {MAX_ATTEMPTS:,} times", limit="citations")
+            raise CallRefused(f"a run can cite at most {MAX_ATTEMPTS:,} times", limit="citations")
         place = arguments["start"], arguments["end"], arguments["name"]
         try:
             if parts:
@@ -72,7 +72,9 @@ class Citations:
     async def _quoted(self, quote: str) -> Citation:
         found = await self._search(find_quotes, self._source, [quote])
         if found.citations[0] is None:
-            raise LookupError(f"the context does not hold {quote[:80]!r}; quote it word for word")
+            raise LookupError(
+                f"the context does not contain {quote[:80]!r}; quote it word for word"
+            )
         return found.citations[0]
 
     async def _search(

@@ -94,7 +94,7 @@ def find_quotes(source: Source, quotes: Sequence[str]) -> Found:
 def find_span(source: Source, start: int, end: int, name: str | int | None) -> Citation:
     """Return the place between two offsets; LookupError, with the reason, if there is none."""
     if not 0 <= start < end:
-        raise LookupError(f"{start}:{end} is no place: 0 <= start < end is needed")
+        raise LookupError(f"{start}:{end} is not a valid place: 0 <= start < end is required")
     file, pieces = _selected(source, name)
     at, line, first_line, last_line = 0, 1, 0, 0
     taken: list[str] = []
@@ -111,7 +111,7 @@ def find_span(source: Source, start: int, end: int, name: str | int | None) -> C
         line += piece.count("\n")
         at = stop
     if not last_line:
-        raise LookupError(f"{start}:{end} is beyond the end, which is at {at:,}")
+        raise LookupError(f"{start}:{end} is past the end, which is at {at:,}")
     text = "".join(taken)
     return Citation(file, start, end, first_line, last_line, text, 1, end - start - len(text))
 

@@ -151,7 +151,7 @@ def _tool_use(call: ToolCall) -> dict[str, Any]:
 
 def _tool_result(message: Message) -> dict[str, Any]:
     if not message.tool_call_id:
-        raise ConfigError("a tool message needs the tool_call_id of the call that it answers")
+        raise ConfigError("a tool message needs the tool_call_id of the call it answers")
     identity = _NOT_IN_IDS.sub("_", message.tool_call_id)
     result = {"type": "tool_result", "tool_use_id": identity}
     if isinstance(message.content, str):
@@ -213,11 +213,11 @@ def _tool(name: str, description: str, parameters: dict[str, Any]) -> dict[str, 
 def _check_randomness(options: dict[str, Any]) -> None:
     if "temperature" in options and "top_p" in options:
         raise ConfigError(
-            "Claude models take temperature or top_p, not both: leave one out of sampling"
+            "Claude models accept temperature or top_p, not both: remove one from sampling"
         )
     temperature = options.get("temperature", 0)
     if isinstance(temperature, int | float) and temperature > 1:
-        raise ConfigError(f"Anthropic's temperature ends at 1: lower {temperature}")
+        raise ConfigError(f"Anthropic's temperature must be at most 1, not {temperature}")
 
 
 def _translate_format(options: dict[str, Any]) -> None:

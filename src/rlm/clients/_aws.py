@@ -58,7 +58,7 @@ def region_in(variables: Mapping[str, str]) -> str:
         return DEFAULT_REGION
     region = variables[named].strip()
     if not _REGION.fullmatch(region):
-        raise ConfigError(f"{named} is not a region of AWS: set it to one such as us-east-1")
+        raise ConfigError(f"{named} is not an AWS region: set it to one such as us-east-1")
     return region
 
 

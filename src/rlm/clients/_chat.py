@@ -106,10 +106,10 @@ def chat_reply(payload: Any, quirks: Quirks) -> Reply:
     """Return the reply in a decoded response; raise ValueError if there is none."""
     choices = dicts_in(payload.get("choices") if isinstance(payload, dict) else None)
     if not choices:
-        raise ValueError("the response holds no choices")
+        raise ValueError("the response contains no choices")
     message = choices[0].get("message")
     if not isinstance(message, dict):
-        raise ValueError("the response holds no message")
+        raise ValueError("the response contains no message")
     thinking = InlineThinking()
     text = text_of(message.get("content"))
     if quirks.thinks_inline:
@@ -121,7 +121,7 @@ def chat_reply(payload: Any, quirks: Quirks) -> Reply:
 
 def _reply(message: dict[str, Any], finish: Any, payload: dict[str, Any], quirks: Quirks) -> Reply:
     if finish == "error":
-        raise ValueError("the server says that the reply ended with an error")
+        raise ValueError("the server reported that the reply ended with an error")
     raw_calls = dicts_in(message.get("tool_calls"))
     calls = tuple(_tool_call(call, number) for number, call in enumerate(raw_calls))
     refusal = text_of(message.get("refusal"))
@@ -276,7 +276,7 @@ class StreamedChat:
 
     def reply(self) -> Reply:
         if not self._has_choice:
-            raise ValueError("the stream holds no choices")
+            raise ValueError("the stream contains no choices")
         self._end_text()
         message: dict[str, Any] = {name: "".join(texts) for name, texts in self._texts.items()}
         message["inline"] = self._thinking.reasoning

@@ -72,7 +72,7 @@ def _claude(output: str) -> tuple[str, Usage | None]:
     found = [each for each in dicts_in(document) if each.get("type") == "result"]
     result = found[-1] if found else document
     if not isinstance(result, dict):
-        raise ValueError("its output holds no result")
+        raise ValueError("its output contains no result")
     text = result.get("result")
     if result.get("is_error") or not isinstance(text, str):
         raise ValueError(f"it reports {result.get('subtype') or 'an error'}: {text or 'no result'}")
@@ -110,7 +110,7 @@ def _codex(output: str) -> tuple[str, Usage | None]:
             told = error.get("message") if isinstance(error, dict) else event.get("message")
             failure = str(told or "an error")
     if text is None:
-        raise ValueError(f"it reports {failure}" if failure else "its output holds no message")
+        raise ValueError(f"it reports {failure}" if failure else "its output contains no message")
     return text, usage
 
 
@@ -127,7 +127,7 @@ def _gemini(output: str) -> tuple[str, Usage | None]:
     """Read `gemini --output-format json`: one object, with the tokens of every model it used."""
     result = _document(output)
     if not isinstance(result, dict):
-        raise ValueError("its output holds no response")
+        raise ValueError("its output contains no response")
     error, text = result.get("error"), result.get("response")
     if error or not isinstance(text, str):
         told = error.get("message") if isinstance(error, dict) else error

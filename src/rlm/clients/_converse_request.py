@@ -157,9 +157,9 @@ def _image(source: Any) -> dict[str, Any]:
     held = source if isinstance(source, dict) else {}
     form = FORMATS.get(str(held.get("media_type")))
     if held.get("type") != "base64":
-        raise ConfigError("Converse takes no addresses of images: give the image's data")
+        raise ConfigError("Converse does not accept image URLs: pass the image's data")
     if form is None:
-        raise ConfigError(f"Converse takes images as {', '.join(FORMATS)}")
+        raise ConfigError(f"Converse accepts images as {', '.join(FORMATS)}")
     return {"image": {"format": form, "source": {"bytes": held["data"]}}}
 
 

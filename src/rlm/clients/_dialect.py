@@ -103,13 +103,13 @@ def image_of(part: dict[str, Any]) -> Image | None:
         return Image(part.get("media_type"), url=url)
     about, comma, data = url.removeprefix("data:").partition(",")
     if not comma or not about.endswith(";base64"):
-        raise ConfigError("an image's data URL must hold base64: data:image/png;base64,...")
+        raise ConfigError("an image's data URL must be base64-encoded: data:image/png;base64,...")
     return _with_type(about.removesuffix(";base64") or part.get("media_type"), data)
 
 
 def _with_type(media_type: Any, data: Any) -> Image:
     if not isinstance(media_type, str) or not isinstance(data, str):
-        raise ConfigError("an image part needs a media_type, e.g. image/png, and data in base64")
+        raise ConfigError("an image part needs a media_type, e.g. image/png, and base64 data")
     return Image(media_type, data)
 
 
@@ -132,7 +132,7 @@ def given_options(sampling: dict[str, Any]) -> dict[str, Any]:
     for name in COUNT_NAMES:
         if options.pop(name, 1) != 1:
             raise ConfigError(
-                f"sampling {name} must be 1: one request is one reply, and is budgeted as one"
+                f"sampling {name} must be 1: each request gets one reply and is budgeted as one"
             )
     return options
 
@@ -144,7 +144,7 @@ def output_cap(request: Request, *holders: dict[str, Any]) -> int:
         for name in holder.keys() & set(CAP_NAMES):
             asked = holder.pop(name)
             if isinstance(asked, bool) or not isinstance(asked, int) or asked < 1:
-                raise ConfigError(f"sampling {name} must be a whole number above 0, not {asked!r}")
+                raise ConfigError(f"sampling {name} must be a positive integer, not {asked!r}")
             cap = min(cap, asked)
     return cap
 
@@ -166,7 +166,7 @@ def stops_of(options: dict[str, Any], *names: str) -> list[str]:
         given = options.pop(name, [])
         texts = [given] if isinstance(given, str) else given
         if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
-            raise ConfigError(f"sampling {name} must be a text or a list of texts")
+            raise ConfigError(f"sampling {name} must be a string or a list of strings")
         found += texts
     return found
 

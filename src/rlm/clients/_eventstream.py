@@ -74,7 +74,7 @@ def _headers(data: bytes) -> dict[str, str]:
             else:
                 at += FIXED_SIZES[kind]
     except (IndexError, KeyError):
-        raise ValueError("a frame of the stream has broken headers") from None
+        raise ValueError("a frame of the stream has invalid headers") from None
     if at != len(data):
-        raise ValueError("a frame of the stream has broken headers")
+        raise ValueError("a frame of the stream has invalid headers")
     return found

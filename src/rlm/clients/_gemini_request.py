@@ -250,8 +250,8 @@ def _function_response(message: Message, called: dict[str, dict[str, Any]]) -> d
     call = called.get(message.tool_call_id or "")
     if call is None:
         raise ConfigError(
-            f"a tool message answers the call {message.tool_call_id!r}, which no message before "
-            "it makes: Gemini needs the name of its function"
+            f"a tool message answers the call {message.tool_call_id!r}, which no earlier message "
+            "made: Gemini needs its function's name"
         )
     parts = [_part(part) for part in parts_of(message.content)]
     media = [part for part in parts if not is_said(part)]

@@ -87,7 +87,7 @@ class Endpoint:
     ) -> None:
         parts = checked_url(base_url, url_variable)
         if api_key and parts.password:
-            raise ConfigError("give a key or a password in the base URL, not both")
+            raise ConfigError("pass either a key or a password in the base URL, not both")
         self.base_url = base_url.rstrip("/")
         hostname = parts.hostname or ""
         self.host = hostname if parts.port is None else f"{hostname}:{parts.port}"
@@ -171,7 +171,7 @@ class Endpoint:
         """Return the error for an accepted request with an unusable reply, which may be billed."""
         return ModelError(
             f"{model}: {self._public(what)} (from {self.host}); "
-            f"if it stays so, check {self._named_url} and the server's own log",
+            f"if this persists, check {self._named_url} and the server's log",
             retryable=retryable,
             ambiguous=True,
         )
@@ -200,7 +200,7 @@ class Endpoint:
         if isinstance(error, aiohttp.InvalidURL):
             return ModelError(f"{model}: {self._named_url} is not valid; check its host and port")
         if isinstance(error, aiohttp.ClientSSLError):
-            reason = "no trusted TLS connection: check the address and its certificate"
+            reason = "the TLS connection can't be trusted: check the address and its certificate"
             return ModelError(f"{model}: {self.host}{self._source}: {reason}")
         if isinstance(error, TimeoutError):
             where = "answer" if progress.sent else "connection"
@@ -223,7 +223,7 @@ class Endpoint:
         if 300 <= status < 400:
             return f"redirects are not followed: set {self._named_url} to where the server is"
         if status >= 500:
-            return "the provider has trouble: try again later"
+            return "the provider is having problems: try again later"
         return {
             401: f"check the key in {self.key_variable}",
             403: f"check that the key in {self.key_variable} may use this model",
@@ -287,9 +287,9 @@ def _forms(secret: str) -> set[str]:
 def _check_headers(headers: Mapping[str, str]) -> None:
     for name, value in headers.items():
         if not isinstance(name, str) or not isinstance(value, str):
-            raise ConfigError(f"the header {name!r} must have a text as its value")
+            raise ConfigError(f"the value of the header {name!r} must be a string")
         if _CONTROL.search(name + value):
-            raise ConfigError(f"the header {name!r} holds a line break or control character")
+            raise ConfigError(f"the header {name!r} contains a line break or a control character")
 
 
 def _with_query(path: str, query: Mapping[str, Any]) -> str:

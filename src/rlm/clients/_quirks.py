@@ -18,8 +18,8 @@ __all__ = ["QUIRKS", "Quirks", "cap_name", "checked_sampling", "is_claude", "qui
 CapName = Literal["max_tokens", "max_completion_tokens"]
 
 OLLAMA_WINDOW = (
-    "Ollama ignores it at /v1: start Ollama with OLLAMA_CONTEXT_LENGTH=…, "
-    "or make a model with PARAMETER num_ctx in its Modelfile"
+    "Ollama ignores it at /v1: start Ollama with OLLAMA_CONTEXT_LENGTH=…, or create a model with "
+    "PARAMETER num_ctx in its Modelfile"
 )
 
 
@@ -160,7 +160,9 @@ def checked_sampling(quirks: Quirks, model: str, sampling: Mapping[str, Any]) ->
     """
     kept = {name: value for name, value in merged_body(sampling).items() if value is not None}
     if kept.get("n", 1) != 1:
-        raise ConfigError("sampling n must be 1: one request is one reply, and is budgeted as one")
+        raise ConfigError(
+            "sampling n must be 1: each request gets one reply and is budgeted as one"
+        )
     for name, help_text in quirks.refuses.items():
         if name in kept:
             raise ConfigError(f"sampling {name} has no effect: {help_text}")

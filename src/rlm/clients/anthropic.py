@@ -55,7 +55,7 @@ FIELDS = {
 def reply_of(payload: dict[str, Any]) -> Reply:
     """Return the reply in a decoded message; raise ValueError if there is none."""
     if not isinstance(payload.get("content"), list):
-        raise ValueError("the response holds no content")
+        raise ValueError("the response contains no content")
     blocks = dicts_in(payload["content"])
     text = text_of(_of_type(blocks, "text"))
     calls = tuple(
@@ -180,7 +180,7 @@ class StreamedMessage:
 
     def reply(self) -> Reply:
         if not self._message and not self._blocks:
-            raise ValueError("the stream holds no message")
+            raise ValueError("the stream contains no message")
         blocks = [block.built() for _, block in sorted(self._blocks.items())]
         return reply_of({**self._message, "content": blocks, "usage": self._usage})
 

@@ -46,10 +46,11 @@ class CallableClient:
         if not callable(function):
             kind = type(function).__name__
             raise ConfigError(
-                f"a model is a name such as 'openai/gpt-5-mini', a client or a function, not {kind}"
+                "a model must be a name such as 'openai/gpt-5-mini', a client or a function, not "
+                f"{kind}"
             )
         if threads < 1:
-            raise ConfigError(f"threads must be 1 or more, not {threads}")
+            raise ConfigError(f"threads must be at least 1, not {threads}")
         self.identity = identity
         self._function = function
         self._signature = _Signature.of(function)
@@ -81,7 +82,7 @@ class CallableClient:
 
     def _late(self) -> str:
         held = self._threads.abandoned
-        return f"; {held} earlier calls that never returned hold its threads" if held else ""
+        return f"; {held} earlier calls that never returned occupy its threads" if held else ""
 
     async def _pieces(
         self, request: Request, timeout_seconds: float
@@ -272,7 +273,9 @@ def _parameters(function: Callable[..., Any], name: str) -> list[inspect.Paramet
     except ValueError:  # some builtins have no signature
         found = []
     if not found or found[0].kind is inspect.Parameter.KEYWORD_ONLY:
-        raise ConfigError(f"{name} takes no argument: a model's function takes the prompt first")
+        raise ConfigError(
+            f"{name} takes no arguments: a model's function takes the prompt as its first"
+        )
     return found
 
 

@@ -76,7 +76,7 @@ def _taken(function: Callable[..., Any]) -> Callable[[str], Any]:
     except (TypeError, ValueError):  # some builtins have no signature
         return lambda name: "" if name == "prompt" else "name"
     if not parameters or parameters[0].kind is inspect.Parameter.KEYWORD_ONLY:
-        raise ConfigError("a model's complete() takes the messages first")
+        raise ConfigError("a model's complete() must take the messages as its first argument")
     takes_any = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters)
     known = {each.name for each in parameters[1:]}
 
@@ -98,7 +98,7 @@ def _reply(given: Any) -> Any:
     if not isinstance(text, str):
         kind = "nothing" if given is None else type(given).__name__
         raise ModelError(
-            f"a model's complete() returned {kind}; return a str, or an object with a text"
+            f"a model's complete() returned {kind}; return a str or an object with a text"
         )
     return Reply(text=text, usage=_usage(_field(given, "usage")))
 
@@ -116,8 +116,8 @@ def _usage(given: Any) -> Usage | None:
         return None
     if not all(type(count) is int and count >= 0 for count in counts):
         raise ModelError(
-            "a model's complete() reports a usage that is no count: "
-            "prompt_tokens and completion_tokens are whole numbers of 0 or more"
+            "a model's complete() reported invalid usage: prompt_tokens and completion_tokens "
+            "must be integers of at least 0"
         )
     return Usage(input_tokens=counts[0], output_tokens=counts[1], requests=1)
 

@@ -42,7 +42,7 @@ def _message_of(payload: dict[str, Any]) -> dict[str, Any]:
     message = output.get("message") if isinstance(output, dict) else None
     content = message.get("content") if isinstance(message, dict) else None
     if not isinstance(content, list):
-        raise ValueError("the response holds no message")
+        raise ValueError("the response contains no message")
     return {
         "content": [block for each in dicts_in(content) if (block := _block_of(each))],
         "stop_reason": _stop_reason(payload.get("stopReason")),

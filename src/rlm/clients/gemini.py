@@ -46,7 +46,7 @@ def reply_of(payload: dict[str, Any]) -> Reply:
     candidates = dicts_in(payload.get("candidates"))
     blocked = _blocked(payload)
     if not candidates and blocked is None:
-        raise ValueError("the response holds no candidates")
+        raise ValueError("the response contains no candidates")
     candidate = candidates[0] if candidates else {}
     content = candidate.get("content")
     parts = dicts_in(content.get("parts")) if isinstance(content, dict) else []

@@ -96,5 +96,5 @@ class _Configured(ChatDialect):
         except (LookupError, TypeError, AttributeError) as error:
             raise ValueError(f"response_parser: {type(error).__name__}: {error}") from error
         if not isinstance(text, str):
-            raise ValueError(f"response_parser returned {type(text).__name__}, not a text")
+            raise ValueError(f"response_parser returned {type(text).__name__}, not a string")
         return Reply(text=text, usage=usage_of({"usage": usage}))

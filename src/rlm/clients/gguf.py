@@ -48,7 +48,9 @@ def read_header(path: Path) -> Header:
         try:
             return _header(_Reader(data))
         except struct.error:
-            raise ValueError("it ends in the middle of its head: is the download whole?") from None
+            raise ValueError(
+                "it ends in the middle of its header: is the download complete?"
+            ) from None
 
 
 class _Reader:
@@ -67,13 +69,13 @@ class _Reader:
         """Read a number of entries; each takes at least a byte, so wrong numbers are detected."""
         value = int(self.number("<Q"))
         if value > min(len(self.data) - self.at, MAX_ENTRIES * 16):
-            raise ValueError("it names more entries than it has room for: it is damaged")
+            raise ValueError("it is damaged: it declares more entries than it has room for")
         return value
 
     def text(self) -> bytes:
         length = int(self.number("<Q"))
         if length > len(self.data) - self.at:
-            raise ValueError("it ends in the middle of its head: is the download whole?")
+            raise ValueError("it ends in the middle of its header: is the download complete?")
         self.at += length
         return bytes(self.data[self.at - length : self.at])
 
@@ -83,7 +85,7 @@ class _Reader:
         for _ in range(count):
             at += 8 + unpack(data, at)[0]
             if at > size:
-                raise ValueError("it ends in the middle of its head: is the download whole?")
+                raise ValueError("it ends in the middle of its header: is the download complete?")
         self.at = at
 
     def value(self, kind: int) -> Any:
@@ -96,27 +98,27 @@ class _Reader:
         if inner == STRING:
             self.skip_texts(count)
         elif inner == ARRAY:
-            raise ValueError("it holds arrays of arrays, which no model needs")
+            raise ValueError("it contains nested arrays, which no model needs")
         else:
             self.at += count * struct.calcsize(_format(inner))
             if self.at > len(self.data):
-                raise ValueError("it ends in the middle of its head: is the download whole?")
+                raise ValueError("it ends in the middle of its header: is the download complete?")
         return None
 
 
 def _format(kind: int) -> str:
     if kind not in FORMATS:
-        raise ValueError(f"it holds a value of the unknown kind {kind}: it is damaged")
+        raise ValueError(f"it is damaged: it contains a value of unknown type {kind}")
     return FORMATS[kind]
 
 
 def _header(reader: _Reader) -> Header:
     if bytes(reader.data[:4]) != MAGIC:
-        raise ValueError("it does not begin as a GGUF file does")
+        raise ValueError("it does not begin like a GGUF file")
     reader.at = 4
     version = reader.number("<I")
     if version not in VERSIONS:
-        raise ValueError(f"it is of GGUF version {version}; versions 2 and 3 can be read")
+        raise ValueError(f"it has GGUF version {version}; only versions 2 and 3 can be read")
     tensors, entries = reader.count(), reader.count()
     facts = {}
     for _ in range(entries):
@@ -124,7 +126,7 @@ def _header(reader: _Reader) -> Header:
         facts[key] = reader.value(int(reader.number("<I")))
     shapes = list(_shapes(reader, tensors))
     if shapes and reader.at + max(offset for _, offset in shapes) >= len(reader.data):
-        raise ValueError("it is shorter than its own list of contents: is the download whole?")
+        raise ValueError("it is shorter than its table of contents says: is the download complete?")
     return _make_header(facts, sum(size for size, _ in shapes))
 
 
@@ -134,7 +136,7 @@ def _shapes(reader: _Reader, tensors: int) -> Iterator[tuple[int, int]]:
         reader.text()
         dimensions = int(reader.number("<I"))
         if dimensions > MAX_DIMENSIONS:
-            raise ValueError(f"it holds a tensor of {dimensions} dimensions: it is damaged")
+            raise ValueError(f"it is damaged: it contains a tensor with {dimensions} dimensions")
         size = 1
         for _ in range(dimensions):
             size *= int(reader.number("<Q"))
@@ -145,7 +147,7 @@ def _shapes(reader: _Reader, tensors: int) -> Iterator[tuple[int, int]]:
 def _make_header(facts: dict[str, Any], parameters: int) -> Header:
     architecture = facts.get("general.architecture")
     if not isinstance(architecture, str) or not architecture:
-        raise ValueError("it does not say which architecture its model has")
+        raise ValueError("it does not name its model's architecture")
     window = facts.get(f"{architecture}.context_length")
     is_number = isinstance(window, int) and not isinstance(window, bool) and window > 0
     return Header(
@@ -198,7 +200,7 @@ class GGUFClient:
             ("threads", threads),
         ):
             if value is not None and value < 1:
-                raise ConfigError(f"{name} must be 1 or more, not {value}")
+                raise ConfigError(f"{name} must be at least 1, not {value}")
         trained = header.window_tokens or LARGEST_WINDOW_TOKENS
         self._window = window_tokens or min(trained, LARGEST_WINDOW_TOKENS)
         self._slots = slots
@@ -316,8 +318,8 @@ class GGUFClient:
                 except RuntimeError as error:
                     self._broken = (
                         f"{self._path.name} could not be loaded: {public_line(str(error))} Is the "
-                        "file whole, its architecture known to this xllamacpp, and memory enough "
-                        f"for a window of {self._window:,} tokens (window_tokens)?"
+                        "file complete, does this xllamacpp know its architecture, and is there "
+                        f"enough memory for a window of {self._window:,} tokens (window_tokens)?"
                     )
                     raise ConfigError(self._broken) from None
             return self._server
@@ -347,7 +349,9 @@ def _check_file(path: Path) -> Header:
     try:
         return read_header(path)
     except FileNotFoundError:
-        raise ConfigError(f"there is no file {path}; write gguf:/path/to/model.gguf") from None
+        raise ConfigError(
+            f"the file {path} does not exist; write gguf:/path/to/model.gguf"
+        ) from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise ConfigError(f"{path} cannot be used as a GGUF model: {reason}") from None

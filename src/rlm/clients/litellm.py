@@ -49,8 +49,8 @@ class LiteLLMClient:
     ) -> None:
         if query:
             raise ConfigError(
-                "litellm has no way to add query parameters (query, default_query) to its "
-                "requests, and sends them in the body: leave litellm out, as in "
+                "litellm can't add query parameters (query, default_query) to its requests and "
+                "sends them in the body instead: don't use litellm, as in "
                 "RLM('openai-compatible/model', client_options=…) with base_url and query"
             )
         self._library = _litellm()
@@ -188,7 +188,7 @@ class LiteLLMClient:
         except known.BadRequestError as error:
             reason = public_line(str(error), self._secrets)
             raise ConfigError(
-                f"litellm/{model}: litellm does not know whose model this is; write it as "
+                f"litellm/{model}: litellm does not know the provider of this model; write it as "
                 f"litellm/provider/model, e.g. litellm/openai/{model} ({reason})"
             ) from None
 

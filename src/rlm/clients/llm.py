@@ -127,13 +127,13 @@ class Turns:
 
     def _attachment(self, part: Mapping[str, Any]) -> Any:
         if part.get("type") != "image":
-            raise ConfigError(f"llm models take text and images, not {part.get('type')!r} parts")
+            raise ConfigError(f"llm models accept text and images, not {part.get('type')!r} parts")
         if url := part.get("url"):
             return self._library.Attachment(type=part.get("media_type"), url=str(url))
         try:
             content = base64.b64decode(str(part.get("data", "")), validate=True)
         except binascii.Error as error:
-            raise ConfigError(f"an image part holds no base64: {error}") from None
+            raise ConfigError(f"an image part is not valid base64: {error}") from None
         return self._library.Attachment(type=part.get("media_type"), content=content)
 
     def _result(self, message: Message) -> Any:
@@ -244,7 +244,7 @@ class LLMClient:
 
     def _late(self) -> str:
         held = self._threads.abandoned
-        return f"; {held} earlier calls that never returned hold its threads" if held else ""
+        return f"; {held} earlier calls that never returned occupy its threads" if held else ""
 
     async def _pieces(self, request: Request, *, stream: bool) -> AsyncGenerator[str | Reply, None]:
         model, is_async = self._find_model(request.model)
@@ -295,8 +295,8 @@ class LLMClient:
                     break
             else:
                 raise ConfigError(
-                    f"llm has no model {name!r}: `llm models` lists them, "
-                    "`llm install llm-…` adds a plugin's"
+                    f"llm has no model {name!r}: `llm models` lists its models, and `llm install "
+                    "llm-…` adds those of a plugin"
                 )
         return self._models[name]
 
@@ -336,7 +336,9 @@ def _settings(
     known = set(model.Options.model_fields)
     sampling = dict(request.sampling)
     if sampling.get("n", 1) != 1:
-        raise ConfigError("sampling n must be 1: one request is one reply, and is budgeted as one")
+        raise ConfigError(
+            "sampling n must be 1: each request gets one reply and is budgeted as one"
+        )
     caps = [sampling[name] for name in CAPS if sampling.get(name) is not None]
     cap = min([request.max_output_tokens, *caps])
     schema = _schema(sampling.pop("response_format", None), known, sampling)
@@ -347,7 +349,7 @@ def _settings(
         own = next((each for each in SPELLINGS.get(name, (name,)) if each in known), None)
         if own is None:
             listed = ", ".join(sorted(known)) or "none"
-            raise ConfigError(f"llm/{request.model} knows no option {name!r}; options: {listed}")
+            raise ConfigError(f"llm/{request.model} has no option {name!r}; options: {listed}")
         options[own] = value
     if (own := next((each for each in CAPS if each in known), None)) is not None:
         options[own] = min(cap, options.get(own) or cap)

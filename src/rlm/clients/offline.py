@@ -37,10 +37,10 @@ NOT_A_TEXT = (
 )
 NOT_FOUND = "NOT FOUND"
 NO_TEXT = (
-    "NOT FOUND: the offline stand-in can only quote from a text, and this request has none. "
+    "NOT FOUND: the offline stand-in can only quote text, and this request contains none. "
     "For a language model, set a key such as OPENAI_API_KEY, or choose one as provider/model."
 )
-ONLY_QUOTES = "This offline stand-in can only quote, not count or sum up. The closest passage: "
+ONLY_QUOTES = "This offline stand-in can only quote, not count or summarize. The closest passage: "
 COUNTING = re.compile(
     r"\b(how many|how often|count|sum|total number|average|summar\w+|compare|list all)\b",
     re.IGNORECASE,
@@ -72,7 +72,7 @@ REPL_WORDS = re.compile(r"```repl|\bREPL\b|\bllm_query\b|\bFINAL(_VAR)?\b|execut
 SUB_CALL = re.compile(r"\s*you are a sub-llm", re.IGNORECASE)
 ANSWER_NOW = re.compile(r"without code|no (more )?code|answer (the query )?now", re.IGNORECASE)
 TASK_IN_CONTEXT = re.compile(r"task is in .{0,24}context", re.IGNORECASE)
-DATA_FOR_SQL = re.compile(r"AttributeError: ctx\.search is for texts")
+DATA_FOR_SQL = re.compile(r"AttributeError: ctx\.search works on texts")
 SEARCHED = re.compile(
     r"^passages found: (?P<count>\d+)\n(?P<passages>.*?)(?=^stdout [\d.]+\S* chars \||\Z)",
     re.MULTILINE | re.DOTALL,
@@ -161,18 +161,20 @@ class _Step:
                 return self._final(self._from_what_was_printed())
             if found["count"] == "0":
                 return self._cell(
-                    f"FINAL({_literal(NO_PASSAGES)})", "no passage fits the question."
+                    f"FINAL({_literal(NO_PASSAGES)})", "no passage matches the question."
                 )
             code = SUBMIT.format(notice=_literal(PASSAGES))
-            return self._cell(code, f"I submit the {found['count']} best passages.")
+            return self._cell(code, f"I am submitting the {found['count']} best passages.")
         if TASK_IN_CONTEXT.search(self.query):
-            return self._cell(LOOK, "the task is in the context, so I read it first.")
+            return self._cell(LOOK, "the task is in the context, so I will read it first.")
         if DATA_FOR_SQL.search(self.shown):
             return self._final(NOT_A_TEXT)
         query = search_query(self.query)
         if not query or self._tries("ctx.search(") >= MAX_TRIES:
             return self._final(NO_PASSAGES)
-        return self._cell(SEARCH.format(query=_literal(query)), "I look for the best passages.")
+        return self._cell(
+            SEARCH.format(query=_literal(query)), "I am looking for the best passages."
+        )
 
     def _tries(self, code: str) -> int:
         return sum(code in text for text in self.written)

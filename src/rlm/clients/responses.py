@@ -38,10 +38,10 @@ def native_sampling(sampling: dict[str, Any]) -> dict[str, Any]:
     for name in HIDDEN_INPUT:
         if name in options:
             raise ConfigError(
-                f"sampling {name} adds input on the server that no budget sees: leave it out"
+                f"sampling {name} adds input on the server that the budget can't see: leave it out"
             )
     if options.get("background"):
-        raise ConfigError("sampling background is not possible: each reply is waited for")
+        raise ConfigError("sampling background is not supported: the client waits for each reply")
     options.pop("n", None)
     _nest(options, "reasoning_effort", "reasoning", "effort")
     _nest(options, "verbosity", "text", "verbosity")
@@ -95,7 +95,7 @@ def response_reply(payload: Any, quirks: Quirks) -> Reply:
     """Return the reply in a decoded response; raise ValueError if there is none."""
     output = payload.get("output") if isinstance(payload, dict) else None
     if not isinstance(output, list):
-        raise ValueError("the response holds no output")
+        raise ValueError("the response contains no output")
     if payload.get("status") in UNFINISHED:
         raise ValueError(f"the response is {payload['status']}")
     items = dicts_in(output)

@@ -103,7 +103,7 @@ def _renamed(options: dict[str, Any]) -> dict[str, Any]:
     if "max_retries" in native:
         retries = native.pop("max_retries")
         if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
-            raise ConfigError(f"max_retries must be 0 or more, not {retries!r}")
+            raise ConfigError(f"max_retries must be at least 0, not {retries!r}")
         native["max_attempts"] = retries + 1
     return {**native, "headers": headers} if headers else native
 

@@ -58,7 +58,8 @@ class LMClient(CallableClient):
     def _ask(self, request: Request) -> Reply:
         if request.sampling:
             raise ConfigError(
-                f"sampling can't be passed to {type(self._lm).__name__}: give it sampling_args"
+                f"sampling can't be passed to {type(self._lm).__name__}: pass it sampling_args "
+                "instead"
             )
         prompt = _prompt(request.messages)
         try:
@@ -178,7 +179,7 @@ class ModelClient(BaseLM):
         self._last = result.usage.total
         self._used[self.model_name] = self._used.get(self.model_name, Usage()) + self._last
         if reply is None:
-            raise ModelError(f"{self.model_name}: {result.detail or 'there was no reply'}")
+            raise ModelError(f"{self.model_name}: {result.detail or 'no reply'}")
         return reply.text
 
     def get_usage_summary(self) -> UsageTotals:
@@ -200,7 +201,7 @@ def _messages(prompt: Any) -> tuple[Message, ...]:
         return (Message("user", prompt),)
     if isinstance(prompt, list) and all(isinstance(each, Mapping) for each in prompt):
         return tuple(Message(each["role"], each["content"]) for each in prompt)
-    raise ConfigError(f"a prompt is a str or a list of messages, not {type(prompt).__name__}")
+    raise ConfigError(f"a prompt must be a str or a list of messages, not {type(prompt).__name__}")
 
 
 def get_client(backend: str, backend_kwargs: Mapping[str, Any] | None = None) -> BaseLM:

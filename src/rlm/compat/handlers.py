@@ -122,7 +122,9 @@ def handler_at(address: Any) -> LMHandler:
     """Return the handler that answers at an address; raise if there is none in this program."""
     found = _handlers.get(tuple(address)) if isinstance(address, list | tuple) else None
     if found is None:
-        raise ConfigError(f"no LMHandler of this program answers at {address!r}: start it first")
+        raise ConfigError(
+            f"no LMHandler of this program is listening at {address!r}: start it first"
+        )
     return found
 
 

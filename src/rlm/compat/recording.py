@@ -142,7 +142,7 @@ def _warn_of_unknown_prices(rlm: ReferenceAttributes) -> None:
     ]
     if unknown:
         _log.warning(
-            "max_budget does not count what %s costs, because its price is unknown: pass "
+            "max_budget does not count the cost of %s, because its price is unknown: pass "
             "prices={%r: (input, output)} in US dollars per million tokens, or limit max_tokens",
             ", ".join(dict.fromkeys(unknown)),
             unknown[0],

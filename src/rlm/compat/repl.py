@@ -173,7 +173,7 @@ class _Calls:
         name, given = arguments.get("name"), arguments.get("arguments")
         tool = self._tools.get(name) if isinstance(name, str) else None
         if tool is None or not isinstance(given, dict):
-            raise CallRefused(f"there is no tool {name!r}", limit="tools")
+            raise CallRefused(f"unknown tool {name!r}", limit="tools")
         values = {key: tagged.unmarked(value) for key, value in given.items()}
         return {"json": tagged.dumps(await tool.call(values))}, ()
 

@@ -171,7 +171,9 @@ def _with_model_name(positional: tuple[Any, ...], options: dict[str, Any]) -> di
     if named is None:
         return options
     if positional or options.keys() & {"model", "backend", "backend_kwargs"}:
-        raise TypeError("RLM() got two models: give model_name inside backend_kwargs, or alone")
+        raise TypeError(
+            "RLM() got two models: pass model_name either inside backend_kwargs or alone"
+        )
     isolated = {"strategy": "rlm", "preview_chars": 0}
     return {
         "guards": Guards(confirm_final=False, check_values=False),
@@ -221,7 +223,7 @@ def _with_backends(
     kwargs = given.get("other_backend_kwargs")
     kwargs = [{}] * len(others) if kwargs is None else kwargs
     if len(kwargs) != len(others):
-        raise ConfigError("other_backends and other_backend_kwargs must be of the same length")
+        raise ConfigError("other_backends and other_backend_kwargs must have the same length")
     named = [_choice(name, each, variables) for name, each in zip(others, kwargs, strict=True)]
     sub, *more = named or [root]
     sub = _with_sampling(sub, given.get("sub_sampling_args"))
@@ -250,7 +252,7 @@ def _with_sampling(choice: BackendChoice, sampling: Any) -> BackendChoice:
     from rlm.compat.clients import LMClient
 
     if isinstance(choice.model, LMClient):
-        raise ConfigError("a model of your own takes sampling_args itself, in its constructor")
+        raise ConfigError("pass sampling_args to the constructor of your own model")
     tokens = sampling.get("max_tokens") or choice.max_output_tokens
     merged = {**choice.sampling, **sampling}
     return replace(choice, sampling=merged, max_output_tokens=tokens)
@@ -300,7 +302,7 @@ def _other_models(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return `other_backends` beside a model of ours."""
     kwargs = given.get("other_backend_kwargs") or []
     if len(kwargs) != len(given["other_backends"]):
-        raise ConfigError("other_backends and other_backend_kwargs must be of the same length")
+        raise ConfigError("other_backends and other_backend_kwargs must have the same length")
     pairs = zip(given["other_backends"], kwargs, strict=True)
     choices = [read_backend(name, each) for name, each in pairs]
     return {

@@ -74,6 +74,6 @@ def validate_custom_tools(custom_tools: Mapping[str, Any] | None) -> None:
     """Raise if a tool has the name of something in the REPL."""
     if taken := sorted(RESERVED_TOOL_NAMES & (custom_tools or {}).keys()):
         raise ConfigError(
-            f"a tool can't be named {', '.join(taken)}: the REPL has "
-            f"{', '.join(sorted(RESERVED_TOOL_NAMES))} already"
+            f"a tool can't be named {', '.join(taken)}: the REPL already has "
+            f"{', '.join(sorted(RESERVED_TOOL_NAMES))}"
         )

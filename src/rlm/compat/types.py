@@ -269,7 +269,9 @@ class QueryMetadata:
         elif isinstance(prompt, list):
             kind, lengths = "list", [_length(_said(each)) for each in prompt] or [0]
         else:
-            raise ValueError(f"a prompt is a str, a list or a dict, not {type(prompt).__name__}")
+            raise ValueError(
+                f"a prompt must be a str, a list or a dict, not {type(prompt).__name__}"
+            )
         self.context_type, self.context_lengths = kind, lengths
         self.context_total_length = sum(lengths)
 

@@ -146,7 +146,7 @@ class VerbosePrinter:
             self.console.print(Text(line, style="dim"))
 
     def print_compaction(self) -> None:
-        self._panel("Compaction", Text("Notes of the model replace the history."), "dim")
+        self._panel("Compaction", Text("The model's notes replace the history."), "dim")
 
     def print_final_answer(self, answer: Any) -> None:
         self._panel("Final Answer", Text(_safe(answer)), "yellow")

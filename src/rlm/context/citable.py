@@ -46,12 +46,12 @@ def _decoded(blocks: Iterable[bytes]) -> Iterator[str]:
 def _value(context: StoredContext) -> Any:
     if context.size_bytes > MAX_JSON_BYTES:
         raise ConfigError(
-            f"JSON of more than {MAX_JSON_BYTES >> 20} MiB can't be cited; pass texts, or files"
+            f"JSON larger than {MAX_JSON_BYTES >> 20} MiB can't be cited; pass texts or files"
         )
     try:
         return json.loads(context.data.decode("utf-8", "surrogatepass"))
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"the context is not JSON any more: {error}") from error
+        raise ConfigError(f"the context is no longer valid JSON: {error}") from error
 
 
 def _strings(value: Any) -> Iterator[tuple[str, str]]:

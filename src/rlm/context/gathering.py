@@ -64,8 +64,8 @@ class Gathered:
     def _check(self) -> None:
         if len(self.asked) + len(self.left_out) > MAX_FILES:
             raise ConfigError(
-                f"{self.what} holds more than {MAX_FILES:,} files; hand in a smaller folder, "
-                "or choose with files('**/*.txt')"
+                f"{self.what} contains more than {MAX_FILES:,} files; pass a smaller folder, or "
+                "select files, as in files('**/*.txt')"
             )
 
 
@@ -87,7 +87,7 @@ def gather_paths(paths: Sequence[Path], labels: Mapping[Path, str]) -> Gathered:
     """
     whole = [_whole(path) for path in paths]
     local = [path.parent for path in whole if path not in labels]
-    gathered = Gathered("what was handed in", _common(local or whole), labels)
+    gathered = Gathered("the given context", _common(local or whole), labels)
     for path in whole:
         if path not in labels:
             refuse_corpus(path)

@@ -37,7 +37,7 @@ def read_picture(path: Path, stamp: Stamp) -> Picture | None:
     def read() -> bytes:
         again = b"".join(blocks_of(path, stamp))
         if hashlib.sha256(again).digest() != digest:
-            raise ConfigError(f"{display_path(path)} changed since it was handed in; ask again")
+            raise ConfigError(f"{display_path(path)} changed after you passed it; ask again")
         return again
 
     return picture_of(data, read)

@@ -107,7 +107,9 @@ def _binary(path: Path, stamp: Stamp, head: bytes) -> StoredContext:
         remark = f"{display_path(path)} is not text: it is bytes in the REPL"
     else:
         description = describe_picture(picture, "context")
-        remark = f"{display_path(path)} is a picture: only a model that takes images can look at it"
+        remark = (
+            f"{display_path(path)} is a picture: only a model that accepts images can look at it"
+        )
     return StoredContext(
         "bytes",
         [part],
@@ -164,7 +166,7 @@ def store_files(gathered: Gathered) -> StoredContext:
     clause = skipping.clause(skipped)
     if not blob.names and not blob.pictures:
         why = "; ".join(skipping.left_out(skipped))
-        raise ConfigError(f"there is no text in {gathered.what}" + (f": {why}" if why else ""))
+        raise ConfigError(f"{gathered.what} contains no text" + (f": {why}" if why else ""))
     blob.close()
     description = (
         describe_files(blob.names, blob.chars) if blob.names else "an empty dict: there is no text."

@@ -24,6 +24,6 @@ def restore_source(spec: dict[str, Any] | None, sha256: str, description: str) -
 
     found = store_source(reopen_data(spec))
     if found.sha256 != sha256:
-        raise ConfigError("the data of this run has changed since; give the same again")
+        raise ConfigError("the data of this run has changed since then; pass the same data again")
     found.description = description
     return found

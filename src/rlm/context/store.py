@@ -100,8 +100,8 @@ def warn_of_path(value: object) -> None:
     if is_address(value) and not any(map(str.isspace, value)):
         shown = value.partition("?")[0].rpartition("@")[2]
         warn_caller(
-            f"the context is the text of an address ({shown[:80]}); to read what is there, pass "
-            "place(…)"
+            f"the context is the address itself, as text ({shown[:80]}); to read what it points "
+            "to, pass place(…)"
         )
         return
     try:
@@ -110,9 +110,9 @@ def warn_of_path(value: object) -> None:
     except (OSError, ValueError):
         return
     if exists:
-        _warn(f"the context is the text {value!r}, not the file of that name", value)
+        _warn(f"the context is the string {value!r}, not the file of that name", value)
     elif _LIKE_A_FILE.fullmatch(value):
-        _warn(f"the context is the text {value!r}; there is no file of that name here", value)
+        _warn(f"the context is the string {value!r}; no file of that name exists here", value)
 
 
 def _warn(what: str, path: str) -> None:
@@ -192,7 +192,7 @@ def _store_several(values: list[Any] | tuple[Any, ...]) -> StoredContext:
     labels: dict[Path, str] = {}
     for value in values:
         if not isinstance(value, _FILES):
-            raise ConfigError(f"a list of files may hold only paths, not {type(value).__name__}")
+            raise ConfigError(f"a list of files can contain only paths, not {type(value).__name__}")
         if isinstance(value, PathLike):
             paths.append(Path(fsdecode(value)))
             continue
@@ -237,7 +237,8 @@ def _store_json(value: Any) -> StoredContext:
     except (TypeError, ValueError, RecursionError) as error:
         advice = advice_for(value) or str(error)
         raise ConfigError(
-            f"a context must be text, bytes, files, or lists and dicts that JSON can hold: {advice}"
+            "a context must be text, bytes, files, or lists and dicts that JSON can represent: "
+            f"{advice}"
         ) from None
     return StoredContext("json", text, describe(value))
 

@@ -53,7 +53,7 @@ def read_items(value: Iterator[Any]) -> list[Any]:
         _check_size(size, name)
         if len(items) > MAX_ITEMS:
             raise ConfigError(
-                f"{name} yields more than {MAX_ITEMS:,} items; write them to a file, a line each, "
+                f"{name} yields more than {MAX_ITEMS:,} items; write them to a file, one per line, "
                 "and pass its Path"
             )
     return items
@@ -62,8 +62,8 @@ def read_items(value: Iterator[Any]) -> list[Any]:
 def _check_size(size: int, name: str) -> None:
     if size > MAX_READ_CHARS:
         raise ConfigError(
-            f"{name} holds more than {MAX_READ_CHARS:,} characters; write it to a file and pass "
-            "its Path, which is not held in memory"
+            f"{name} contains more than {MAX_READ_CHARS:,} characters; write it to a file and pass "
+            "its Path, which is not kept in memory"
         )
 
 

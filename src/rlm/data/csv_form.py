@@ -71,7 +71,7 @@ def wrong_row(path: str, form: CsvForm) -> str | None:
             if len(row) != width:
                 return wrong_width(line, row, width)
     except UnicodeDecodeError:
-        return "it is not written in UTF-8: convert it, for example with iconv"
+        return "it is not encoded in UTF-8: convert it, for example with iconv"
     except csv.Error as error:
         return str(error)
     return None

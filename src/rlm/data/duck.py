@@ -230,7 +230,7 @@ class DuckTables:
         kind = statements[0].type
         if kind not in {self._duckdb.StatementType.SELECT, self._duckdb.StatementType.EXPLAIN}:
             name = str(kind).rpartition(".")[2]
-            raise QueryError(f"only SELECT is possible here, not {name}: the data is read-only")
+            raise QueryError(f"only SELECT is allowed here, not {name}: the data is read-only")
 
     def _why_unreadable(self, error: Exception) -> str:
         """Return why a table can't be opened: the wrong row of a CSV file, or DuckDB's error."""

@@ -125,9 +125,9 @@ def parquet_parts(path: Path) -> tuple[Path, ...] | None:
     else:
         return None
     if not found:
-        raise ConfigError(f"there are no Parquet files in {display_path(str(path))!r}")
+        raise ConfigError(f"{display_path(str(path))!r} contains no Parquet files")
     if len(found) > _MAX_PARTS:
-        raise ConfigError(f"a table may have at most {_MAX_PARTS:,} files, not {len(found):,}")
+        raise ConfigError(f"a table can have at most {_MAX_PARTS:,} files, not {len(found):,}")
     return tuple(found)
 
 
@@ -161,18 +161,16 @@ def table_file(path: Path) -> TableFile:
         reason = getattr(error, "strerror", None) or str(error)
         raise ConfigError(f"the table {path.name!r} can't be read: {reason}") from error
     if not stat.S_ISREG(status.st_mode):
-        raise ConfigError(f"{path.name!r} is no file; a table is one, or a database")
+        raise ConfigError(f"{path.name!r} is not a file; a table must be a file or a database")
     if not status.st_size:
-        raise ConfigError(f"{path.name!r} is empty: there is no table in it")
+        raise ConfigError(f"{path.name!r} is empty: it contains no table")
     form = format_of(head)
     if form is None and path.suffix.lower() in _PARQUET_SUFFIXES:
         raise ConfigError(f"{path.name!r} is not a Parquet file: it does not begin like one")
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise ConfigError(f"{path.name!r} is written in UTF-16; save it in UTF-8")
+        raise ConfigError(f"{path.name!r} is encoded in UTF-16; save it as UTF-8")
     if form is None and b"\0" in head:
-        raise ConfigError(
-            f"{path.name!r} is neither Parquet nor CSV nor a database of SQLite or DuckDB"
-        )
+        raise ConfigError(f"{path.name!r} is not Parquet, CSV, or a SQLite or DuckDB database")
     tabs = path.suffix.lower() in _TABS
     form = form or ("tsv" if tabs else "csv")
     found = TableFile(str(path), form, _stamp(status, path, form))
@@ -184,7 +182,7 @@ def table_in_parts(paths: Sequence[Path]) -> TableFile:
     """Return a table whose rows are in one file or in several Parquet files, in this order."""
     first, *others = (table_file(path) for path in paths)
     if others and {each.format for each in (first, *others)} != {"parquet"}:
-        raise ConfigError("a table in several files must be in Parquet files alone")
+        raise ConfigError("a table in several files must consist only of Parquet files")
     return first._replace(more=tuple(others))
 
 
@@ -196,9 +194,9 @@ def check_unchanged(file: TableFile) -> None:
     try:
         now = _stamp(path.stat(), path, file.format)
     except OSError as error:
-        raise ConfigError(f"{file.name!r} can't be read any more: {error.strerror}") from error
+        raise ConfigError(f"{file.name!r} can no longer be read: {error.strerror}") from error
     if now != file.stamp:
-        raise ConfigError(f"{file.name!r} changed since it was handed in; ask again")
+        raise ConfigError(f"{file.name!r} changed after you passed it; ask again")
     _check_settled(file)
 
 
@@ -234,6 +232,6 @@ def _check_settled(file: TableFile) -> None:
         return
     if begun:
         raise ConfigError(
-            f"another program is writing to {file.name!r}, or was ended while it did: try again "
-            "later, or open it once with sqlite3"
+            f"another program is writing to {file.name!r}, or was interrupted while writing: try "
+            "again later, or open it once with sqlite3"
         )

@@ -94,5 +94,5 @@ def _library(name: str, frame: Any) -> Any:
     except ImportError as error:
         raise ConfigError(
             f"to pass a {type(frame).__name__} as a table, {install_command('tables')}; or pass "
-            "its text or its rows, see docs/guides/contexts.md"
+            "its text or its rows (see docs/guides/contexts.md)"
         ) from error

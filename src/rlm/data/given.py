@@ -72,7 +72,8 @@ class Database(Struct, frozen=True):
         found = os.environ.get(self.variable, "")
         if not found:
             raise ConfigError(
-                f"the environment variable {self.variable} is not set: it holds the database's URL"
+                f"the environment variable {self.variable} is not set: it must contain the "
+                "database's URL"
             )
         return found
 
@@ -101,7 +102,7 @@ def database(url: str, schemas: list[str] | tuple[str, ...] = ("public",)) -> Da
     if not isinstance(url, str) or not url:
         raise ConfigError("database() needs a URL, such as 'postgresql://reader@host/sales'")
     if isinstance(schemas, str) or not schemas or not all(isinstance(s, str) for s in schemas):
-        raise ConfigError("schemas= is a list of names, such as schemas=['public']")
+        raise ConfigError("schemas= must be a list of names, such as schemas=['public']")
     return Database(url, tuple(schemas))
 
 
@@ -126,7 +127,7 @@ def given_data(value: object) -> GivenTables | GivenCorpus | Database | None:
 
 def _tables_of_list(values: Sequence[Any]) -> GivenTables | None:
     if values and is_frame(values[0]):
-        raise ConfigError("a list of frames has no names: pass a dict, such as {'orders': frame}")
+        raise ConfigError("frames in a list have no names: pass a dict, such as {'orders': frame}")
     if not values or not isinstance(values[0], PathLike):  # A list may have millions of texts.
         return None
     paths = [Path(os.fsdecode(each)) for each in values if isinstance(each, PathLike)]
@@ -139,7 +140,7 @@ def _tables_by_name(value: Mapping[Any, Any]) -> GivenTables:
     others = [str(name) for name, each in value.items() if not _is_table(each)]
     if others:
         raise ConfigError(
-            f"{others[0]!r} is no table: a dict of tables may hold only frames and paths"
+            f"{others[0]!r} is not a table: a dict of tables can contain only frames and paths"
         )
     for name, each in value.items():
         if isinstance(each, PathLike):
@@ -147,8 +148,8 @@ def _tables_by_name(value: Mapping[Any, Any]) -> GivenTables:
             refuse_corpus(path)
             if path.is_file() and path.suffix.lower() not in _CSV and not is_table_file(path):
                 raise ConfigError(
-                    f"{str(name)!r} is no table: {path.name!r} is read as a text. Pass texts with "
-                    f"files('…'); if it holds CSV, use tables({_plain_name(str(name))}='…')"
+                    f"{str(name)!r} is not a table: {path.name!r} is read as text. Pass texts with "
+                    f"files('…'); if it contains CSV, use tables({_plain_name(str(name))}='…')"
                 )
     return _named([(str(name), each) for name, each in value.items()])
 
@@ -193,7 +194,7 @@ def _named(given: list[tuple[str | None, Any]]) -> GivenTables:
             value = parquet_parts(path) or path
         elif not is_frame(value):
             raise ConfigError(
-                f"a table is a file, a place or a frame of pandas, polars or PyArrow, not "
+                "a table must be a file, a place, or a pandas, polars or PyArrow frame, not "
                 f"{type(value).__name__}"
             )
         wanted = free = _plain_name(name or "table")

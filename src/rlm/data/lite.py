@@ -128,13 +128,13 @@ class LiteTables:
         try:
             cursor = self._connection.execute(sql, parameters)
             if cursor.description is None:
-                raise QueryError("only SELECT is possible here: the data is read-only")
+                raise QueryError("only SELECT is allowed here: the data is read-only")
             columns = [each[0] for each in cursor.description]
             types = [""] * len(columns)
             return rows_answer(columns, types, cursor.fetchmany, max_rows, max_bytes)
         except (sqlite3.Error, sqlite3.Warning, QueryError, OverflowError, ValueError) as error:
             if "not authorized" in str(error) or "prohibited" in str(error):
-                error = QueryError(f"{error}: only SELECT is possible here, the data is read-only")
+                error = QueryError(f"{error}: only SELECT is allowed here; the data is read-only")
             return error_answer(error)
 
 
@@ -174,9 +174,9 @@ def _copy_csv(connection: sqlite3.Connection, name: str, path: str, form: str) -
     found = csv_form(path, form)
     header = next((row for _, row in csv_rows(path, found)), None)
     if not header:
-        raise QueryError("there is no header")
+        raise QueryError("the header is missing")
     if len(header) > MAX_COLUMNS:
-        raise QueryError(f"{len(header):,} columns, SQLite has at most {MAX_COLUMNS:,}")
+        raise QueryError(f"it has {len(header):,} columns; SQLite allows at most {MAX_COLUMNS:,}")
     columns, kinds = _distinct(header), ["numeric"] * len(header)
     for row in _checked(path, found, len(columns)):
         for place, value in enumerate(row):

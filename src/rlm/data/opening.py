@@ -28,21 +28,21 @@ def open_data(given: GivenTables | GivenCorpus | Database) -> DataSource:
     if scheme == "sqlite":
         path = unquote(url.partition(":///")[2])
         if not path:
-            raise ConfigError("the URL of a SQLite file is sqlite:///path")
+            raise ConfigError("the URL of a SQLite file has the form sqlite:///path")
         return open_tables(table(Path(path)))
     if scheme in _POSTGRES:
         from rlm.data.postgres import PostgresSource
 
         return PostgresSource(given)
-    raise ConfigError("a database's URL begins with postgresql:// or sqlite:///")
+    raise ConfigError("a database's URL must begin with postgresql:// or sqlite:///")
 
 
 def reopen_data(spec: dict[str, Any] | None) -> DataSource:
     """Open the source of a recorded run again; ConfigError if only its program can."""
     if spec is None:
         raise ConfigError(
-            "the run was about frames, or a database whose URL has a password, and no journal "
-            "keeps those (only '$NAME', a variable that holds the URL): give the same again"
+            "the run was about frames or a database whose URL has a password, which journals do "
+            "not store (only '$NAME', a variable that contains the URL): pass the same data again"
         )
     if spec["source"] == "corpus":
         from rlm.data.corpus.source import CorpusSource

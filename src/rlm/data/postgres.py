@@ -159,7 +159,7 @@ class PostgresSource:
         self._tables = _tables(listed, columns)
         if not self._tables:
             raise ConfigError(
-                f"there are no tables to read in {', '.join(schemas)}; pass schemas=[…], or grant "
+                f"no readable tables in {', '.join(schemas)}; pass schemas=[…], or grant "
                 "SELECT to the role"
             )
 
@@ -219,8 +219,8 @@ class PostgresSource:
                 rows.append(json.dumps(list(json.loads(row).values()), ensure_ascii=False))
         if is_cut and not rows:
             return error_answer(
-                f"one row holds more than {limits.bytes:,} bytes: select fewer columns, or a part "
-                "of a long text, such as left(text, 1000)"
+                f"one row has more than {limits.bytes:,} bytes: select fewer columns, or part of a "
+                "long text, such as left(text, 1000)"
             )
         told = json.dumps({"columns": columns, "types": types, "is_cut": is_cut})
         return f'{told[:-1]}, "rows": [{",".join(rows)}]}}'

@@ -32,20 +32,22 @@ def _query(arguments: dict[str, Any], limits: QueryLimits) -> tuple[str, list[An
         raise DataRefused('malformed call: write ctx.sql("select …", *parameters)')
     if len(sql) > limits.query_chars:
         raise DataRefused(
-            f"a query has at most {limits.query_chars:,} characters; pass long values as parameters"
+            f"a query can have at most {limits.query_chars:,} characters; pass long values as "
+            "parameters"
         )
     if "\0" in sql or not _is_unicode(sql):
-        raise DataRefused("a query can't hold a NUL, nor half of a surrogate pair")
+        raise DataRefused("a query can't contain a NUL or a lone surrogate")
     if len(parameters) > limits.parameters:
-        raise DataRefused(f"a query has at most {limits.parameters:,} parameters")
+        raise DataRefused(f"a query can have at most {limits.parameters:,} parameters")
     for each in parameters:
         if each is not None and not isinstance(each, (str, int, float, bool)):
             raise DataRefused(
-                f"a parameter is a text, a number, a bool or None, not {type(each).__name__}"
+                f"a parameter must be a string, a number, a bool or None, not {type(each).__name__}"
             )
         if isinstance(each, str) and (len(each) > MAX_PARAMETER_CHARS or not _is_unicode(each)):
             raise DataRefused(
-                f"a parameter has at most {MAX_PARAMETER_CHARS:,} characters, all of them valid"
+                f"a parameter can have at most {MAX_PARAMETER_CHARS:,} characters, all of them "
+                "valid"
             )
     return sql, parameters
 
@@ -53,14 +55,14 @@ def _query(arguments: dict[str, Any], limits: QueryLimits) -> tuple[str, list[An
 def _rows(arguments: dict[str, Any], tables: list[dict[str, Any]], limits: QueryLimits) -> str:
     table = next((each for each in tables if each["name"] == arguments.get("table")), None)
     if table is None:
-        raise DataRefused("there is no such table")
+        raise DataRefused("no such table")
     columns = arguments.get("columns")
     if columns is None:
         listed = "*"
     elif isinstance(columns, list) and columns and all(c in table["columns"] for c in columns):
         listed = ", ".join(map(quoted, columns))
     else:
-        raise DataRefused(f"the table {table['name']} has no such column")
+        raise DataRefused(f"no such column in the table {table['name']}")
     start, count = _number(arguments.get("start", 0)), _number(arguments.get("count", limits.rows))
     rows = f"{table['reference']}{table.get('order', '')}"
     return f"select {listed} from {rows} limit {min(count, limits.rows)} offset {start}"

@@ -48,8 +48,8 @@ def rows_answer(
             rows.append(text)
     if is_cut and not rows:
         raise QueryError(
-            f"one row holds more than {max_bytes:,} bytes: select fewer columns, or a part of a "
-            "long text, such as substr(text, 1, 1000)"
+            f"one row has more than {max_bytes:,} bytes: select fewer columns, or part of a long "
+            "text, such as substr(text, 1, 1000)"
         )
     told = json.dumps({"columns": list(columns), "types": list(types), "is_cut": is_cut})
     return f'{told[:-1]}, "rows": [{",".join(rows)}]}}'

@@ -47,7 +47,7 @@ def names_in(query: str) -> Iterator[tuple[str, bool]]:
         if kind in ("space", "skipped"):
             continue
         if kind in ("unclear", "open"):
-            raise DataRefused(f"this query has an unclear {found[0]!r}: write it plainly")
+            raise DataRefused(f"this query has an ambiguous {found[0]!r}: write it more simply")
         if name is not None:
             yield name, kind == "dot"
             name = None
@@ -64,6 +64,6 @@ def check_words(query: str, schemas: Collection[str], all_schemas: Collection[st
     for name, is_qualifier in names_in(query):
         if is_qualifier and name in all_schemas and name not in schemas:
             listed = ", ".join(schemas)
-            raise DataRefused(f"the schema {name} can't be used here; there are: {listed}")
+            raise DataRefused(f"the schema {name} can't be used here; schemas: {listed}")
         if _REFUSED.fullmatch(name):
             raise DataRefused(f"{name[:60]} can't be used here: only tables can be read")

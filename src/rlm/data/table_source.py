@@ -142,7 +142,7 @@ class TableSource:
     def _started(self) -> LimitedObject:
         formats = {file.format for file in self._files.values()}
         if formats & {"sqlite", "duckdb"} and len(self._files) > 1:
-            raise ConfigError("a database file holds tables already: pass it alone")
+            raise ConfigError("a database file already contains tables: pass it alone")
         listed = [
             {"name": name, "path": file.paths if file.more else file.path, "form": file.format}
             for name, file in self._files.items()
@@ -216,10 +216,10 @@ class TableSource:
         if stopped.reason in ("memory", "output"):
             return (
                 f"the query needs more than {limits.memory_bytes >> 20:,} MiB of memory: ask for "
-                "less at once"
+                "less data at once"
             )
         words = " ".join(str(stopped).partition(": ")[2].split())
-        return f"the query failed: {words[:300]}; ask for less at once"
+        return f"the query failed: {words[:300]}; ask for less data at once"
 
     def _check_files(self) -> None:
         for file in self._files.values():

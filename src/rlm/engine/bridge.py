@@ -195,7 +195,7 @@ class Bridge:
                 return json.dumps(await shape.check(json_in(reply)), ensure_ascii=False)
             except ValueError as error:
                 problem = f"Avoid this mistake of an earlier reply: {error}"
-        raise ModelError(f"no reply had the shape asked for: {problem.partition(': ')[2]}")
+        raise ModelError(f"no reply had the requested shape: {problem.partition(': ')[2]}")
 
     # -- operators ---------------------------------------------------------------------------
 
@@ -242,7 +242,7 @@ class Bridge:
         if len(found) == 1:
             return found[0]
         listed = ", ".join(sorted(found or allowed))
-        problem = "could be several models" if found else "is not allowed here"
+        problem = "matches several models" if found else "is not allowed here"
         raise CallRefused(f"model {model!r} {problem}; use one of {listed}", limit="models")
 
     # -- child runs --------------------------------------------------------------------------
@@ -350,14 +350,14 @@ class Bridge:
         """Emit a piece of the answer or a note. Events are stored, so their number is limited."""
         if len(key) > MAX_NAME_CHARS:
             raise CallRefused(
-                f"the key of a note has at most {MAX_NAME_CHARS} characters", limit="told"
+                f"the key of a note can have at most {MAX_NAME_CHARS} characters", limit="told"
             )
         self._streamed_texts += 1
         self._streamed_chars += len(key) + len(text)
         if self._streamed_texts > MAX_TEXTS or self._streamed_chars > MAX_TEXT_CHARS:
             raise CallRefused(
-                f"one run may stream and note {MAX_TEXTS:,} texts of {MAX_TEXT_CHARS:,} "
-                "characters together; submit the rest as the answer",
+                f"a run can stream and note at most {MAX_TEXTS:,} texts with {MAX_TEXT_CHARS:,} "
+                "characters in total; submit the rest as the answer",
                 limit="told",
             )
         if kind == "stream":
@@ -373,7 +373,7 @@ class Bridge:
         tool = self.tools.get(name) if isinstance(name, str) else None
         if tool is None or not isinstance(given, dict):
             known = ", ".join(sorted(self.tools)) or "none"
-            raise CallRefused(f"there is no tool {name!r}; tools: {known}", limit="tools")
+            raise CallRefused(f"unknown tool {name!r}; tools: {known}", limit="tools")
         self.scope.budget.count_call()
         encoded, values = await _decoded_arguments(given)
         key = self.scope.key("tool", _digest(tool.name, encoded))
@@ -435,7 +435,7 @@ def _decoded(kind: Any, encoded: Iterator[str]) -> Any:
         return read_json(text, CONTEXT) if kind.get("kind") == "json" else text
     except TooLarge as error:
         raise CallRefused(
-            f"the context of rlm_query is too large to be read as JSON: {error}; pass a text",
+            f"the context of rlm_query is too large to read as JSON: {error}; pass a string",
             limit="size",
         ) from error
     except (ValueError, AttributeError) as error:
@@ -462,7 +462,9 @@ def _both_forms(given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     try:
         values = {name: tagged.unmarked(each) for name, each in given.items()}
     except ValueError as error:
-        raise CallRefused(f"an argument of the tool can't be read: {error}", limit="kind") from None
+        raise CallRefused(
+            f"an argument of the tool could not be read: {error}", limit="kind"
+        ) from None
     return json.dumps(given, sort_keys=True), values
 
 

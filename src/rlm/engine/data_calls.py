@@ -37,7 +37,7 @@ class RunData:
         for each in stored:
             if each.source is not None and each.source_manifest["id"] == source_id:
                 return each
-        raise CallRefused("this run has no such data", limit="kind")
+        raise CallRefused("this run does not have that data", limit="kind")
 
     async def answer(self, arguments: dict[str, Any]) -> tuple[dict[str, Any], Sequence[str]]:
         """Answer one request, or return its answer from an earlier execution.
@@ -47,7 +47,7 @@ class RunData:
         """
         method, given = arguments["method"], arguments["arguments"]
         if not (method.isidentifier() and method.isascii()):  # It becomes part of an event's name.
-            raise _refusal("malformed request for data")
+            raise _refusal("malformed data request")
         context = self.context(arguments["source"])
         source = context.source
         assert source is not None

@@ -92,7 +92,7 @@ def _planned_size(budget: Budget, config: RunConfig, info: ModelInfo) -> tuple[i
 
 def _no_room(budget: Budget, amount: Amount) -> CallRefused:
     """Say which limit has no room for even the smallest final call, and how much is enough."""
-    too_little = "too little for a step and a final answer: allow"
+    too_little = "not enough for a step and a final answer: allow"
     if budget.room().tokens < LARGEST_SHARE * amount.tokens:
         text = f"{too_little} {SHARE * amount.tokens:,} tokens (max_tokens)"
         return budget.refuse(text, "tokens")

@@ -79,7 +79,7 @@ class ReplRun:
         while self.scope.step < self.config.limits.max_steps:
             if (ending := await self.step()) is not None:
                 return ending
-        detail = "no step is left (max_steps)"
+        detail = "no steps left (max_steps)"
         return await give_up(self.run_state, self.final_call, "steps", detail, limit="steps")
 
     async def step(self) -> Ending | None:

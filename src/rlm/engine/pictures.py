@@ -54,8 +54,8 @@ class RunPictures:
         size = sum(len(each) if isinstance(each, bytes) else each.size_bytes for each in found)
         if size > MAX_PROMPT_BYTES:
             raise _refusal(
-                f"the images of this prompt hold {size:,} bytes, {MAX_PROMPT_BYTES >> 20} MiB are "
-                "allowed; ask about fewer at once, or make them smaller"
+                f"the images of this prompt have {size:,} bytes; at most {MAX_PROMPT_BYTES >> 20} "
+                "MiB are allowed: ask about fewer at once, or make them smaller"
             )
         await self._take(size)
         try:
@@ -74,7 +74,7 @@ class RunPictures:
 
     def _find_all(self, images: Sequence[Any]) -> list[bytes | Picture]:
         if not isinstance(images, list) or len(images) > MAX_IMAGES:
-            raise _refusal(f"images must be a list of at most {MAX_IMAGES}")
+            raise _refusal(f"images must be a list of at most {MAX_IMAGES} images")
         return [self._find(each) if isinstance(each, str) else _known(each) for each in images]
 
     def _find(self, name: str) -> Picture:
@@ -100,11 +100,11 @@ def _known(image: Any) -> bytes:
 
 def _no_such(name: str, names: list[str]) -> str:
     """Return the message for an unknown name, with the most similar names first."""
-    missing = f"there is no picture {name[:_SHOWN_CHARS]!r} in the context"
+    missing = f"the context has no picture {name[:_SHOWN_CHARS]!r}"
     if not names:
         return (
-            f"{missing}, which has none; send bytes, as in images=[open(name, 'rb').read()] "
-            "(names of files and addresses are not opened)"
+            f"{missing}, or any other; send bytes, as in images=[open(name, 'rb').read()] (file "
+            "names and URLs are not opened)"
         )
     import difflib  # Imported late: rarely needed.
 
@@ -112,7 +112,7 @@ def _no_such(name: str, names: list[str]) -> str:
     few = list(dict.fromkeys([*close, *names[:_SHOWN_NAMES]]))[:_SHOWN_NAMES]
     more = f" and {len(names) - len(few):,} more" if len(names) > len(few) else ""
     shown = ", ".join(repr(each[:_SHOWN_CHARS]) for each in few)
-    return f"{missing}; it has {shown}{more} (other files and addresses are not opened: send bytes)"
+    return f"{missing}; it has {shown}{more} (other files and URLs are not opened: send bytes)"
 
 
 def _refusal(message: str) -> CallRefused:

@@ -375,7 +375,7 @@ class ReplRunState(RunState):
                 progress.asked_to_look = True
                 return Continue((nudges.LOOK_AGAIN,))
             if is_exact(submission.text):
-                return TryMapReduce("the answer is not in the context, nor in any output")
+                return TryMapReduce("the answer is in neither the context nor any output")
         if (problem := await self.objection(submission)) is None:
             return decision
         return of_wrong_shape(step_result, submission, problem, progress, guards)

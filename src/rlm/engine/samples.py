@@ -34,7 +34,7 @@ __all__ = ["SampledRun"]
 SHOWN_ANSWER_CHARS = 4_000
 """How much of each tied answer the judge is shown."""
 
-NOT_NEEDED = "it was not needed any more: the other samples had settled the answer"
+NOT_NEEDED = "no longer needed: the other samples had settled the answer"
 
 Execution = ReplRun | PlainRun
 StartSample = Callable[[Scope, RunConfig, Task], Execution]
@@ -259,13 +259,15 @@ class SampledRun(PlainRun):
         except asyncio.CancelledError as error:
             if not run.was_stopped(error):
                 raise
-            return leaders[0], f"{tied}: this is the first"
+            return leaders[0], f"{tied}: this is the first of them"
         except (ModelError, CallRefused) as error:
-            return leaders[0], f"{tied}, and the judge failed ({error}): this is the first"
+            return leaders[0], f"{tied}, and the judge failed ({error}): this is the first of them"
         numbers = [int(each) for each in re.findall(r"\b\d{1,2}\b", reply.text)]
         places = [each for each in numbers if 1 <= each <= len(leaders)]
         if not places:
-            return leaders[0], f"{tied}, and the judge named none of them: this is the first"
+            return leaders[0], (
+                f"{tied}, and the judge named none of them: this is the first of them"
+            )
         return leaders[places[-1] - 1], f"{tied}; a judge chose this one"
 
 

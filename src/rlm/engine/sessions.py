@@ -131,7 +131,7 @@ class RunSession:
 
     @property
     def scope(self) -> Scope:
-        assert self._scope is not None, "serve() comes before the first cell"
+        assert self._scope is not None, "call serve() before the first cell"
         return self._scope
 
     async def answer(
@@ -371,7 +371,7 @@ class RunSession:
             async with asyncio.timeout(left + OVERTIME_SECONDS):
                 return await session.execute(code, timeout_seconds=limits.cell_seconds)
         except TimeoutError as error:
-            raise SessionError("the cell ran past the time limit") from error
+            raise SessionError("the cell exceeded its time limit") from error
         finally:
             alarm.cancel()
 

@@ -34,8 +34,8 @@ def choose_strategy(calls: Calls, task: Task, config: RunConfig) -> tuple[str, T
         return OPERATOR, task
     if task.context.source is not None and config.strategy in ("direct", "mapreduce"):
         raise ConfigError(
-            f"strategy={config.strategy!r} reads texts, and this context is data for queries: "
-            "use strategy='rlm'"
+            f"strategy={config.strategy!r} reads text, but this context is data to query: use "
+            "strategy='rlm'"
         )
     if config.strategy != "auto":
         return config.strategy, task
@@ -46,14 +46,14 @@ def choose_strategy(calls: Calls, task: Task, config: RunConfig) -> tuple[str, T
     elif task.context.pictures:
         strategy, why = "rlm", "the context has pictures, which only code can look at one by one"
     elif size <= most:
-        why = f"the context has {size:,} bytes, and {most:,} are half of what one prompt may hold"
+        why = f"the context has {size:,} bytes; {most:,} are half of what fits in one prompt"
         strategy = "direct"
     elif profile not in WEAK:
-        strategy, why = "rlm", f"a model of the class {profile!r} finds its way by code"
+        strategy, why = "rlm", f"a model of profile {profile!r} can explore the context with code"
     elif profile != "tiny" and task.context.kind != "text":
-        strategy, why = "rlm", "the context has a structure, which is best read by code"
+        strategy, why = "rlm", "the context is structured, and code reads that best"
     else:
-        strategy, why = "mapreduce", f"a model of the class {profile!r} reads better than it codes"
+        strategy, why = "mapreduce", f"a model of profile {profile!r} reads better than it codes"
     return strategy, replace(task, chosen_because=why)
 
 
@@ -163,7 +163,7 @@ async def _direct(run: RunState) -> Ending:
 
 def _ending(submission: Submission) -> Ending:
     if submission.how == CODE:
-        detail = "the model replied with code for a REPL, twice, and not with an answer"
+        detail = "the model replied twice with code for a REPL instead of an answer"
         return Ending("error", "none", None, "invalid_responses", detail)
     return Ending("answer", "asked", submission)
 

@@ -96,7 +96,7 @@ def read_call(frame: wire.Frame) -> Call:
     kind = frame.parts[0] if frame.parts else b""
     read = _CALL_READERS.get(kind)
     if read is None:
-        raise ProtocolViolation(f"the worker asked for {kind[:40]!r}, which does not exist")
+        raise ProtocolViolation(f"the worker made an unknown kind of call: {kind[:40]!r}")
     call = None
     if len(frame.parts) - 2 <= bounds.CALLS[kind].texts:
         if (problem := bounds.call_problem(frame.parts)) is not None:
@@ -138,12 +138,12 @@ def _with_images(
     numbers = {each for row in given for each in row if not isinstance(each, str)}
     end = len(frame.parts) - len(numbers)
     if end != 2 + len(given) or numbers != set(range(len(numbers))):
-        raise ProtocolViolation("a call came with other pictures than it counts")
+        raise ProtocolViolation("a call came with a different number of pictures than it announced")
     sent = frame.parts[end:]
     if any(len(row) > MAX_IMAGES for row in given) or sum(map(len, sent)) > MAX_CALL_BYTES:
         raise ProtocolViolation("a call came with too many pictures")
     if any(len(part) > MAX_IMAGE_BYTES or media_type_of(part) is None for part in sent):
-        raise ProtocolViolation("a call came with a picture that is too large, or is none")
+        raise ProtocolViolation("a call came with a picture that is too large or is not a picture")
     prompts = read_parts(frame.parts[2:end])
     return prompts, [[e if isinstance(e, str) else sent[e] for e in row] for row in given]
 
@@ -168,7 +168,7 @@ def _read_operator(frame: wire.Frame) -> Call | None:
     parts = read_parts(frame.parts[2:])
     _check_model(given.model)
     if len(given.name) > bounds.MAX_NAME_CHARS:
-        raise TooLarge(f"an operator's name has at most {bounds.MAX_NAME_CHARS} characters")
+        raise TooLarge(f"an operator's name can have at most {bounds.MAX_NAME_CHARS} characters")
     arguments: dict[str, Any] = {
         "name": given.name,
         "options": given.options,
@@ -181,7 +181,7 @@ def _read_operator(frame: wire.Frame) -> Call | None:
 
 def _check_model(model: str | None) -> None:
     if model is not None and len(model) > bounds.MAX_MODEL_CHARS:
-        raise TooLarge(f"a model's name has at most {bounds.MAX_MODEL_CHARS} characters")
+        raise TooLarge(f"a model's name can have at most {bounds.MAX_MODEL_CHARS} characters")
 
 
 def _read_tool(frame: wire.Frame) -> Call | None:
@@ -193,12 +193,12 @@ def _read_tool(frame: wire.Frame) -> Call | None:
     except ValueError as error:
         raise ProtocolViolation(f"the worker sent malformed metadata: {error}") from None
     if not isinstance(given, dict) or given.keys() != {"name", "arguments"}:
-        raise ProtocolViolation("the worker called a tool in no known form")
+        raise ProtocolViolation("the worker called a tool in an unknown form")
     name, arguments = given["name"], given["arguments"]
     if not isinstance(name, str) or not isinstance(arguments, dict):
-        raise ProtocolViolation("the worker called a tool in no known form")
+        raise ProtocolViolation("the worker called a tool in an unknown form")
     if len(name) > bounds.MAX_MODEL_CHARS:
-        raise TooLarge(f"a tool's name has at most {bounds.MAX_MODEL_CHARS} characters")
+        raise TooLarge(f"a tool's name can have at most {bounds.MAX_MODEL_CHARS} characters")
     return Call("tool", {"name": name, "arguments": arguments}, [], 0)
 
 
@@ -211,12 +211,12 @@ def _read_data(frame: wire.Frame) -> Call | None:
     except ValueError as error:
         raise ProtocolViolation(f"the worker sent malformed metadata: {error}") from None
     if not isinstance(given, dict) or given.keys() != {"source", "method", "arguments"}:
-        raise ProtocolViolation("the worker asked for data in no known form")
+        raise ProtocolViolation("the worker asked for data in an unknown form")
     names, arguments = (given["source"], given["method"]), given["arguments"]
     if not all(isinstance(name, str) for name in names) or not isinstance(arguments, dict):
-        raise ProtocolViolation("the worker asked for data in no known form")
+        raise ProtocolViolation("the worker asked for data in an unknown form")
     if any(len(name) > bounds.MAX_NAME_CHARS for name in names):
-        raise TooLarge(f"a name has at most {bounds.MAX_NAME_CHARS} characters")
+        raise TooLarge(f"a name can have at most {bounds.MAX_NAME_CHARS} characters")
     return Call("data", given, [], 0)
 
 

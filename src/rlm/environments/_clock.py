@@ -144,7 +144,7 @@ class CellStopper:
         await until_had(self._worker, _GRACE_SECONDS, self._progress)
 
     def _reach_ceiling(self) -> None:
-        self._give_up(f"did not stop within {_STOPPING_SECONDS:g} s of its first interrupt")
+        self._give_up(f"did not stop within {_STOPPING_SECONDS:g} s of the first interrupt")
 
 
 _LATE_SECONDS = 0.02

@@ -26,7 +26,7 @@ _PAUSE_SECONDS = 0.1
 
 def ended_with(status: object) -> str:
     """Say how a worker ended; the text follows the name of its sandbox."""
-    hint = "; is there no such Python?" if status in {126, 127} else ""
+    hint = "; does that Python exist there?" if status in {126, 127} else ""
     return f"exists, but its worker ended with status {status}{hint}"
 
 
@@ -61,7 +61,7 @@ class Outbox:
             self._has_room.clear()
             await self._has_room.wait()
         if self.failed.done():
-            raise SessionDied(f"the sandbox does not take input any more: {self.failed.result()}")
+            raise SessionDied(f"the sandbox no longer accepts input: {self.failed.result()}")
 
     async def send_text(self, text: str) -> None:
         """Queue a line of ASCII text."""

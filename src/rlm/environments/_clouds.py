@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 _END_SECONDS = 8.0
 _GIVING_UP_SECONDS = 20.0
 _MAX_WORDS_CHARS = 500
-_LEFT_BEHIND = "it runs until its own time limit, or until you end it on the provider's page"
+_LEFT_BEHIND = "it runs until its own time limit, or until you end it on the provider's website"
 
 
 class Cloud(RemoteEnvironment):
@@ -102,12 +102,12 @@ class Cloud(RemoteEnvironment):
             raise
 
     async def _make_in_our_words(self, sdk: Any) -> Any:
-        with self.in_our_words("no sandbox could be made"):
+        with self.in_our_words("no sandbox could be created"):
             try:
                 return await self.make(sdk)
             except (TypeError, ValueError) as error:
                 words = self.words_of(error)
-                raise ConfigError(f"{self.name} does not take these options: {words}") from None
+                raise ConfigError(f"{self.name} does not accept these options: {words}") from None
 
     async def _await_sandbox(self, making: Coroutine[Any, Any, Any]) -> Any:
         """Wait for a sandbox; if cancelled in the meantime, end it."""
@@ -150,7 +150,7 @@ class Cloud(RemoteEnvironment):
         name = self.id_of(sandbox)
 
         async def write_in_our_words(data: bytes) -> None:
-            with self.in_our_words(f"sandbox {name} takes no input"):
+            with self.in_our_words(f"sandbox {name} does not accept input"):
                 await write(data)
 
         async def output_in_our_words() -> AsyncIterator[Any]:

@@ -42,7 +42,7 @@ async def export_files(
         left -= await _copy(name, read, target, left)
         copied += 1
     if copied < len(harmless):
-        _log.warning("%s holds %d of %d files of its session", target, copied, len(harmless))
+        _log.warning("%s contains %d of the %d files of its session", target, copied, len(harmless))
     return target
 
 

@@ -188,7 +188,7 @@ class WorkerHandle:
     async def _had_its_time(self) -> str:
         await self.signals_sent()
         await until_had(self, _TERMINATION_SECONDS)
-        return "had its time"
+        return "used up its time"
 
     # Orders to the zygote, and its reports.
 
@@ -229,7 +229,7 @@ class WorkerHandle:
             return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_EXPLANATION_SECONDS):
-                self._how = f"is lost: the container {await self._how_sandbox_ended()}"
+                self._how = f"was lost: the container {await self._how_sandbox_ended()}"
 
     def _note(self, fact: _Fact) -> None:
         if fact.signalled:

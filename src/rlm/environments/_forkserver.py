@@ -137,7 +137,7 @@ def request(control: socket.socket, order: bytes, greeting: bytes) -> Pair:
             monitor.close()
             if error.errno in _FULL:
                 raise BlockingIOError(*error.args) from None
-            raise SessionDied("the sandbox's fork server is gone") from error
+            raise SessionDied("the sandbox's fork server has ended") from error
         if is_greeted(greeting):
             stream.send(greeting)
     return stream, monitor

@@ -266,7 +266,7 @@ def read_done(
     within = within or _USUAL_BOUNDS
     parts = frame.parts
     if not 5 <= len(parts) <= _MAX_DONE_PARTS or len(parts[0]) != wire.DONE_COUNTS.size:
-        raise ProtocolViolation("the end of a cell came with the wrong parts")
+        raise ProtocolViolation("the end of a cell came with wrong parts")
     stdout_chars, stderr_chars, new, changed, interrupted = wire.DONE_COUNTS.unpack(parts[0])
     meta = _small_metadata(frame, 1, _DONE) if parts[1] else _EMPTY_DONE_META
     words = _variable_words(parts[4], new, changed)
@@ -373,7 +373,7 @@ def read_files(frame: wire.Frame) -> list[tuple[str, int]]:
 def read_piece(frame: wire.Frame) -> bytes:
     """Check the answer to READ_FILE."""
     if len(frame.parts) != 2 or len(frame.parts[1]) > bounds.MAX_PIECE_BYTES:
-        raise ProtocolViolation("a piece of a file came in the wrong form")
+        raise ProtocolViolation("a piece of a file came in a wrong form")
     return frame.parts[1]
 
 

@@ -55,7 +55,7 @@ class Relay:
         while (report := report_in(heard)) is None:
             heard += await self._hear()
             if len(heard) > MAX_REPORT_BYTES:
-                raise ProtocolViolation("the sandbox does not end its report")
+                raise ProtocolViolation("the sandbox's report does not end")
         return report
 
     async def open(self) -> Pair:
@@ -103,13 +103,13 @@ class Relay:
         except multiplex.MultiplexError as error:
             ending = f"broke the protocol: {error}"
         except (RLMError, OSError) as error:
-            ending = f"is out of reach: {error}"
+            ending = f"can't be reached: {error}"
         self._note_ending(ending)
 
     def _note_failure(self, reading: "asyncio.Task[None]") -> None:
         """End the session if reading failed with an exception that only this pipe raises."""
         if not reading.cancelled() and (error := reading.exception()) is not None:
-            self._note_ending(f"is out of reach: {type(error).__name__}: {error}")
+            self._note_ending(f"can't be reached: {type(error).__name__}: {error}")
 
     def _note_ending(self, how: str) -> None:
         self._ended = how[:_MAX_WORDS_CHARS]
@@ -119,7 +119,7 @@ class Relay:
     def _take(self, number: int, piece: bytes) -> None:
         if number == multiplex.CONTROL:
             if self._control.qsize() > MAX_REPORT_BYTES // multiplex.MAX_PIECE_BYTES:
-                raise multiplex.MultiplexError("it does not end its report")
+                raise multiplex.MultiplexError("its report does not end")
             self._control.put_nowait(piece)
         elif number in self._channels:
             self._channels[number].incoming.put_nowait(piece)
@@ -131,7 +131,7 @@ class Relay:
         """Report the end on the monitor, then close both channels."""
         for number, channel in self._channels.items():
             if number == multiplex.MONITOR:
-                fact = {"lost": f"is lost: the sandbox {how}"}
+                fact = {"lost": f"was lost: the sandbox {how}"}
                 channel.incoming.put_nowait(b"\n" + json.dumps(fact).encode("ascii") + b"\n")
             channel.incoming.put_nowait(b"")
 

@@ -185,7 +185,7 @@ class WorkerSession(BaseSession):
                     self._check_alive()
                     self._stream.write(wire.encode(wire.LOAD, 0, [chunk]))
             except BaseException:  # The worker now holds half a context.
-                self._end(SessionDied(f"{name} could not be read to its end"))
+                self._end(SessionDied(f"{name} could not be read to the end"))
                 raise
             parts = [wire.to_bytes(name), wire.to_bytes(context.kind)]
             return await self._exchange(wire.LOAD_END, parts, wire.VALUE)
@@ -380,7 +380,7 @@ class WorkerSession(BaseSession):
         if frame.type == wire.CALL:
             self._calls.start(frame)
         elif self._reply is None or self._reply.done():
-            raise ProtocolViolation(f"the worker sent a frame of type {frame.type} unasked")
+            raise ProtocolViolation(f"the worker sent an unexpected frame of type {frame.type}")
         elif frame.type != self._expected or frame.id != self._last_id:
             raise ProtocolViolation(f"the worker sent a frame of type {frame.type} out of turn")
         else:

@@ -136,7 +136,7 @@ def _explained() -> Generator[None, None, None]:
         yield
     except OSError as error:
         raise SessionError(
-            f"there is no room in shared memory for the context ({error.strerror}); free some "
+            f"there is not enough shared memory for the context ({error.strerror}); free some "
             "memory, raise the limit of this process or container, or pass a smaller context"
         ) from error
 
@@ -225,8 +225,8 @@ def written_context(source: ContextSource) -> SharedContext:
     except MemoryError as error:
         file.close()
         raise SessionError(
-            f"there is no memory left to share a context of {source.size_bytes:,} bytes; "
-            "free some, or pass a smaller context"
+            f"there is not enough memory to share a context of {source.size_bytes:,} bytes; free "
+            "some, or pass a smaller context"
         ) from error
     except BaseException:
         file.close()

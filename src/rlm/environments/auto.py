@@ -78,7 +78,7 @@ class AutoEnvironment(BaseEnvironment):
                 made = self._of(name, refusals)
                 problem = await trial(made)
             if problem is not None and name == self.name:  # It was expected to work.
-                self.reason = f"passes over {name!r}: {problem}"
+                self.reason = f"skipped {name!r}: {problem}"
             if problem is None:
                 self._adopt(made)
                 self._is_decided = True
@@ -121,7 +121,7 @@ class AutoEnvironment(BaseEnvironment):
                 why = "".join(f"{each}: {problem}; " for each, problem in refusals.items())
                 raise ConfigError(
                     f"environment='auto' chose {name!r} here ({why}{error}): name the environment "
-                    "that you want, or leave the option out"
+                    "you want, or omit the option"
                 ) from error
         return self._made[name]
 
@@ -177,7 +177,7 @@ def nothing_isolates(refusals: Mapping[str, str]) -> str:
         )
     else:
         advice = (
-            f"use Python 3.12 or newer, where {own_name()} brings WebAssembly "
+            f"use Python 3.12 or newer, where {own_name()} includes WebAssembly "
             "(uv venv --python 3.13), or start Docker"
         )
     first = {name: problem.partition(". ")[0] for name, problem in refusals.items()}
@@ -193,8 +193,8 @@ def meant_by_local() -> str:
     if sys.platform == "linux":
         return "local"
     warnings.warn(
-        "environment='local' can't isolate code on this system, so 'auto' is used in its place; "
-        "pass environment='auto' to say so yourself",
+        "environment='local' can't isolate code on this system, so 'auto' is used instead; pass "
+        "environment='auto' to choose it explicitly",
         UserWarning,
         stacklevel=4,
     )

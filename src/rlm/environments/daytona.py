@@ -88,7 +88,7 @@ class DaytonaEnvironment(Cloud):
             choices["target"] = self._target
         if self._image is None:
             if any(self._size.values()):
-                raise ValueError("cpu, memory and disk go with an image; a snapshot has its own")
+                raise ValueError("cpu, memory and disk require an image; a snapshot has its own")
             params = sdk.CreateSandboxFromSnapshotParams(snapshot=self._snapshot, **choices)
         else:
             size = sdk.Resources(**self._size)
@@ -129,7 +129,7 @@ class DaytonaEnvironment(Cloud):
             if status is not None:
                 return ended_with(status)
             reason = "no reason given" if inbox.outcome is None else self.words_of(inbox.outcome)
-            return f"was lost, or ended by Daytona: {reason}"
+            return f"was lost or ended by Daytona: {reason}"
 
         return self.pipe(sandbox, write=FirstTries(write, _TOO_EARLY).send, output=inbox, how=how)
 

@@ -71,7 +71,7 @@ class E2BEnvironment(Cloud):
             status = getattr(inbox.outcome, "exit_code", None)
             if status is not None:
                 return ended_with(status)
-            return f"was lost, or ended by E2B: {self.words_of(inbox.outcome)}"
+            return f"was lost or ended by E2B: {self.words_of(inbox.outcome)}"
 
         return self.pipe(sandbox, write=handle.send_stdin, output=inbox, how=how)
 

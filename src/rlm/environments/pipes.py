@@ -113,7 +113,7 @@ class PolledPipe:
                 confirmed = await self._repeated(["put", str(self._sent), text])
                 self._sent += len(piece)
                 if confirmed != b"%d" % self._sent:
-                    raise SessionDied("the sandbox lost part of what it was sent")
+                    raise SessionDied("the sandbox lost part of the data it was sent")
 
     async def receive(self) -> bytes:
         """Fetch bytes; the command waits in the sandbox until there are some."""
@@ -156,7 +156,7 @@ class PolledPipe:
 def _fetched(printed: str) -> bytes:
     """Return the bytes in the last marked line that a command printed."""
     if len(printed) > _MAX_TEXT_CHARS:
-        raise ProtocolViolation("a command printed far too much")
+        raise ProtocolViolation("a command printed too much output")
     lines = f"\n{printed}".replace("\r", "\n")
     _, mark, rest = lines.rpartition(f"\n{relay.TO_HOST}")
     if not mark:

@@ -85,7 +85,7 @@ class RemoteEnvironment(BaseEnvironment):
         except TimeoutError:
             raise SessionDied(
                 f"no sandbox of {self.name} was ready within {self.start_seconds:g} s; "
-                "see the provider's list of sandboxes"
+                "check the provider's list of sandboxes"
             ) from None
 
     def obstacle(self) -> str | None:
@@ -94,7 +94,7 @@ class RemoteEnvironment(BaseEnvironment):
 
     async def describe(self) -> dict[str, Any]:
         """Return what the sandbox of the last session reported about itself."""
-        return {"isolation": f"a sandbox of {self.name}", **self._report}
+        return {"isolation": f"a sandbox at {self.name}", **self._report}
 
     async def close(self) -> None:
         """Close every session that is still open, and its sandbox."""

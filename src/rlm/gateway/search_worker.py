@@ -87,7 +87,7 @@ def search(job: dict[str, Any]) -> Iterator[dict[str, Any]]:
     except Refused as refusal:
         yield {"refused": str(refusal)}
     except (re.error, OverflowError, RecursionError) as error:
-        yield {"refused": f"this is not a regular expression: {error}"}
+        yield {"refused": f"this is not a valid regular expression: {error}"}
 
 
 def _hits(job: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -58,9 +58,11 @@ class RLMLogger:
         format: Literal["events", "reference"] | None = None,  # noqa: A002 - the usual word
     ) -> None:
         if format is not None and format not in FORMATS:
-            raise ConfigError(f"there is no format {format!r}; choose one of {', '.join(FORMATS)}")
+            raise ConfigError(f"unknown format {format!r}; choose one of {', '.join(FORMATS)}")
         if not file_name.strip(".") or Path(file_name).name != file_name:
-            raise ConfigError(f"file_name is the start of a name, not a path: {file_name!r}")
+            raise ConfigError(
+                f"file_name must be the start of a file name, not a path: {file_name!r}"
+            )
         self.format: str | None = format
         self.log_dir = None if log_dir is None else _writable(Path(log_dir))
         self.log_file_path: str | None = None
@@ -265,8 +267,8 @@ def _writable(folder: Path) -> Path:
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
         raise ConfigError(
-            f"log_dir={str(folder)!r} can't be written to: {error.strerror or error}; "
-            "name a folder that can"
+            f"log_dir={str(folder)!r} is not writable: {error.strerror or error}; choose a folder "
+            "that is"
         ) from error
     return folder
 

@@ -114,12 +114,12 @@ def notice(name: str, info: ModelInfo, assumed_window: int) -> str | None:
     """Return a line about what is unknown about a model and assumed; None if all is known."""
     missing = []
     if info.window_tokens is None:
-        missing.append(f"its window is taken to be {assumed_window:,} tokens")
+        missing.append(f"its window is assumed to be {assumed_window:,} tokens")
     if info.price is None:
         missing.append("its price is unknown")
     if not missing:
         return None
-    where = "not in the table of models" if len(missing) == 2 else "known only in part"
+    where = "not in the model table" if len(missing) == 2 else "only partly known"
     meant = similar(*name.split("/", 1)) if len(missing) == 2 and "/" in name else None
     hint = f" Did you mean {meant}?" if meant else ""
     return f"{name} is {where}: {' and '.join(missing)}.{hint}"

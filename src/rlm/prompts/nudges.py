@@ -29,24 +29,24 @@ EMPTY_REPLY = (
     "Your reply was empty. Write Python in a ```repl block, or end with FINAL(value) in a block."
 )
 CONFIRM_FINAL = (
-    "Your final answer was written before you saw the output above, and holds something that the "
-    "output does not. Check it against the output, then submit it again, corrected if needed."
+    "Your final answer was written before you saw the output above, and contains something that "
+    "the output does not. Check it against the output, then submit it again, corrected if needed."
 )
 LOOK_AGAIN = (
     "Your answer is neither in any output nor in `context`. Look for it with code, then submit "
     "what you find. If you worked it out yourself, submit it again."
 )
 SAME_CODE = (
-    "You have run the same code several times; it will not give anything new. Do something else: "
-    "look at another part of `context`, or ask `llm_query_batched` over its pieces."
+    "You have run the same code several times; it will not produce anything new. Do something "
+    "else: look at another part of `context`, or ask `llm_query_batched` over its pieces."
 )
 SAME_ERROR = (
     "The same error came back several times. Print the type and a small part of the values "
-    "involved, and take another way."
+    "involved, and try another way."
 )
 TIMED_OUT = (
     "The variables are as the block left them. Search with ctx.grep(...), ctx.find(...) or "
-    "str.find in place of a wide regular expression such as `.*x.*`, or do less in one block."
+    "str.find instead of a broad regular expression such as `.*x.*`, or do less in one block."
 )
 UNTOUCHED_CONTEXT = (
     "Your code has not looked at `context` yet, and the answer is in there. Begin with "
@@ -55,13 +55,13 @@ UNTOUCHED_CONTEXT = (
 
 STUCK = {
     SAME_CODE: "the model ran the same code again and again",
-    SAME_ERROR: "the model met the same error again and again",
+    SAME_ERROR: "the model got the same error again and again",
     UNTOUCHED_CONTEXT: "the model did not look into the context",
 }
 """The same facts for people, when a hint did not help."""
 
 NO_CODE_NOW = (
-    "That was code, and no code runs any more. Write the answer itself, in plain words. If the "
+    "That was code, but no more code will run. Write the answer itself, in plain words. If the "
     "query asks for code, put a sentence before it."
 )
 
@@ -71,7 +71,7 @@ def need_repl() -> str:
 
 
 def need_subcall() -> str:
-    return "Ask at least one model call (`llm_query` or `llm_query_batched`) before you answer."
+    return "Make at least one model call (`llm_query` or `llm_query_batched`) before you answer."
 
 
 def need_steps(wanted: int, done: int) -> str:
@@ -90,7 +90,7 @@ def wrong_shape(problem: str) -> str:
 def session_lost(reason: str, lost: tuple[str, ...]) -> str:
     what = f"These variables are lost: {', '.join(lost[:40])}." if lost else "No variable was lost."
     return (
-        f"The REPL stopped ({reason}) and was started again; `context` is there as before. {what} "
+        f"The REPL stopped ({reason}) and was started again; `context` is still available. {what} "
         "Rebuild what you need, and avoid what stopped it."
     )
 
@@ -99,7 +99,7 @@ def session_restored(reason: str, lost: tuple[str, ...]) -> str:
     missing = f", except that these are lost: {', '.join(lost[:40])}" if lost else ""
     return (
         f"The REPL stopped ({reason}). Your variables are as they were before this cell{missing}. "
-        "What this cell did is undone; take another way."
+        "What this cell did was undone; try another way."
     )
 
 
@@ -107,6 +107,6 @@ def variables_lost(lost: tuple[str, ...]) -> str:
     """Return the note for a chat that was saved and loaded again."""
     more = f" and {len(lost) - 40:,} more" if len(lost) > 40 else ""
     return (
-        "This conversation goes on in a new REPL. These variables could not be brought there: "
+        "This conversation continues in a new REPL. These variables could not be carried over: "
         f"{', '.join(lost[:40])}{more}. Rebuild what you need."
     )

@@ -28,7 +28,7 @@ def cut(text: str, limit: int, written_chars: int | None = None) -> str:
     head, tail = text[:half], text[len(text) - half :]
     missing = f"{total - len(head) - len(tail):,} of {total:,} characters cut"
     lines = count_lines(text) if len(text) == total else 0
-    in_all = f"; {lines:,} lines in all" if lines >= MANY_LINES else ""
+    in_all = f"; {lines:,} lines in total" if lines >= MANY_LINES else ""
     return f"{head}\n… {missing}{in_all} …\n{tail}"
 
 

@@ -137,7 +137,7 @@ def _submitted(submission: Submission, answer_chars: int) -> dict[str, Any]:
     """Return the changes for a submission that is too long: no JSON form, or an error."""
     size = len(submission.text)
     if size > answer_chars:
-        text = f"the answer has {size:,} characters, at most {answer_chars:,} are allowed"
+        text = f"the answer has {size:,} characters; at most {answer_chars:,} are allowed"
         return {"submission": None, "error": CellError("ValueError", text, f"ValueError: {text}")}
     if submission.json is not None and len(submission.json) > 2 * answer_chars:
         return {"submission": replace(submission, json=None)}

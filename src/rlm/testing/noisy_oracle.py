@@ -104,7 +104,7 @@ class NoisyOracle:
         prompt = Prompt.read(asked[-1]) if asked else None
         if prompt is None or not prompt.items:
             shown = asked[-1][:_NAMED_CHARS] if asked else ""
-            raise ModelError(f"the noisy oracle only answers prompts for labels, not {shown!r}")
+            raise ModelError(f"the noisy oracle answers only labelling prompts, not {shown!r}")
         texts = {number: _normal(text) for number, text in prompt.items.items()}
         looks = self._count(request, texts)
         verdicts = {
@@ -192,10 +192,12 @@ def _label(label: str | bool) -> str:
 
 def _check_rates(error: float, omission: float, drift: float, noise: str) -> None:
     if noise not in {"independent", "concentrated"}:
-        raise ConfigError(f"noise is 'independent' or 'concentrated', not {noise!r}")
+        raise ConfigError(f"noise must be 'independent' or 'concentrated', not {noise!r}")
     most = MAX_ERROR_CONCENTRATED if noise == "concentrated" else 1.0
     if not 0 <= error <= most:
-        raise ConfigError(f"error_rate is 0 to {most:.2f} with {noise} noise, not {error!r}")
+        raise ConfigError(
+            f"error_rate must be from 0 to {most:.2f} with {noise} noise, not {error!r}"
+        )
     for name, rate in (("omission_rate", omission), ("drift_rate", drift)):
         if not 0 <= rate < 1:
-            raise ConfigError(f"{name} is 0 or more and below 1, not {rate!r}")
+            raise ConfigError(f"{name} must be at least 0 and below 1, not {rate!r}")

@@ -109,8 +109,8 @@ class ScriptedClient:
     def _from_script(self, request: Request) -> Entry:
         if self._next >= len(self.script):
             raise ModelError(
-                f"the script for {request.model} is used up: it has "
-                f"{counted(len(self.script), 'entry', 'entries')} and this is request "
+                f"the script for {request.model} is exhausted: it has "
+                f"{counted(len(self.script), 'entry', 'entries')}, but this is request "
                 f"{len(self.requests)}; add an entry, or a rule with add_rule()"
             )
         self._next += 1

@@ -48,7 +48,7 @@ def as_tools(given: Any) -> tuple[tuple[Tool, ...], dict[str, Any]]:
     for name, entry, description in entries:
         if isinstance(entry, McpServer):
             if description is not None:
-                raise ConfigError(f"{name!r}: the tools of a server have their own descriptions")
+                raise ConfigError(f"{name!r}: a server's tools have their own descriptions")
             servers.append(("" if name is None else checked_name(name), entry))
     theirs = tools_of_all(servers, {*tools, *values})
     return (*tools.values(), *theirs), values
@@ -85,7 +85,9 @@ def _entries(given: Any) -> list[tuple[str | None, Any, str | None]]:
     for index, entry in enumerate(given):
         if not callable(entry) and not _is_tool(entry) and not isinstance(entry, McpServer):
             kind = type(entry).__name__
-            raise ConfigError(f"tools[{index}] is no function but {kind}; name values in a dict")
+            raise ConfigError(
+                f"tools[{index}] is {kind}, not a function; to pass values, use a dict with names"
+            )
     return [(None, entry, None) for entry in given]
 
 
@@ -104,7 +106,7 @@ def _unwrapped(name: Any, entry: Any) -> tuple[Any, str | None]:
     if expose is None:
         return tool, description
     if inspect.isroutine(tool) or isinstance(tool, McpServer) or _is_tool(tool):
-        raise ConfigError(f"tool {name!r}: expose is for objects, modules and classes")
+        raise ConfigError(f"tool {name!r}: expose works only for objects, modules and classes")
     return ObjectTool(tool, name=name, description=description, expose=expose), None
 
 
@@ -146,9 +148,9 @@ def _is_value(entry: Any, name: str | None) -> bool:
     try:
         tagged.marked(entry)
     except TypeError as error:
-        raise ConfigError(f"tool {name!r} holds something that is no data: {error}") from None
+        raise ConfigError(f"tool {name!r} contains something that is not data: {error}") from None
     except RecursionError:
-        raise ConfigError(f"tool {name!r} refers to itself, or is nested too deep") from None
+        raise ConfigError(f"tool {name!r} refers to itself or is nested too deeply") from None
     return True
 
 

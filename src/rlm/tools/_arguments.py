@@ -35,7 +35,9 @@ POSITIONAL = "*"
 
 _SHOWN_DEFAULTS = (type(None), bool, int, float, str, bytes, list, tuple, dict, set, frozenset)
 _MODULES = re.compile(r"""('[^']*'|"[^"]*")|(?:[\w<>]+\.)+""")
-DICT_HINT = " (a dict given alone holds named arguments; to pass one, write {}={{...}})"
+DICT_HINT = (
+    " (a single dict is read as named arguments; to pass a dict as a value, write {}={{...}})"
+)
 _DICT_LIKE = (DataclassType, DictType, StructType, TypedDictType)
 _QUICK = (Any, str, int, float, bool, bytes)
 _MAX_DEFAULT_CHARS = 40
@@ -85,7 +87,7 @@ class Parameters:
         named = dict(arguments)
         positional = named.pop(POSITIONAL, [])
         if not isinstance(positional, list):
-            raise TypeError(f"{POSITIONAL!r} must hold a list of positional arguments")
+            raise TypeError(f"{POSITIONAL!r} must contain a list of positional arguments")
         try:
             bound = self._bound(positional, named)
         except TypeError as error:
@@ -103,7 +105,7 @@ class Parameters:
     def _bound(self, positional: list[Any], named: dict[str, Any]) -> inspect.BoundArguments:
         """Bind the arguments to their parameters; `**kwargs` must not accept what is fixed."""
         if taken := sorted(self._fixed.intersection(named)):
-            raise TypeError(f"{taken[0]!r} is fixed for this tool and can't be given")
+            raise TypeError(f"{taken[0]!r} is fixed for this tool and can't be passed")
         return self._signature.bind(*positional, **named)
 
     def _may_be_one_dict(self, arguments: dict[str, Any]) -> bool:

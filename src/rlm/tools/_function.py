@@ -60,7 +60,7 @@ class FunctionTool:
             raise ConfigError(f"a tool must be callable, not {type(function).__name__}")
         self.name = self._checked_name(name if name is not None else _name_of(function))
         if not timeout_seconds > 0:
-            raise ConfigError(f"tool {self.name!r}: timeout_seconds must be more than 0")
+            raise ConfigError(f"tool {self.name!r}: timeout_seconds must be greater than 0")
         self.timeout_seconds = timeout_seconds
         self.hidden: Any = None
         """An object that results never show as data, such as the object of a method."""
@@ -176,9 +176,9 @@ def checked_name(name: Any) -> str:
     if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
         raise ConfigError(f"a tool can't be named {name!r}: it must be a Python name")
     if name.startswith("_"):
-        raise ConfigError(f"a tool can't be named {name!r}: names with _ at the start are private")
+        raise ConfigError(f"a tool can't be named {name!r}: names that begin with _ are private")
     if is_taken(name):
-        raise ConfigError(f"a tool can't be named {name!r}: that is a name of the REPL itself")
+        raise ConfigError(f"a tool can't be named {name!r}: the REPL itself uses that name")
     return name
 
 

@@ -193,7 +193,7 @@ def _exposed(owner: str, target: Any, member: str) -> Any:
             f"tool {owner!r}: expose names {member!r}, which {_shown(target, owner)} does not have"
         ) from None
     if isinstance(found, types.ModuleType):
-        raise ConfigError(f"tool {owner!r}: {member!r} is a module; pass it as a tool of its own")
+        raise ConfigError(f"tool {owner!r}: {member!r} is a module; pass it as a separate tool")
     if isinstance(target, type) and inspect.isfunction(inspect.getattr_static(target, member)):
         raise ConfigError(
             f"tool {owner!r}: {member!r} is a method of the objects of {target.__name__}; "
@@ -203,8 +203,8 @@ def _exposed(owner: str, target: Any, member: str) -> Any:
         return found
     if not is_data(found):
         raise ConfigError(
-            f"tool {owner!r}: {member!r} is an object of type {type(found).__name__}, and only "
-            "methods and data can be exposed; pass it as a tool of its own"
+            f"tool {owner!r}: {member!r} is an object of type {type(found).__name__}, but only "
+            "methods and data can be exposed; pass it as a separate tool"
         )
     return _Attribute(target, member)
 
@@ -277,15 +277,15 @@ def refusal(name: str, target: Any) -> ConfigError:
     if isinstance(target, types.ModuleType):
         what = "a module"
     elif isinstance(target, type):
-        what = "a class, and cells get data, not objects"
+        what = "a class, but cells get data, not objects"
     elif _is_standard(type(target)):
-        what = f"an object of Python's own type {type(target).__name__}"
+        what = f"an object of the built-in type {type(target).__name__}"
     elif len(names) > MAX_METHODS:
         what = f"an object with {len(names)} public methods"
     else:
         what = f"an object of type {type(target).__name__} without public methods"
     if not names:
-        return ConfigError(f"tool {name!r} is {what}: pass a function, or data, in its place")
+        return ConfigError(f"tool {name!r} is {what}: pass a function or data instead")
     few = ", ".join(f'"{each}"' for each in names[:_SUGGESTED])
     line = f'tools={{"{name}": {{"tool": {_shown(target, name)}, "expose": [{few}]}}}}'
     return ConfigError(f"tool {name!r} is {what}: name the members that cells may use: {line}")

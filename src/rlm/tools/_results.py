@@ -74,7 +74,7 @@ def plain(value: Any, hidden: Any = None) -> Any:
         value = _Conversion(hidden).data(value)
         text = tagged.dumps(value)
     except RecursionError:
-        raise ToolError("the result refers to itself, or is nested too deep") from None
+        raise ToolError("the result refers to itself or is nested too deeply") from None
     if len(text) > MAX_RESULT_BYTES:
         raise _too_large()
     return value
@@ -82,7 +82,7 @@ def plain(value: Any, hidden: Any = None) -> Any:
 
 def _too_large() -> ToolError:
     most = MAX_RESULT_BYTES >> 20
-    return ToolError(f"the result has more than {most} MiB as JSON; ask for less")
+    return ToolError(f"the result is larger than {most} MiB as JSON; ask for less")
 
 
 async def collected(items: AsyncIterator[Any]) -> list[Any]:

@@ -36,8 +36,8 @@ async def in_thread(work: Callable[[], Any]) -> Any:
     """
     if len(_late) >= MAX_LATE and _still_late() >= MAX_LATE:
         raise ToolError(
-            f"{MAX_LATE} earlier calls of tools still work after their callers have gone; "
-            "try again when some have ended"
+            f"{MAX_LATE} earlier tool calls are still running after their callers have gone; try "
+            "again when some have ended"
         )
     loop = asyncio.get_running_loop()
     outcome: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()

@@ -161,7 +161,7 @@ class ActionRoutes(ThreadedRoutes):
         """Send a run and its child runs as a file, piece by piece."""
         name, run_id = part_of_path(request, "format"), run_id_of(request)
         if name not in FORMATS:
-            raise Unknown(f"there is no format {name[:40]!r}; choose one of {', '.join(FORMATS)}")
+            raise Unknown(f"unknown format {name[:40]!r}; formats: {', '.join(FORMATS)}")
         judgments = None if "opened_id" in request.path_params else self._judgments
         pieces = await self._threads.run(_exported, self._view_of(request), run_id, name, judgments)
         file = file_name(run_id, FORMATS[name].ending)

@@ -53,7 +53,7 @@ class GroupedSource(Protocol):
 class RunList:
     """The runs of one library as rows. Methods block, so call them in threads.
 
-    Without `judgments` nothing can be judged, and without `index` there is no search over texts.
+    Without `judgments` nothing can be judged, and without `index` search is unavailable over texts.
     """
 
     def __init__(

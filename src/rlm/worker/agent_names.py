@@ -48,7 +48,7 @@ AGENT_NAMES = (
     ),
     ReplName(
         "analyze_text(text, aspects=None)",
-        "what a text says under each aspect: a dict",
+        "what a text says about each aspect: a dict",
         restored=True,
     ),
     ReplName(
@@ -74,7 +74,7 @@ AGENT_NAMES = (
     ReplName(
         "stream_output(text)",
         "show text to the user at once; it is the beginning of your answer and can't be taken "
-        "back, so hand in the whole answer, or only what is still to be said",
+        "back, so submit the whole answer, or only what is still to be said",
         restored=True,
     ),
 )
@@ -124,11 +124,11 @@ class _Memory:
     def add_to_context(self, key: str, value: Any) -> Dialogue:
         """Note a value for this turn and later ones; it must have a JSON form."""
         if not isinstance(key, str):
-            raise TypeError(f"a key is a str, not {type(key).__name__}")
+            raise TypeError(f"a key must be a str, not {type(key).__name__}")
         try:
             text = json.dumps(value)
         except (TypeError, ValueError, RecursionError) as error:
-            raise TypeError(f"{key!r} has no JSON form, so it can't be kept: {error}") from None
+            raise TypeError(f"{key!r} has no JSON form, so it can't be stored: {error}") from None
         yield from _tell("note", key, text)
         self._data()[key] = value
 
@@ -139,7 +139,7 @@ class _Memory:
     def _data(self) -> dict[str, Any]:
         data = self._namespace.variables.get("context_data")
         if not isinstance(data, dict):
-            raise TypeError("context_data is not a dict any more; bind it to one")
+            raise TypeError("context_data is no longer a dict; bind it to one")
         return data
 
     def _sources(self) -> Iterator[tuple[str, str]]:

@@ -106,7 +106,7 @@ def evaluate_options(options: Iterable[Any], criteria: Any = None) -> Dialogue:
     """Judge each option separately, all at once; return the best first."""
     choices = [as_text(option) for option in several(options)]
     if not choices:
-        raise ValueError("there are no options to judge")
+        raise ValueError("no options to judge")
     by = f" by these criteria: {_criteria(criteria)}" if criteria else ""
     others = json.dumps(choices, ensure_ascii=False)[:PIECE_CHARS]
     prompts = [

@@ -29,7 +29,7 @@ def several(items: Iterable[Any]) -> list[Any]:
 
 def positive(name: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name} must be a whole number, 1 or more, not {value!r}")
+        raise ValueError(f"{name} must be an integer of at least 1, not {value!r}")
     return value
 
 
@@ -56,7 +56,7 @@ def tool_names(tools: Iterable[Any] | None) -> list[str] | None:
     for each in tools:
         name = each if isinstance(each, str) else getattr(each, "__name__", None)
         if not isinstance(name, str):
-            raise TypeError("tools holds names of tools, or the tools themselves")
+            raise TypeError("tools must contain names of tools, or the tools themselves")
         names.append(name)
     return names
 

@@ -117,13 +117,15 @@ def call_problem(parts: list[bytes]) -> str | None:
     size = len(parts[1])
     if size > bounds.arguments_bytes:
         allowed = bounds.arguments_bytes
-        return f"the arguments of {bounds.name} hold {size:,} bytes, {allowed:,} are allowed"
+        return (
+            f"the arguments of {bounds.name} have {size:,} bytes; at most {allowed:,} are allowed"
+        )
     if len(parts) > 2:
         size = sum(map(len, parts)) - len(parts[0]) - size
         if size > bounds.texts_bytes:
             return (
-                f"the texts of one {bounds.name} hold {size:,} bytes, {bounds.texts_bytes:,} are "
-                "allowed; send less at once"
+                f"the texts of one {bounds.name} have {size:,} bytes; at most "
+                f"{bounds.texts_bytes:,} are allowed: send less at once"
             )
     return None
 

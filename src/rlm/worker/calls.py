@@ -89,8 +89,8 @@ def llm_query_batched(
         images = several(images)
         if len(images) != len(prompts):
             raise ValueError(
-                f"{len(prompts)} prompts need as many lists of images, not {len(images)}; "
-                "one may be None"
+                f"{len(prompts)} prompts need as many lists of images, not {len(images)}; a list "
+                "can be None"
             )
     asked = _ask_models(
         "llm", prompts, model, True, images=images, max_tokens=max_tokens, schema=schema
@@ -146,7 +146,9 @@ def llm_query_json(prompt: str, model: str | None = None, images: Any = None) ->
     try:
         return loose_json.parse(reply)
     except ValueError:
-        raise ValueError(f"no JSON in the reply, asked twice; it starts: {reply[:200]!r}") from None
+        raise ValueError(
+            f"no JSON in the reply after asking twice; it starts: {reply[:200]!r}"
+        ) from None
 
 
 def map_query(question: str, chunks: Iterable[Any], model: str | None = None) -> Dialogue:
@@ -223,7 +225,7 @@ def _replies(answer: wire.Frame, count: int, parsed: bool) -> list[Any]:
     limits = told.get("limits", {})
     replies: list[Any] = answer.texts(1)[:count]
     if len(replies) < count:
-        raise wire.WireError(f"{count} prompts were answered with {len(replies)} replies")
+        raise wire.WireError(f"{count} prompts got {len(replies)} replies")
     for index, reason in told.get("failed", {}).items():
         replies[int(index)] = FailedReply(reason, limits.get(index))
     if parsed:
@@ -260,6 +262,6 @@ def _only(replies: list[str]) -> str:
 def _refuse_images(images: None) -> None:
     if images is not None:
         raise TypeError(
-            "a child run takes no images; look at them with llm_query(prompt, images=[...]), "
-            "or tell the child the names of the context's pictures, which it may use too"
+            "a child run accepts no images; look at them with llm_query(prompt, images=[...]), or "
+            "tell the child the names of the context's pictures, which it can use too"
         )

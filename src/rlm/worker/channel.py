@@ -108,7 +108,7 @@ class Channel:
     def take_fd(self) -> int:
         """Return the oldest file descriptor that was received with a frame and not taken yet."""
         if not self._fds:
-            raise LookupError("no file descriptor came along")
+            raise LookupError("no file descriptor was passed along")
         return self._fds.popleft()
 
     def send(self, type: int, id: int, parts: list[bytes]) -> None:

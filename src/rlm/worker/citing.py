@@ -51,5 +51,5 @@ def _offset(value: Any) -> int:
     except TypeError:
         raise TypeError('use cite(start, end), cite(start, end, name) or cite("quote")') from None
     if abs(number) > _MAX_OFFSET:
-        raise ValueError(f"{number} is no offset into the context")
+        raise ValueError(f"{number} is not an offset into the context")
     return number

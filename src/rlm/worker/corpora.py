@@ -58,9 +58,9 @@ class Found(AwaitableList):
     def __str__(self) -> str:
         lines = [_line(row) for row in self]
         if not self.complete:
-            lines.append("(the time was up before the end: complete is False)")
+            lines.append("(time ran out before the end: complete is False)")
         if self.left_out:
-            lines.append(f"({counted(self.left_out, 'file')} changed since and left out)")
+            lines.append(f"({counted(self.left_out, 'file')} changed since indexing and left out)")
         return "\n".join(lines) or "(nothing found)"
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -173,7 +173,7 @@ class CorpusView:
         if name.startswith("_"):
             raise AttributeError(name)
         raise AttributeError(
-            f"ctx.{name} is for texts, and the context is a corpus; write, for example, "
+            f"ctx.{name} works on texts, but the context is a corpus; write, for example, "
             "ctx.search('words') or ctx.grep(r'pattern')"
         )
 

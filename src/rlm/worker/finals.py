@@ -93,7 +93,7 @@ class Finals:
         size = len(submission.text)
         if size > self.max_chars:
             raise ValueError(
-                f"the answer has {size:,} characters, at most {self.max_chars:,} are allowed"
+                f"the answer has {size:,} characters; at most {self.max_chars:,} are allowed"
             )
         self._submission = submission
 
@@ -101,7 +101,7 @@ class Finals:
         given = [each for each in (value, answer, variable_name) if each is not _NOT_GIVEN]
         meant = [each for each in given if each is not None] or given[:1]
         if len(meant) != 1:
-            raise TypeError("give either the answer or variable_name=, and only one of them")
+            raise TypeError("give either the answer or variable_name=, not both")
         return self._resolve(meant[0]) if meant[0] is variable_name else meant[0]
 
     def _resolve(self, name: Any) -> Any:
@@ -117,7 +117,7 @@ class Finals:
         ):
             return name
         listed = ", ".join(known) or "none yet"
-        raise NameError(f"there is no variable {cleaned!r}; your variables: {listed}")
+        raise NameError(f"no variable is named {cleaned!r}; your variables: {listed}")
 
     def _meant_by(self, value: Any) -> Any:
         """Return the content of the `answer` dict; return any other value unchanged."""

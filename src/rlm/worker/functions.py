@@ -162,6 +162,6 @@ def renamed(named: dict[str, Any], known: tuple[str, ...]) -> dict[str, Any]:
         group = next((group for group in _ALIASES if name in group), ())
         target = name if name in known else next((n for n in group if n in known), name)
         if target in result:
-            raise TypeError(f"{target!r} is given twice, the second time as {name!r}")
+            raise TypeError(f"{target!r} was given twice, the second time as {name!r}")
         result[target] = value
     return result

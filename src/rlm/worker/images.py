@@ -67,7 +67,7 @@ class _Pictures:
 
     def row(self, images: list[Any]) -> list[int | str]:
         if len(images) > MAX_IMAGES:
-            raise ValueError(f"{len(images)} images are over the limit of {MAX_IMAGES} a prompt")
+            raise ValueError(f"{len(images)} images exceed the limit of {MAX_IMAGES} per prompt")
         return [each if isinstance(each, str) else self._number(each) for each in images]
 
     def _number(self, image: Any) -> int:
@@ -82,7 +82,7 @@ class _Pictures:
             self._size += len(data)
             if self._size > MAX_CALL_BYTES:
                 raise ValueError(
-                    f"the images of one call may hold {MAX_CALL_BYTES >> 20} MiB in all; "
+                    f"the images of one call can have at most {MAX_CALL_BYTES >> 20} MiB in total; "
                     "send them in several calls"
                 )
             self.parts.append(data)
@@ -96,8 +96,8 @@ def _as_bytes(image: Any) -> bytes:
     save = getattr(image, "save", None) or getattr(image, "savefig", None)
     if not callable(save):
         raise TypeError(
-            f"an image is the bytes of a {_KINDS} file, the name of one of the context's pictures, "
-            f"or an object with .save(file, format='PNG'), not {type(image).__name__}"
+            f"an image must be the bytes of a {_KINDS} file, the name of one of the context's "
+            f"pictures, or an object with .save(file, format='PNG'), not {type(image).__name__}"
         )
     import io
 
@@ -111,7 +111,7 @@ def _checked(data: bytes) -> bytes:
         raise ValueError(f"these {len(data):,} bytes are not a {_KINDS} file; convert them first")
     if len(data) > MAX_IMAGE_BYTES:
         raise ValueError(
-            f"an image may hold {MAX_IMAGE_BYTES >> 20} MiB, not {len(data):,} bytes; "
-            "crop it, or make it smaller"
+            f"an image can have at most {MAX_IMAGE_BYTES >> 20} MiB, not {len(data):,} bytes; crop "
+            "it, or make it smaller"
         )
     return data

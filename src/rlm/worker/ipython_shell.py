@@ -145,7 +145,9 @@ _PUBLISHER: dict[str, Any] = {"clear_output": _nothing, "publish": _publish}
 
 
 def _refuse_program(shell: Any, command: str, *_: Any, **__: Any) -> NoReturn:
-    words = f"no program can be started here, so {command.strip()!r} did not run; use Python for it"
+    words = (
+        f"programs can't be started here, so {command.strip()!r} did not run; use Python instead"
+    )
     raise PermissionError(errno.EPERM, words)
 
 

@@ -27,7 +27,7 @@ def parse(text: str) -> Any:
             continue
     for value in _embedded(text):
         return value
-    raise ValueError("the reply holds no JSON")
+    raise ValueError("the reply contains no JSON")
 
 
 def _embedded(text: str) -> Iterator[Any]:

@@ -250,7 +250,7 @@ def _check_data(samples: list[_Sample], form: int) -> None:
     for sample in samples:
         expected = (_CHARACTERS[form] * sample.length).encode(_CODECS[form]) + bytes(width)
         if ctypes.string_at(sample.data, len(expected)) != expected:
-            raise ValueError("this Python stores the data of its objects in another place")
+            raise ValueError("this Python stores the data of its objects elsewhere")
 
 
 def _learned(kind: type, samples: list[_Sample], size: int) -> Header:
@@ -265,8 +265,8 @@ def _learned(kind: type, samples: list[_Sample], size: int) -> Header:
         mask = 0xFF if at == _STATE else _ALL_BITS  # The rest of the state is padding.
         filled_in = at in lengths or at in pointers
         if not filled_in and at not in known and one & mask != other & mask:
-            raise ValueError("this Python has headers of another layout")
+            raise ValueError("this Python has a different header layout")
         template.append(0 if filled_in else known.get(at, one & mask))
     if _LENGTH not in lengths or size != len(columns) * _WORD:
-        raise ValueError("this Python has headers of another layout")
+        raise ValueError("this Python has a different header layout")
     return Header(template, lengths, pointers)

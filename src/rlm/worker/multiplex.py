@@ -100,10 +100,10 @@ class Multiplexer:
 
     def _note_room(self, piece: bytes) -> None:
         if len(piece) != _ROOM.size:
-            raise MultiplexError("room was given in a piece of the wrong size")
+            raise MultiplexError("room was granted in a piece of the wrong size")
         channel, size = _ROOM.unpack(piece)
         if channel not in _LIMITED or self._room[channel] + size > WINDOW_BYTES:
-            raise MultiplexError("more room was given than there can be")
+            raise MultiplexError("more room was granted than there can be")
         self._room[channel] += size
 
     def _note_given(self, channel: int, size: int) -> None:

@@ -43,7 +43,7 @@ class ObjectProxy:
 
     def __getattr__(self, name: str) -> Any:
         listed = ", ".join(self._members)
-        raise AttributeError(f"{self.__name__}.{name} can't be used here; there are: {listed}")
+        raise AttributeError(f"{self.__name__}.{name} can't be used here; names: {listed}")
 
     def __reduce__(self) -> str:
         return self.__name__  # Unpickled by looking up this name in the REPL.

@@ -46,7 +46,7 @@ class Query:
         self.stems = _stems(usual)[:MAX_TERMS]
         self.words = WORD.findall(query.lower())
         if not self.patterns and not self.stems:
-            raise ValueError("the query has no words to look for")
+            raise ValueError("the query contains no words to search for")
 
 
 @functools.lru_cache(maxsize=20_000)

@@ -224,7 +224,7 @@ class _Relay:
             return
         channel = self._channels.get(number)
         if channel is None:
-            raise multiplex.MultiplexError(f"there is no channel {number} yet")
+            raise multiplex.MultiplexError(f"channel {number} does not exist yet")
         if piece:
             channel.waiting += piece
         else:
@@ -262,7 +262,7 @@ class _Relay:
     def _open(self, order: bytes) -> None:
         """Ask the zygote for a session at the other ends of two new channels."""
         if len(self._channels) > 1 or len(order) != 1:
-            raise multiplex.MultiplexError("there is one session for each relay")
+            raise multiplex.MultiplexError("each relay serves only one session")
         theirs = []
         for number in (multiplex.STREAM, multiplex.MONITOR):
             ours, other = socket.socketpair()

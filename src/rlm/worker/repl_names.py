@@ -33,13 +33,13 @@ REPL_NAMES = (
     ReplName("lenP()", "the payload's length in characters"),
     ReplName(
         "llm_query(prompt, model=None, images=None)",
-        "one plain model call, gives a str; `images`: PNG, JPEG, GIF or WebP bytes, or names of "
-        "the context's pictures; `schema=`: a checked value in place of the str",
+        "one plain model call, returns a str; `images`: PNG, JPEG, GIF or WebP bytes, or names of "
+        "the context's pictures; `schema=`: a checked value instead of the str",
         restored=True,
     ),
     ReplName(
         "llm_query_batched(prompts, model=None, images=None)",
-        "many model calls at once, same order out; a failed item does not lose the others; "
+        "many model calls at once, results in order; a failed item does not affect the others; "
         "`images`: a list for each prompt",
         restored=True,
     ),
@@ -55,7 +55,7 @@ REPL_NAMES = (
     ),
     ReplName(
         "rlm_query_batched(prompts, contexts=None, model=None)",
-        "many child runs at once, same order out",
+        "many child runs at once, results in order",
         restored=True,
     ),
     ReplName(
@@ -95,17 +95,18 @@ REPL_NAMES = (
     ReplName("budget()", "what is left: tokens, money, seconds, calls"),
     ReplName(
         "cite(start, end=None, name=None)",
-        "cite a place that supports the answer, by offsets or by a verbatim quote; gives its text",
+        "cite a place that supports the answer, by offsets or by a verbatim quote; returns its "
+        "text",
         restored=True,
     ),
     ReplName("SHOW_VARS()", "your variables as name: type[length]", restored=True),
-    ReplName("FINAL(value)", "hand in a value as the answer", restored=True),
-    ReplName('FINAL_VAR("name")', "hand in a variable as the answer", restored=True),
+    ReplName("FINAL(value)", "submit a value as the answer", restored=True),
+    ReplName('FINAL_VAR("name")', "submit a variable as the answer", restored=True),
     ReplName("SUBMIT(value)", "the same as FINAL", restored=True),
     ReplName(
         "submit_answer(answer=None, variable_name=None)", "the same as FINAL or FINAL_VAR", True
     ),
-    ReplName("answer", 'set answer["content"], then answer["ready"] = True, to hand it in'),
+    ReplName("answer", 'set answer["content"], then answer["ready"] = True, to submit it'),
     ReplName("call_tool(name, **arguments)", "call a registered tool", restored=True),
     ReplName("history", "in chats: the turns so far"),
     ReplName("FailedReply", "the type of a failed item in a batch; it has .failed and .reason"),

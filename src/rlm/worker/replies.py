@@ -122,7 +122,7 @@ def vote(answers: Iterable[Any]) -> Any:
         first.setdefault(key, answer)
         counts[key] = counts.get(key, 0) + 1
     if not counts:
-        raise ValueError("there is no answer to vote on")
+        raise ValueError("no answers to vote on")
     return first[max(counts, key=counts.__getitem__)]
 
 

@@ -35,7 +35,7 @@ _IS_COROUTINE = 0x80  # inspect.CO_COROUTINE
 
 _OUT_OF_CPU_TIME = {
     "type": "CpuTimeExceeded",
-    "message": "this session has used up its processor time; submit what you have, at once",
+    "message": "this session has used up its processor time; submit what you have immediately",
 }
 
 

@@ -29,7 +29,7 @@ def made_source(
         return Corpus(told, answer_of)
     if told.get("source") == "tables":
         return made_tables(told, answer_of)
-    raise ValueError(f"this sandbox knows no source of kind {told.get('source')!r}")
+    raise ValueError(f"unknown kind of source in this sandbox: {told.get('source')!r}")
 
 
 def view_of(value: object) -> TablesView | CorpusView | None:

@@ -62,7 +62,7 @@ class Rows(AwaitableList):
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, str):
             if key not in self.columns:
-                raise KeyError(f"no column {key!r}; there are: {', '.join(self.columns)}")
+                raise KeyError(f"no column {key!r}; columns: {', '.join(self.columns)}")
             return [row[key] for row in self]
         found = super().__getitem__(key)
         return Rows(found, self.columns, self.is_cut) if isinstance(key, slice) else found
@@ -159,7 +159,7 @@ class Table:
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, str):
             if key not in self.columns:
-                raise KeyError(f"no column {key!r}; there are: {', '.join(self.columns)}")
+                raise KeyError(f"no column {key!r}; columns: {', '.join(self.columns)}")
             return [row[key] for row in self._walk([key])]
         if isinstance(key, slice):
             chosen = range(len(self))[key]
@@ -167,7 +167,7 @@ class Table:
             return self._rows(first, last + 1 - first)[:: chosen.step]
         found = self._page(key if key >= 0 else len(self) + key, 1)
         if not found:
-            raise IndexError("there are fewer rows")
+            raise IndexError("the table has fewer rows")
         return found[0]
 
     def __contains__(self, name: object) -> bool:
@@ -243,7 +243,7 @@ class TablesView:
         column = table.columns[0] if table.columns else "column"
         example = f"'select * from {table.name} where \"{column}\" like ?'"  # noqa: S608
         raise AttributeError(
-            f"ctx.{name} is for texts, and the context is data for SQL; write, for example, "
+            f"ctx.{name} works on texts, but the context is data for SQL; write, for example, "
             f"ctx.sql({example}, '%word%')"
         )
 

@@ -57,8 +57,8 @@ def marked(value: Any) -> Any:
     if isinstance(value, (str, int, float)):
         return value  # It is of a subclass, which JSON writes as its base class.
     raise TypeError(
-        f"a {type(value).__name__} is no data: data are None, bool, int, float, str, bytes, and "
-        "lists, tuples, sets and dicts of data"
+        f"a {type(value).__name__} is not data: data must be None, bool, int, float, str, bytes, "
+        "or a list, tuple, set or dict of data"
     )
 
 
@@ -106,7 +106,7 @@ def _revived(found: dict[str, Any]) -> Any:
 
 def _listed(content: Any) -> list[Any]:
     if not isinstance(content, list):
-        raise ValueError("it holds no list")
+        raise ValueError("it contains no list")
     return content
 
 
@@ -129,14 +129,14 @@ def _set(content: Any) -> set[Any]:
 def _pairs(content: Any) -> dict[Any, Any]:
     pairs = _listed(content)
     if not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
-        raise ValueError("it holds no pairs")
+        raise ValueError("it contains no pairs")
     _hashable(key for key, _ in pairs)
     return dict(pairs)
 
 
 def _data(content: Any) -> bytes:
     if not isinstance(content, str):
-        raise ValueError("it holds no text")
+        raise ValueError("it contains no text")
     return a2b_base64(content)
 
 

@@ -195,11 +195,11 @@ def encode(
     """Build a frame; raise WireError if its body would be longer than `max_body_bytes`."""
     count = len(parts)
     if count > MAX_PARTS:
-        raise WireError(f"{count:,} parts are over the limit of {MAX_PARTS:,} in one frame")
+        raise WireError(f"{count:,} parts exceed the limit of {MAX_PARTS:,} in one frame")
     lengths = [len(part) for part in parts]
     body_length = _SHORTEST_BODY + 4 * count + sum(lengths)
     if body_length > max_body_bytes or body_length > _LONGEST_U32:
-        raise WireError(f"a frame of {body_length:,} bytes is over the limit {max_body_bytes:,}")
+        raise WireError(f"a frame of {body_length:,} bytes exceeds the limit of {max_body_bytes:,}")
     head = _HEAD.pack(body_length, type, id, count)
     return b"".join((head, _table(count).pack(*lengths), *parts))
 
@@ -281,6 +281,6 @@ class Decoder:
         limit = self.limits.get(frame_type)
         if limit is not None and (body_length > limit[0] or count > limit[1]):
             raise WireError(
-                f"a frame of type {frame_type} may have {limit[0]:,} bytes and {limit[1]:,} parts, "
-                f"not {body_length:,} and {count:,}"
+                f"a frame of type {frame_type} can have at most {limit[0]:,} bytes and "
+                f"{limit[1]:,} parts, not {body_length:,} and {count:,}"
             )

@@ -79,13 +79,13 @@ def test_a_single_document_is_its_text(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("", "a.pdf holds no text; if its pages are scanned, run OCR on it first"),
+        ("", "a.pdf contains no text; if its pages are scanned, run OCR on it first"),
         ("fail: no\nway", "could not be converted (ValueError: fail: no way); is it damaged"),
         ("refuse: it is locked; unlock it", "a.pdf could not be converted: it is locked; unlock"),
-        ("memory", "takes more than 512 MiB of memory; hand in a part of it, or its text"),
-        ("long", "its text has more than 16 MiB; hand in a part of it, or its text"),
+        ("memory", "takes more than 512 MiB of memory; pass part of it, or its text"),
+        ("long", "its text is larger than 16 MiB; pass part of it, or its text"),
         ("crash", "could not be converted (the converter crashed); is it damaged"),
-        ("endless", "could not be converted: it takes more than 2 s; hand in a part of it"),
+        ("endless", "could not be converted: it takes more than 2 s; pass part of it"),
     ],
 )
 def test_a_document_without_text_is_refused(

@@ -52,7 +52,7 @@ def test_all_formats(tmp_path: Path) -> None:
 
 
 def test_a_page_without_text_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="holds no text; if its pages are scanned"):
+    with pytest.raises(ConfigError, match="contains no text; if its pages are scanned"):
         store_context(write_pdf(tmp_path / "scan.pdf", ()))
 
 
@@ -62,7 +62,7 @@ def test_damaged_documents_are_refused(tmp_path: Path, suffix: str, start: bytes
     path = tmp_path / f"a{suffix}"
     path.write_bytes(start + b" this is nothing \xff\xfe\0" * 100)
     with pytest.raises(
-        ConfigError, match=f"a{suffix} (could not be converted|holds no text)"
+        ConfigError, match=f"a{suffix} (could not be converted|contains no text)"
     ) as it:
         store_context(path)
     print(it.value)
@@ -74,5 +74,5 @@ def test_a_password_protected_package_is_refused(tmp_path: Path, suffix: str) ->
     """Office encrypts a package as a whole and puts it into a file of the older format."""
     path = tmp_path / f"a{suffix}"
     streams = {"EncryptionInfo": b"\x04\0\x04\0", "EncryptedPackage": bytes(range(256)) * 40}
-    with pytest.raises(ConfigError, match="could not be converted: it is protected by a password"):
+    with pytest.raises(ConfigError, match="could not be converted: it is password-protected"):
         store_context(write_compound_file(path, streams))

@@ -79,7 +79,7 @@ def test_a_password_protected_pdf_is_refused(tmp_path: Path) -> None:
     path = write_pdf_objects(tmp_path / "a.pdf", objects)
     data = path.read_bytes().replace(b"/Root 1 0 R", b"/Root 1 0 R /Encrypt 3 0 R /ID [<00> <00>]")
     path.write_bytes(data)
-    with pytest.raises(ConfigError, match=r"a\.pdf could not be converted: it is protected by a"):
+    with pytest.raises(ConfigError, match=r"a\.pdf could not be converted: it is password-p"):
         store_context(path)
 
 

@@ -75,16 +75,18 @@ def test_another_version_is_reported_in_one_line(texts: Path, opened: Open) -> N
 def test_a_folder_that_is_not_a_corpus_is_refused(tmp_path: Path, texts: Path) -> None:
     assert not is_corpus(texts)
     assert not is_corpus(tmp_path / "none")
-    with pytest.raises(ConfigError, match=r"is no corpus: it has no corpus\.json; make one with"):
+    with pytest.raises(
+        ConfigError, match=r"is not a corpus: it has no corpus\.json; make one with"
+    ):
         Corpus(texts)
     with pytest.raises(
-        ConfigError, match="holds 3 other files and is no corpus; choose a new folder"
+        ConfigError, match="contains 3 other files and is not a corpus; choose a new folder"
     ):
         update_corpus(texts, [texts / "a.txt"])
     assert sorted(each.name for each in texts.iterdir()) == ["a.txt", "rec.jsonl", "sub"]
-    with pytest.raises(ConfigError, match="there is no file or folder"):
+    with pytest.raises(ConfigError, match="no such file or folder"):
         update_corpus(tmp_path / "corpus", [tmp_path / "none"])
-    with pytest.raises(ConfigError, match="is no corpus"):
+    with pytest.raises(ConfigError, match="is not a corpus"):
         update_corpus(tmp_path / "corpus", [])
     assert not (tmp_path / "corpus").exists()
 

@@ -67,8 +67,8 @@ def test_indexing_prints_a_summary_and_can_be_repeated(texts: Path, tmp_path: Pa
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["-o", "none"], 1, "Error: none is no corpus"),
-        (["none", "-o", "c"], 1, "Error: there is no file or folder none; check the path"),
+        (["-o", "none"], 1, "Error: none is not a corpus"),
+        (["none", "-o", "c"], 1, "Error: no such file or folder: none; check the path"),
         ([], 2, "Missing option '-o'"),
     ],
 )

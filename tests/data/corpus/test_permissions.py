@@ -152,7 +152,7 @@ def test_a_corpus_file_of_another_program_is_not_modified(
     (other / "corpus.json").write_text(text)
     for action in (lambda: Corpus(other), lambda: update_corpus(other, [texts])):
         with pytest.raises(
-            ConfigError, match=r"is no corpus: its corpus\.json is not of rlm index"
+            ConfigError, match=r"is not a corpus: rlm index did not write its corpus\.json"
         ):
             action()
     assert [each.name for each in other.iterdir()] == ["corpus.json"]
@@ -160,6 +160,6 @@ def test_a_corpus_file_of_another_program_is_not_modified(
 
 def test_a_refused_folder_is_left_unchanged(texts: Path) -> None:
     before = sorted(texts.rglob("*"))
-    with pytest.raises(ConfigError, match="holds 3 other files and is no corpus"):
+    with pytest.raises(ConfigError, match="contains 3 other files and is not a corpus"):
         update_corpus(texts, [texts])
     assert sorted(texts.rglob("*")) == before

@@ -59,14 +59,14 @@ def test_a_cell_can_search_and_read(texts: Path, opened: Open) -> None:
     assert "[5] docs/rec.jsonl#d3:1: record 3 über foxes" in printed
     assert "True False True" in lines
     assert f"{list(range(1, 13))}" in printed
-    assert "there is no document 99 among 12 documents" in printed
-    assert "ctx.chunk is for texts, and the context is a corpus" in printed
+    assert "no document 99 among 12 documents" in printed
+    assert "ctx.chunk works on texts, but the context is a corpus" in printed
     asked = [event for event in result.events if isinstance(event, ToolCalled)]
     assert [event.name for event in asked[:4]] == [
         *("ctx.search", "ctx.grep", "ctx.search", "ctx.grep")
     ]
     assert asked[3].error is not None
-    assert "is not a regular expression" in asked[3].error
+    assert "is not a valid regular expression" in asked[3].error
     read = [event.arguments for event in asked if event.name == "ctx.read"]
     assert {"document": 1, "start": 0} in read
 
@@ -165,7 +165,7 @@ def test_a_run_resumes_over_a_corpus_that_grew(texts: Path, opened: Open, tmp_pa
     assert [(event.returned, event.from_journal) for event in reads] == [(0, 1), (1, 0)]
     shutil.rmtree(corpus.path)
     opened(texts)
-    with pytest.raises(ConfigError, match="another corpus is in that folder"):
+    with pytest.raises(ConfigError, match="that folder now contains another corpus"):
         archive.context_of(facts)
 
 
@@ -242,7 +242,7 @@ def test_a_corpus_cannot_be_combined_with_other_contexts(
 ) -> None:
     corpus = opened(texts).path
     listed = [corpus, *(tmp_path / each for each in others)]
-    told = "corpus is a corpus, which is a context of its own: ask about it alone"
+    told = "corpus is a corpus, which can't be combined with other contexts: ask about it alone"
     for paths in (listed, listed[::-1]):
         with pytest.raises(ConfigError, match=told):
             store_context(paths)

@@ -68,10 +68,10 @@ def test_errors_are_one_line(
     account: Any, connection: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     how = "set AZURE_STORAGE_CONNECTION_STRING, or AZURE_STORAGE_ACCOUNT_NAME and"
-    assert told("az://nowhere/x") == "there is no container 'nowhere'; check the name"
-    assert told("az://empty") == "there is nothing at az://empty; check the address and its prefix"
+    assert told("az://nowhere/x") == "no such container: 'nowhere'; check the name"
+    assert told("az://empty") == "nothing found at az://empty; check the address and its prefix"
     assert told("az://logs/missing") == (
-        "there is nothing at az://logs/missing; check the address and its prefix"
+        "nothing found at az://logs/missing; check the address and its prefix"
     )
     name = "AZURE_STORAGE_CONNECTION_STRING"
     monkeypatch.setenv(name, connection.replace("AccountKey=E", "AccountKey=F"))
@@ -81,4 +81,4 @@ def test_errors_are_one_line(
     monkeypatch.setenv(name, connection.replace("127.0.0.1:", "127.0.0.1:9/"))
     assert told("az://logs/app/").startswith("az://logs/app/ can't be re")
     monkeypatch.delenv(name)
-    assert told("az://logs/app/").startswith(f"there are no credentials for az://logs/app/: {how}")
+    assert told("az://logs/app/").startswith(f"no credentials for az://logs/app/: {how}")

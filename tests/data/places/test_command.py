@@ -104,9 +104,9 @@ def test_a_table_at_an_address_can_be_queried(home: Path, server: WebServer) -> 
 
 
 def test_a_text_that_looks_like_an_address_gets_a_warning() -> None:
-    with pytest.warns(UserWarning, match=r"to read what is there, pass place\(…\)"):
+    with pytest.warns(UserWarning, match=r"to read what it points to, pass place\(…\)"):
         warn_of_path("s3://bucket/logs/")
-    with pytest.warns(UserWarning, match="the text of an address") as told:
+    with pytest.warns(UserWarning, match="the address itself, as text") as told:
         warn_of_path("https://host/x.csv?sig=s1gnature")
     assert "s1gnature" not in str(told[0].message)
 
@@ -115,6 +115,6 @@ def test_an_address_turned_into_a_path_is_explained() -> None:
     from rlm import ConfigError
     from rlm.context import store_context
 
-    with pytest.raises(ConfigError, match=r"there is no file or folder s3:/bucket/logs; for an "):
+    with pytest.raises(ConfigError, match=r"no such file or folder: s3:/bucket/logs; for an "):
         store_context(Path("s3://bucket/logs"))
     assert place("s3://bucket/logs").shown == "s3://bucket/logs"

@@ -96,8 +96,8 @@ def test_an_object_that_keeps_changing_is_an_error(store: FakeStore) -> None:
     with pytest.raises(ConfigError) as raised:
         fetch(PLACE)
     assert str(raised.value) == (
-        "1 object of s3://b/logs/ changed while being read, such as a.log; ask again when nothing "
-        "writes there, or choose a copy"
+        "1 object of s3://b/logs/ changed while being read, such as a.log; "
+        "ask again when nothing is writing there, or choose a copy"
     )
     store.before = lambda _: None
     assert texts(fetch(PLACE))["a.log"] == "y" * 9  # Nothing of the mixture was kept.
@@ -205,7 +205,9 @@ def test_a_full_disk_is_noticed_before_fetching(
     store: FakeStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rlm.data.places.storing.FetchedFiles.free_bytes", lambda _: 3)
-    with pytest.raises(ConfigError, match="has room for 0 MB; set XDG_CACHE_HOME to a larger one"):
+    with pytest.raises(
+        ConfigError, match="has room for 0 MB; set XDG_CACHE_HOME to a folder on a larger disk"
+    ):
         fetch(PLACE)
     assert store.reads == []
 
@@ -224,9 +226,7 @@ def test_objects_of_unknown_size_are_limited(
 
 def test_an_empty_place_is_an_error(store: FakeStore) -> None:
     store.objects.clear()
-    with pytest.raises(
-        ConfigError, match="there is nothing at s3://b/logs/; check the address and"
-    ):
+    with pytest.raises(ConfigError, match="nothing found at s3://b/logs/; check the address and"):
         fetch(PLACE)
 
 
@@ -290,7 +290,7 @@ def test_places_and_files_can_be_combined(store: FakeStore, tmp_path: Path) -> N
     here.write_text("a note")
     stored = store_context([here, PLACE])
     assert stored.documents == ("notes.txt", "s3/b/logs/a.log", "s3/b/logs/d/b.log")
-    with pytest.raises(ConfigError, match="a list of files may hold only paths, not str"):
+    with pytest.raises(ConfigError, match="a list of files can contain only paths, not str"):
         store_context([PLACE, "text"])
 
 

@@ -43,8 +43,8 @@ def test_a_gcs_listing_becomes_entries(monkeypatch: pytest.MonkeyPatch) -> None:
     ("code", "told", "transient"),
     [
         (403, "no permission to read gs://b/x: ask for it, or run `gcloud auth", False),
-        (404, "there is nothing at gs://b/x; check the address", False),
-        (503, "gs://b/x answers with status 503; try again later", True),
+        (404, "nothing found at gs://b/x; check the address", False),
+        (503, "gs://b/x responded with status 503; try again later", True),
     ],
 )
 def test_gcs_errors_are_understood(code: int, told: str, transient: bool) -> None:

@@ -88,14 +88,14 @@ def test_a_split_is_found_by_name(server: WebServer) -> None:
 def test_errors_are_one_line(server: WebServer, hub: Hub) -> None:
     hub.denied.add("owner/gated")
     assert told(server, "hf://datasets/owner/nothing") == (
-        "there is no dataset or repository 'owner/nothing'; check the name; if it is private, set "
+        "no such dataset or repository: 'owner/nothing'; check the name; if it is private, set "
         "HF_TOKEN, or run `hf auth login`"
     )
     assert told(server, "hf://datasets/owner/papers/nothing") == (
-        "there is nothing at hf://datasets/owner/papers/nothing; check the address and its prefix"
+        "nothing found at hf://datasets/owner/papers/nothing; check the address and its prefix"
     )
     assert told(server, "hf://datasets/owner/papers@v9") == (
-        "there is nothing at hf://datasets/owner/papers@v9; check the address"
+        "nothing found at hf://datasets/owner/papers@v9; check the address"
     )
     assert told(server, "hf://datasets/owner/gated/x").startswith(
         "no permission to read hf://datasets/owner/gated/x: ask for it, or set HF_TOKEN"

@@ -48,7 +48,7 @@ def test_a_failing_store_leaves_the_corpus_unchanged(store: Any, tmp_path: Path)
     update_corpus(corpus, [place("s3://logs/papers/")])
     store.delete_object(Bucket="logs", Key="papers/fish.txt")
     store.delete_object(Bucket="logs", Key="papers/birds.txt")
-    with pytest.raises(ConfigError, match="there is nothing at s3://logs/papers/"):
+    with pytest.raises(ConfigError, match="nothing found at s3://logs/papers/"):
         update_corpus(corpus, [])
     assert len(names(corpus)) == 2
 
@@ -75,4 +75,4 @@ def test_the_index_command_accepts_a_place(store: Any, tmp_path: Path) -> None:
     wrong = [*command[:3], "index", "s3a://logs/papers/", "-o", "corpus"]
     refused = subprocess.run(wrong, capture_output=True, text=True, cwd=tmp_path)
     assert refused.returncode == 2
-    assert "there is no s3a:// here; write s3://logs/papers/" in refused.stderr
+    assert "unknown scheme s3a://; write s3://logs/papers/" in refused.stderr

@@ -87,5 +87,7 @@ def test_several_tables_can_be_named(store: Any, tmp_path: Path) -> None:
 def test_errors_are_one_line(store: Any) -> None:
     with pytest.raises(ConfigError, match=r"can't be read: .*0\.parquet"):
         store_context(place("s3://logs/bad/"))
-    with pytest.raises(ConfigError, match="a table in several files must be in Parquet files"):
+    with pytest.raises(
+        ConfigError, match="a table in several files must consist only of Parquet files"
+    ):
         store_context(rlm.table("s3://logs/mixed/*"))

@@ -89,10 +89,10 @@ def test_only_changed_objects_are_fetched_again(store: Any) -> None:
 
 
 def test_errors_are_one_line(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert told("s3://nowhere/x") == "there is no bucket 'nowhere'; check the name"
-    assert told("s3://empty") == "there is nothing at s3://empty; check the address and its prefix"
+    assert told("s3://nowhere/x") == "no such bucket: 'nowhere'; check the name"
+    assert told("s3://empty") == "nothing found at s3://empty; check the address and its prefix"
     assert told("s3://logs/missing/") == (
-        "there is nothing at s3://logs/missing/; check the address and its prefix"
+        "nothing found at s3://logs/missing/; check the address and its prefix"
     )
     assert told("s3://logs/app", limits=FetchLimits(files=2)).startswith(
         "s3://logs/app has more than 2 files; choose fewer"
@@ -115,7 +115,7 @@ def test_public_objects_are_read_without_credentials(
     monkeypatch.setenv("HOME", "/nonexistent")
     assert fetch(place("s3://public/")).paths[0].read_text() == "for all"
     assert told("s3://logs/app/") == (
-        "there are no credentials for s3://logs/app/: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and "
+        "no credentials for s3://logs/app/: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and "
         "AWS_SECRET_ACCESS_KEY"
     )
 
@@ -133,7 +133,7 @@ def test_missing_permissions_are_reported(store: Any, monkeypatch: pytest.Monkey
         "and AWS_SECRET_ACCESS_KEY"
     )
     assert str(problem(where, errors.NoCredentialsError())) == (
-        "there are no credentials for s3://logs/x: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and "
+        "no credentials for s3://logs/x: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and "
         "AWS_SECRET_ACCESS_KEY"
     )
 

@@ -59,10 +59,10 @@ def test_the_content_type_determines_the_suffix(server: WebServer) -> None:
 @pytest.mark.parametrize(
     ("status", "told", "requests"),
     [
-        (404, "there is nothing at {shown}; check the address", 1),
+        (404, "nothing found at {shown}; check the address", 1),
         (403, "no permission to read {shown}: ask for it, or use a signed address", 1),
         (401, "no permission to read {shown}", 1),
-        (503, "{shown} answers with status 503; try again later", 4),
+        (503, "{shown} responded with status 503; try again later", 4),
         (418, "{shown} can't be read: 418", 1),
     ],
 )
@@ -94,7 +94,7 @@ def test_a_body_that_is_always_truncated_is_reported(server: WebServer) -> None:
     with pytest.raises(ConfigError) as raised:
         fetch(place(f"{server.url}/x.txt"))
     assert str(raised.value) == (
-        f"the connection to {server.url}/x.txt ended before everything had arrived; try again later"
+        f"the connection to {server.url}/x.txt ended before all data had arrived; try again later"
     )
     assert methods(server) == ["HEAD", *["GET"] * 4]
 
@@ -143,7 +143,7 @@ def test_a_password_is_sent_only_to_its_own_server(server: WebServer) -> None:
         ("http://[::ffff:127.0.0.1]/x", "redirects to 127.0.0.1, an address of a private"),
         ("http://[64:ff9b::a00:1]/x", "redirects to 10.0.0.1, an address of a private"),
         ("http://169.254.169.254/latest", "redirects to 169.254.169.254, an address of a priv"),
-        ("file:///etc/passwd", "redirects to something less safe than https"),
+        ("file:///etc/passwd", "redirects to something less secure than https"),
         ("", "redirects more than 8 times"),
     ],
 )
@@ -166,7 +166,7 @@ def test_https_is_not_redirected_to_http() -> None:
     from rlm.data.places.web import WebStore
 
     store = WebStore(place("https://public.example/x"))
-    with pytest.raises(ConfigError, match="redirects to something less safe than https"):
+    with pytest.raises(ConfigError, match="redirects to something less secure than https"):
         store._next(URL("https://public.example/x"), "http://public.example/y")
 
 

@@ -39,11 +39,11 @@ REFUSED = [
     (reference_bomb(), "too much time"),
     (
         {"anyOf": [{"not": {"$ref": "#"}}], **reference_bomb(60)},
-        "too much time|without end|could not be",
+        "too much time|endlessly|could not be",
     ),
     ({"not": {"$ref": "#/$defs/a0"}, "$defs": reference_bomb()["$defs"]}, "too much time"),
     (nested(300), "200 levels"),
-    ({"enum": ["x" * MAX_SCHEMA_CHARS]}, "is the most"),
+    ({"enum": ["x" * MAX_SCHEMA_CHARS]}, "maximum is"),
 ]
 
 
@@ -57,7 +57,7 @@ async def test_a_schema_that_takes_forever_is_refused(schema: dict[str, Any], wo
 
 
 def test_a_schema_that_is_too_deep_to_be_written_is_refused() -> None:
-    with pytest.raises(ConfigError, match="no JSON schema"):
+    with pytest.raises(ConfigError, match="not a valid JSON schema"):
         answer_type(nested(100_000))
 
 
@@ -86,7 +86,7 @@ async def test_an_answer_that_takes_too_long_to_check_is_a_mismatch(
 ) -> None:
     kind = await aanswer_type(schema)
     async with ticking() as ticks:
-        with pytest.raises(AnswerMismatch, match="takes too long to check"):
+        with pytest.raises(AnswerMismatch, match="checking it takes too long"):
             await kind.aparse(Submission("", "FINAL", json.dumps(value)))
     assert ticks.count > 3
 
@@ -126,5 +126,5 @@ async def test_a_run_continues_after_an_answer_that_takes_too_long_to_check() ->
     async with ticking() as ticks, rlm:
         result = await rlm.aask("which letters?", "text", response_model=SLOW)
     assert result.answer == "aaa"
-    assert "takes too long to check" in str(client.requests[1].messages)
+    assert "checking it takes too long" in str(client.requests[1].messages)
     assert ticks.count > 3

@@ -80,7 +80,7 @@ def test_wrong_arguments_are_an_error_that_the_model_can_act_on() -> None:
     (ended,) = [event for event in result.events if isinstance(event, CellEnded)]
     assert ended.error_type == "CallFailed"
     assert ended.error_message == (
-        "classify: labels must be two or more texts that differ, none of them empty"
+        "classify: labels must be two or more different, non-empty strings"
     )
     result = run("classify('one text', ['spam', 'ham'])")
     (ended,) = [event for event in result.events if isinstance(event, CellEnded)]
@@ -117,7 +117,7 @@ def test_llm_query_with_a_schema_gives_a_checked_value() -> None:
     assert result.answer == "37"
     first, second, third = map(user_text, sub.requests)
     assert "Avoid this mistake" not in first
-    assert "the reply holds no JSON" in second
+    assert "the reply contains no JSON" in second
     assert "'age' must be int" in third
 
 

@@ -152,7 +152,7 @@ def test_a_very_long_item_is_shown_without_its_middle() -> None:
     found = operators.classify(["buy " + "x" * 1_000_000, *LINES[:3]], LABELS, model=reader)
     assert found == ["spam", *RIGHT[:3]]
     assert max(map(len, reader.prompts)) < 16_000
-    assert "1 too long, shown without their middle" in found.note
+    assert "1 too long, shown with the middle cut out" in found.note
 
 
 @pytest.mark.parametrize(

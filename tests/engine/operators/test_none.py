@@ -43,7 +43,7 @@ def test_none_items_have_no_result(name: str) -> None:
     found = getattr(operators, name)(*given[name], model=reader)
     assert found == expected[name]
     assert found.missing == [0, 3]
-    assert "2 None, without a result" in found.note
+    assert "2 None, with no result" in found.note
     assert "no result:" not in found.note
     assert asked(reader) == {"buy 1", "dear 2", "buy 3"}
 
@@ -73,7 +73,7 @@ def test_a_none_item_and_a_failure_are_reported_separately() -> None:
     reader = Reader(lambda item, prompt: None if item == "buy 1" else say(item, prompt))
     found = operators.classify(ITEMS, ["spam", "ham"], model=reader)
     assert found.missing == [0, 1, 3]
-    assert "2 None, without a result" in found.note
+    assert "2 None, with no result" in found.note
     assert "1 has no result: the model gave no usable reply" in found.note
 
 

@@ -156,7 +156,7 @@ def test_a_partly_read_item_is_not_reported_as_having_no_answer(
     found = operators.answer_each("Which code?", ["x" * 100_000], model=model, limits=limits)
     assert found == [answer]
     assert found.missing == ([] if answer else [0])
-    assert ("1 read only in part" if answer else "1 has no result") in found.note
+    assert ("1 only partly read" if answer else "1 has no result") in found.note
 
 
 def test_answers_over_several_lines_stay_whole() -> None:

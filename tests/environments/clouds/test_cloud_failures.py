@@ -157,7 +157,9 @@ async def test_a_key_may_be_an_option_and_is_not_shown(
 async def test_a_quota_error_is_reported_in_the_providers_words(name: str) -> None:
     with on_double(name) as (environment, machine):
         machine.faults[CLOUDS[name].create] = [error_of(name, QUOTAS, "20 of 20 " * 100)]
-        with pytest.raises(SessionDied, match=f"{name}: no sandbox could be made: 20 of 20") as it:
+        with pytest.raises(
+            SessionDied, match=f"{name}: no sandbox could be created: 20 of 20"
+        ) as it:
             await opened(environment)
         assert len(str(it.value)) < 600
         assert machine.open_clients == 0
@@ -171,7 +173,7 @@ async def test_a_quota_error_is_reported_in_the_providers_words(name: str) -> No
 )
 async def test_impossible_options_are_config_errors(name: str, options: dict[str, Any]) -> None:
     with on_double(name, **options) as (environment, machine):
-        with pytest.raises(ConfigError, match=r"does not take these options: .*memory"):
+        with pytest.raises(ConfigError, match=r"does not accept these options: .*memory"):
             await opened(environment)
         assert not machine.made
 
@@ -294,7 +296,9 @@ async def test_an_input_failure_ends_the_session_before_the_cell_times_out(name:
     with on_double(name) as (environment, machine):
         session = await opened(environment)
         machine.faults[INPUTS[name]] = [RuntimeError("no route")]
-        with pytest.raises(SessionDied, match=r"out of reach: .*sb0000 takes no input: no route"):
+        with pytest.raises(
+            SessionDied, match=r"can't be reached: .*sb0000 does not accept input: no route"
+        ):
             async with asyncio.timeout(100):
                 await session.execute("1", timeout_seconds=10_000)
         await session.close()

@@ -60,7 +60,7 @@ async def test_a_failure_is_raised_by_the_next_send_and_by_waiting_ones() -> Non
         raise ConnectionResetError("gone")
 
     outbox = Outbox(write)
-    with pytest.raises(SessionDied, match="does not take input any more: gone"):
+    with pytest.raises(SessionDied, match="no longer accepts input: gone"):
         await outbox.send(bytes(3 << 20))
     with pytest.raises(SessionDied, match="gone"):
         await outbox.send(b"x")

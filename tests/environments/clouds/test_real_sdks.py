@@ -81,7 +81,7 @@ async def test_a_rejected_key_is_a_config_error(name: str, api: Api) -> None:
 
 async def test_a_server_error_is_reported(name: str, api: Api) -> None:
     api.status = 400
-    with pytest.raises(SessionDied, match=f"{name}: no sandbox could be made: "):
+    with pytest.raises(SessionDied, match=f"{name}: no sandbox could be created: "):
         await CLOUDS[name].environment().open(SuiteHost(), {})
 
 

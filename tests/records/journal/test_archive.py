@@ -180,10 +180,10 @@ async def test_a_modified_stored_context_is_refused(archive: Archive) -> None:
     path = archive.places.contexts / context.sha256
     for damage in (b"the whole trUth", b"the whole", b"", b"the whole truth and more"):
         path.write_bytes(damage)
-        with pytest.raises(ConfigError, match="was changed; give it again"):
+        with pytest.raises(ConfigError, match="has changed; pass it again"):
             restored(archive, "20261115-1")
     path.unlink()
-    with pytest.raises(ConfigError, match=r"is gone \(No such file.*give it again"):
+    with pytest.raises(ConfigError, match=r"is gone \(No such file.*pass it again"):
         restored(archive, "20261115-1")
 
 
@@ -191,7 +191,7 @@ async def test_a_modified_stored_picture_is_noticed(archive: Archive, tmp_path: 
     context = store_context(make_tree(tmp_path / "tree", {"a.txt": "x", "p.png": png(3, 4)}))
     (await opened(archive, "20261115-1", context)).close()
     (archive.places.contexts / context.pictures["p.png"].sha256).write_bytes(b"no picture")
-    with pytest.raises(ConfigError, match="was changed"):
+    with pytest.raises(ConfigError, match="has changed"):
         restored(archive, "20261115-1")
 
 
@@ -341,7 +341,9 @@ async def test_pruning_keeps_the_contexts_of_remaining_runs(archive: Archive) ->
 async def test_a_run_in_progress_is_not_removed(archive: Archive) -> None:
     journal = await opened(archive, "20261110-1", store_context("old"))
     await keep(archive, "20261111-1", "new")
-    with pytest.raises(ConfigError, match=f"is being run by process {os.getpid()}; end it first"):
+    with pytest.raises(
+        ConfigError, match=f"process {os.getpid()} is executing run .*; end it first"
+    ):
         archive.remove(archive.places.find("20261110-1"))
     assert with_retention(archive, runs=1).prune() == []
     assert run_ids(archive) == ["20261111-1", "20261110-1"]

@@ -115,7 +115,7 @@ def test_a_fork_at_a_missing_step_is_refused(runs: Runs) -> None:
 
 def test_editing_a_step_without_a_reply_leaves_nothing_behind(runs: Runs) -> None:
     result = Runs(runs.folder, limits=Limits(max_steps=1)).ask([cell("x = 1"), "It is 1."])
-    with pytest.raises(ConfigError, match=r"step 2 .* has no reply that could be edited"):
+    with pytest.raises(ConfigError, match=r"step 2 .* has no reply that can be edited"):
         runs.fork(result, 2, "FINAL('x')")
     assert len(list(runs.archive.places.listed())) == 1
 

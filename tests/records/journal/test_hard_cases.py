@@ -77,8 +77,8 @@ def test_on_a_full_disk_a_run_still_ends_with_one_warning(tmp_path: Path) -> Non
     assert done.stdout == "60 answer 62 62\n", done.stderr
     warnings = [line for line in done.stderr.splitlines() if line.startswith("WARNING")]
     assert len(warnings) == 1, done.stderr
-    assert "can't be written to any more: " in warnings[0]
-    assert warnings[0].endswith("the run goes on, but can't be resumed from here on")
+    assert "is no longer writable: " in warnings[0]
+    assert warnings[0].endswith("the run continues, but can't be resumed from here on")
     assert "Traceback" not in done.stderr
 
 
@@ -88,7 +88,7 @@ def test_a_context_too_large_for_the_disk_is_dropped_and_the_run_continues(tmp_p
     assert done.stdout == "3 answer 5 5\n", done.stderr
     warnings = [line for line in done.stderr.splitlines() if line.startswith("WARNING")]
     assert len(warnings) == 1, done.stderr
-    assert "the context can't be kept for resuming: " in warnings[0]
+    assert "the context can't be stored for resuming: " in warnings[0]
 
 
 # -- no permission --------------------------------------------------------------------------------
@@ -143,8 +143,8 @@ def test_a_folder_that_cannot_be_made_is_named_before_anything_is_paid(state: Pa
     state.chmod(0o500)
     with without_powers(state):
         said = refusal(state / "below")
-    assert f"{state / 'below'} can't be made: Permission denied" in said
-    assert "a folder that can be written to" in said
+    assert f"{state / 'below'} can't be created: Permission denied" in said
+    assert "a writable folder" in said
 
 
 @pytest.mark.parametrize("run_id", [RUN_ID, "20261115-new"])
@@ -157,7 +157,7 @@ def test_a_read_only_runs_folder_is_named_before_anything_is_paid(state: Path, r
     with without_powers(state):
         said = refusal(state, run_id)
     assert f"{state}/runs/{run_id}" in said
-    assert "can't be written to" in said
+    assert "is not writable" in said
     assert "ermission denied" in said
     assert "check the folder's permissions and free space, or run without a journal" in said
 
@@ -168,14 +168,14 @@ def test_a_read_only_journal_is_named_before_anything_is_paid(state: Path) -> No
     with without_powers(state):
         said = refusal(state)
         (found,) = Archive(Places(state)).summaries()
-    assert f"the journal {path} can't be written to" in said
+    assert f"the journal {path} is not writable" in said
     assert not isinstance(found, ConfigError)
     assert found.answer == "1"
 
 
 def test_a_state_path_that_is_not_a_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
-    assert f"{tmp_path / 'file'} can't be made" in refusal(tmp_path / "file")
+    assert f"{tmp_path / 'file'} can't be created" in refusal(tmp_path / "file")
     assert (tmp_path / "file").read_text() == "mine"
 
 
@@ -193,7 +193,7 @@ def test_a_link_to_another_users_file_is_not_followed(
     diary.write_bytes(content)
     diary.chmod(0o644)
     (places.runs / f"{RUN_ID}{ending}").symlink_to(diary)
-    assert "can't be written to" in refusal(places.root)
+    assert "is not writable" in refusal(places.root)
     assert diary.read_bytes() == content
     assert diary.stat().st_mode & 0o777 == 0o644
     assert list(places.listed()) == []
@@ -209,7 +209,7 @@ def test_a_link_in_place_of_a_context_is_not_written_through(tmp_path: Path) -> 
     assert ask(tmp_path / "state", [CELL.format("FINAL(2)")], "20261115-2") == "2"
     assert diary.read_bytes() == b"mine"
     archive = Archive(Places(tmp_path / "state"))
-    with pytest.raises(ConfigError, match="was changed"):
+    with pytest.raises(ConfigError, match="has changed"):
         archive.context_of(archive.facts(archive.places.find("20261115-2")))
 
 
@@ -246,7 +246,9 @@ def test_a_journal_of_another_version_is_refused_and_unchanged(
     other.close()
     before = path.read_bytes()
     said = refusal(tmp_path)
-    assert f"the journal {path} has format {version}, this version of rlm reads format 1" in said
+    assert (
+        f"the journal {path} has format {version}, but this version of rlm reads format 1" in said
+    )
     assert "use the version of rlm that wrote it, or remove it with `rlm rm`" in said
     (found,) = Archive(Places(tmp_path)).summaries()
     assert isinstance(found, ConfigError)
@@ -298,7 +300,7 @@ def test_of_two_processes_one_runs_and_the_other_names_it(tmp_path: Path) -> Non
     places.prepare()
     with holder_of(places.journal_of(RUN_ID)) as process:
         said = refusal(tmp_path)
-        assert f"run {RUN_ID} is being run by process {process.pid}; wait for it, or end" in said
+        assert f"process {process.pid} is executing run {RUN_ID}; wait for it, or end" in said
     # Killed while it held the lock: the kernel has let go of it.
     assert ask(tmp_path, [CELL.format("FINAL(1)")]) == "1"
 
@@ -336,7 +338,7 @@ def test_of_five_processes_that_start_the_same_run_one_runs_it(tmp_path: Path) -
     assert len(asked) == 1, said
     for pid, text in said.items():
         waited = text == "answer 1 0\n"  # It came so late that the run had ended.
-        assert pid in asked or waited or f"being run by process {asked[0]}" in text, said
+        assert pid in asked or waited or f"process {asked[0]} is executing" in text, said
 
 
 def test_a_removed_lock_file_is_not_mistaken_for_the_current_one(
@@ -353,7 +355,7 @@ def test_a_removed_lock_file_is_not_mistaken_for_the_current_one(
         flock(file, how)
 
     monkeypatch.setattr(fcntl, "flock", removed_first)
-    with pytest.raises(ConfigError, match="is being run by process"):
+    with pytest.raises(ConfigError, match="is executing run"):
         Journal(path)
     others[0].close()
     Journal(path).close()

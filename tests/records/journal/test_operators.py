@@ -153,5 +153,5 @@ def test_a_run_with_other_options_is_not_the_same_run(
 
     first = classify()
     assert classify() == first
-    with pytest.raises(ConfigError, match=f"a different {name}; leave out run_id"):
+    with pytest.raises(ConfigError, match=f"a different {name}; omit run_id"):
         classify(**changed)

@@ -221,9 +221,9 @@ def test_another_query_context_or_setting_is_not_the_same_run(runs: Runs) -> Non
     runs.interrupt([cell("x = 1")])
     with pytest.raises(ConfigError, match="was asked 'Which words\\?', not 'Why\\?'"):
         runs.ask([], query="Why?")
-    with pytest.raises(ConfigError, match="had another context"):
+    with pytest.raises(ConfigError, match="had a different context"):
         runs.ask([], context="something else")
-    with pytest.raises(ConfigError, match="step 1 was asked for with other settings"):
+    with pytest.raises(ConfigError, match="step 1 was requested with other settings"):
         runs.ask([], sampling={"temperature": 0.5})
     result, asked = runs.ask([cell("FINAL(x)")])
     assert (result.answer, len(asked)) == ("1", 1)
@@ -234,7 +234,7 @@ def test_a_run_id_needs_a_journal_and_a_safe_name(tmp_path: Path) -> None:
         rlm.ask("Why?", run_id="x")
     with (
         RLM(ScriptedClient([]), journal=tmp_path) as rlm,
-        pytest.raises(ConfigError, match="is no run id"),
+        pytest.raises(ConfigError, match="is not a run id"),
     ):
         rlm.ask("Why?", run_id="../x")
     number: Any = 3

@@ -75,7 +75,7 @@ def test_conditions_that_hold_for_a_run(text: str) -> None:
 )
 def test_a_missing_value_is_neither_greater_nor_less(text: str) -> None:
     if text == "model=":
-        with pytest.raises(ConfigError, match="comes a value"):
+        with pytest.raises(ConfigError, match="must be followed by a value"):
             parse_condition(text)
         return
     assert not parse_condition(text).holds(BARE)
@@ -99,8 +99,8 @@ def test_and_binds_closer_than_or() -> None:
         ("", "ends where a comparison should be"),
         ("scroe>1", "Did you mean score"),
         ("size>1", "Fields: score, tag"),
-        ("score", "comes one of = != <"),
-        ("score>", "comes a value"),
+        ("score", "must be followed by one of = != <"),
+        ("score>", "must be followed by a value"),
         ("score>good", "compared with a number"),
         ("score>nan", "compared with a number"),
         ("score>1e999", "compared with a number"),
@@ -109,13 +109,13 @@ def test_and_binds_closer_than_or() -> None:
         ("status~a", "use = !="),
         ("status=anwser", "Did you mean answer"),
         ("tag=a tag=b", "join comparisons"),
-        ("tag=a)", "there is no ("),
+        ("tag=a)", "no ( precedes it"),
         ("(tag=a", "is not closed"),
         ("tag=a and", "ends where"),
         ("tag='a", "quote is not closed"),
         ("score!0", "write != for"),
         ("tag=a or or tag=b", "can't begin with 'or'"),
-        ("tag==", "comes a value"),
+        ("tag==", "must be followed by a value"),
         ("query~two words", "join comparisons"),
         ("x" * (MAX_CHARS + 1), "at most"),
         ("not " * 200 + "tag=a", "levels"),

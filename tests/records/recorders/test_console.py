@@ -87,6 +87,6 @@ def test_divergence_and_compaction_are_reported() -> None:
             ended("root"),
         ]
     )
-    assert shown[1].startswith("  cells of step 2 printed something else than the first time")
+    assert shown[1].startswith("  cells of step 2 printed something different this time")
     assert shown[2] == "  the history was shortened from 41 messages to 3"
     assert "secret" not in "\n".join(shown)

@@ -152,7 +152,7 @@ def test_the_last_line_says_how_many_replies_were_free() -> None:
         for event in events:
             live.record(event)
     diverged, last = shown(terminal.getvalue(), 200, 24)
-    assert diverged.startswith("cells of step 1 printed something else than the first time; ")
+    assert diverged.startswith("cells of step 1 printed something different this time; ")
     assert last.endswith("1,200 tokens, $0.2500, 2 replies from the journal for free, 1.50 s")
 
 

@@ -364,7 +364,7 @@ def test_an_index_deleted_while_open_is_recreated(path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "search").write_text("a file")
-    with pytest.raises(ConfigError, match="there is no search"):
+    with pytest.raises(ConfigError, match="search is unavailable"):
         SearchIndex(tmp_path / "search" / "i.sqlite").known()
 
 

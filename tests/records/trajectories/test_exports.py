@@ -194,7 +194,7 @@ def test_an_impossible_export_says_why(tmp_path: Path) -> None:
     trajectory = open_trajectory(written(tmp_path / "a.jsonl", [b"rubbish\n"]))
     with pytest.raises(ConfigError, match=r"no run to export.*1 line was skipped"):
         export(trajectory, "html")
-    with pytest.raises(ConfigError, match="there are sft, trl, openai-chat, markdown, html"):
+    with pytest.raises(ConfigError, match="formats: sft, trl, openai-chat, markdown, html"):
         export(trajectory, "pdf")
 
 

@@ -233,7 +233,7 @@ def test_an_unreadable_file_in_a_folder_is_reported(tmp_path: Path) -> None:
 
 
 def test_paths_that_cannot_be_opened_are_explained(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="nothing at"):
+    with pytest.raises(ConfigError, match="nothing found at"):
         open_trajectory(tmp_path / "absent")
     with pytest.raises(ConfigError, match="no log in"):
         open_trajectory(tmp_path)

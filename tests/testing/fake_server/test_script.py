@@ -71,19 +71,19 @@ def test_a_string_in_json_is_an_answer(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
-        ("a.yaml", "x", "ends in .toml, .json or .jsonl"),
+        ("a.yaml", "x", "must end in .toml, .json or .jsonl"),
         ("a.toml", "[[answers]\n", "a.toml: "),
         ("a.toml", "[[replies]]\nreply='x'", "unknown key 'replies'"),
         ("a.toml", "answers = 1", "are a list"),
         ("a.json", "{", "a.json: "),
         ("a.json", "3", "are a list"),
-        ("a.json", "[3]", "a.json, answer 1: an answer is a text or a table"),
+        ("a.json", "[3]", "a.json, answer 1: an answer must be a string or a table"),
         ("a.jsonl", '"ok"\n\n{"reply": }', "line 3"),
         ("a.jsonl", '"ok"\n{"repply": "x"}', "answer 2: Object contains unknown field `repply`"),
         ("a.json", '[{"behaviour": "wrong"}]', "answer 1: Invalid enum value 'wrong'"),
         ("a.json", '[{"status": 99}]', "answer 1: Expected `int` >= 200"),
         ("a.json", '[{"delay_seconds": -1}]', "answer 1: Expected `float` >= 0"),
-        ("a.json", '[{"when": "/(/"}]', "answer 1: `when` is not a regular expression"),
+        ("a.json", '[{"when": "/(/"}]', "answer 1: `when` is not a valid regular expression"),
         ("a.json", '[{"tool_calls": [{}]}]', "answer 1: Object missing required field `name`"),
     ],
 )

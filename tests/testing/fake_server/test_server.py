@@ -110,7 +110,7 @@ def test_an_exhausted_script_gives_a_permanent_error() -> None:
         call(server, "/v1/messages", BODY)
         status, found = call(server, "/v1/messages", BODY)
     assert status == 400
-    assert "the script is used up" in found["error"]["message"]
+    assert "the script is exhausted" in found["error"]["message"]
 
 
 def test_requests_are_recorded_without_secrets() -> None:
@@ -197,7 +197,7 @@ def test_a_server_can_be_restarted_at_the_same_address() -> None:
     with server:
         before = server.url
         call(server, "/v1/messages", BODY)
-        with pytest.raises(ConfigError, match="started already"):
+        with pytest.raises(ConfigError, match="already running"):
             server.start()
     with server:
         assert server.url == before

@@ -193,7 +193,7 @@ def test_a_session_whose_process_cannot_start_says_so(monkeypatch: pytest.Monkey
         assert 0 < len(refused) < 12
         for session in refused:
             (fact,) = session.ends()
-            assert "no process could be made" in fact["error"]
+            assert "no process could be created" in fact["error"]
         for session in sessions:
             if session not in refused:
                 session.let_go()

@@ -215,7 +215,7 @@ class _Job:
             with self._lock:
                 worker = self._worker = self._jobs.take()
         except OSError as error:
-            return self._failed("crash", f"no process could be started: {error}")
+            return self._failed("crash", f"the process could not be started: {error}")
         if self._is_stopped:
             worker.kill()
         items: list[Any] = []

@@ -111,7 +111,7 @@ class LimitedObject:
         try:
             worker = self._jobs.take()
         except OSError as error:
-            problem = f"{self._name}: no process could be started: {error}"
+            problem = f"{self._name}: the process could not be started: {error}"
             raise JobStopped("crash", problem) from error
         with self._lock:
             self._worker = worker

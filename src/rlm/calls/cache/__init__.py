@@ -66,7 +66,7 @@ class ReplyCache:
         max_bytes: int = USUAL_BYTES,
     ) -> None:
         if isinstance(max_bytes, bool) or not isinstance(max_bytes, int) or max_bytes <= 0:
-            raise ConfigError(f"max_bytes must be a positive whole number, not {max_bytes!r}")
+            raise ConfigError(f"max_bytes must be a positive integer, not {max_bytes!r}")
         self.folder = Path(folder).expanduser().absolute()
         self.always = always
         self.calls_only = calls_only
@@ -80,9 +80,11 @@ class ReplyCache:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             usable = os.access(self.folder, os.R_OK | os.W_OK | os.X_OK)
         except OSError as error:
-            raise ConfigError(f"the cache folder {self.folder} can't be made: {error}") from error
+            raise ConfigError(
+                f"the cache folder {self.folder} can't be created: {error}"
+            ) from error
         if not usable:
-            raise ConfigError(f"the cache folder {self.folder} can't be written to; name another")
+            raise ConfigError(f"the cache folder {self.folder} is not writable; choose another")
 
     def wants(self, request: Request, *, is_call: bool = True) -> bool:
         """Whether replies to this request may be reused; `is_call`: a cell made it."""
@@ -160,7 +162,9 @@ class _CacheThread:
             self._file = None
             if not self._warned:
                 self._warned = True
-                log.warning("the reply cache in %s can't be used now: %s", self._folder, trouble)
+                log.warning(
+                    "the reply cache in %s is currently unusable: %s", self._folder, trouble
+                )
             return None
 
     def close(self) -> None:

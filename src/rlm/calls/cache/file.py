@@ -179,7 +179,7 @@ def _make_private(path: Path) -> None:
             return
         owner, own = os.fstat(descriptor).st_uid, os.geteuid()
         if own not in {0, owner}:
-            raise PermissionError(f"{path} belongs to another user; name another folder")
+            raise PermissionError(f"{path} belongs to another user; choose another folder")
         os.fchmod(descriptor, 0o600)
     finally:
         os.close(descriptor)

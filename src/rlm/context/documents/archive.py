@@ -32,22 +32,22 @@ class Archive:
     def __init__(self, file: BinaryIO) -> None:
         if file.read(len(_OLD_FORMAT)) == _OLD_FORMAT:
             raise Refused(
-                "it is protected by a password or in an older format; save it anew without a "
-                "password, in the format that its name says"
+                "it is password-protected or in an older format; save it again without a "
+                "password, in the format that its name implies"
             )
         size = file.seek(0, os.SEEK_END)
         file.seek(0)
         self._zip = zipfile.ZipFile(file)
         infos = self._zip.infolist()
         if len(infos) > _MAX_PARTS:
-            raise Refused(f"it has more than {_MAX_PARTS:,} parts; hand in its text")
+            raise Refused(f"it has more than {_MAX_PARTS:,} parts; pass its text instead")
         whole = sum(each.file_size for each in infos)
         if whole > _FREE_BYTES + _MAX_RATIO * size:
-            raise Refused(f"it unpacks to {whole >> 20:,} MiB; hand in a part of it, or its text")
+            raise Refused(f"it unpacks to {whole >> 20:,} MiB; pass part of it, or its text")
         self._infos = {each.filename: each for each in infos}
         self._by_lower = {name.lower(): name for name in reversed(self._infos)}
         if any(each.flag_bits & 1 for each in infos):
-            raise Refused("it is protected by a password; save it without one")
+            raise Refused("it is password-protected; save it without a password")
         for name in self._infos:
             self._check(name)
         file.seek(0)
@@ -67,7 +67,7 @@ class Archive:
         """Return the root of an XML part; KeyError if there is none."""
         if _is_drawing(name):
             raise Refused(
-                f"it takes a picture for a part of its text ({name[-200:]}); save it anew"
+                f"it declares a picture as part of its text ({name[-200:]}); save it again"
             )
         return ElementTree.fromstring(self.read(name))  # noqa: S314 - it was checked for entities
 
@@ -126,14 +126,16 @@ def _check_xml(first: bytes, rest: Iterator[bytes]) -> None:
         nonlocal depth
         depth += 1
         if depth > _MAX_DEPTH:
-            raise Refused("its parts are nested too deeply; hand in its text")
+            raise Refused("its parts are nested too deeply; pass its text instead")
 
     def end(*_: object) -> None:
         nonlocal depth
         depth -= 1
 
     def entity(*_: object) -> None:
-        raise Refused("it declares XML entities, which no such document needs; save it anew")
+        raise Refused(
+            "it declares XML entities, which documents of this kind never need; save it again"
+        )
 
     parser.StartElementHandler = start
     parser.EndElementHandler = end

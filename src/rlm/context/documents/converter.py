@@ -57,8 +57,8 @@ class Converter:
         text = str(found)
         if not text.strip():
             raise DocumentError(
-                f"{display_path(path)} holds no text; "
-                "if its pages are scanned, run OCR on it first",
+                f"{display_path(path)} contains no text; if its pages are scanned, run OCR on it "
+                "first",
                 NO_TEXT,
             )
         return text
@@ -78,8 +78,8 @@ def _refused(path: Path, words: str) -> DocumentError:
 
 def _failed(path: Path, problem: str) -> DocumentError:
     return DocumentError(
-        f"{display_path(path)} could not be converted ({problem}); "
-        "is it damaged, or protected by a password?",
+        f"{display_path(path)} could not be converted ({problem}); is it damaged or "
+        "password-protected?",
         FAILED,
     )
 
@@ -101,8 +101,8 @@ def _stopped(path: Path, stopped: JobStopped, limits: JobLimits) -> DocumentErro
     most = {
         "time": f"it takes more than {limits.seconds:.0f} s",
         "memory": f"it takes more than {limits.memory_bytes >> 20:,} MiB of memory",
-        "output": f"its text has more than {limits.output_bytes >> 20} MiB",
+        "output": f"its text is larger than {limits.output_bytes >> 20} MiB",
     }
     if stopped.reason not in most:
         return _failed(path, "the converter crashed")
-    return _refused(path, f"{most[stopped.reason]}; hand in a part of it, or its text")
+    return _refused(path, f"{most[stopped.reason]}; pass part of it, or its text")

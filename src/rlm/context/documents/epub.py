@@ -26,7 +26,7 @@ def text_of(file: BinaryIO) -> str:
     texts = [_about(package)]
     for name in _spine(archive, book, package):
         if name in encrypted:
-            raise Refused("its chapters are encrypted (DRM); hand in a copy without protection")
+            raise Refused("its chapters are encrypted (DRM); pass an unprotected copy")
         found = name in archive
         texts.append(markdown_of(archive.read(name)) if found else f"[{name} is missing]")
     return "\n\n".join(each for each in texts if each)

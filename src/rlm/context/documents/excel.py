@@ -114,7 +114,7 @@ def _old_sheets(data: bytes) -> Iterator[str]:
         book = xlrd.open_workbook(file_contents=data, logfile=io.StringIO(), ragged_rows=True)
     except xlrd.XLRDError as error:
         if any(words in str(error) for words in ("encrypted", "Can't find workbook")):
-            raise Refused("it is protected by a password; save it without one") from error
+            raise Refused("it is password-protected; save it without a password") from error
         raise
     for sheet in book.sheets():
         rows = _old_rows(xlrd, book, sheet)

@@ -70,7 +70,7 @@ def convert(path: str, suffix: str) -> str | dict[str, str]:
     except Refused as error:
         return {"refused": str(error)}
     except RecursionError:
-        return {"refused": "its parts are nested too deeply; hand in its text"}
+        return {"refused": "its parts are nested too deeply; pass its text instead"}
     except Exception as error:  # A damaged document makes libraries raise anything.
         if any(isinstance(each, MemoryError) for each in _causes(error)):
             raise MemoryError from error

@@ -26,9 +26,11 @@ def text_of(file: BinaryIO) -> str:
     try:
         return "\n\f".join(_page_text(page, layout) for page in _pages(file, layout))
     except errors.PDFPasswordIncorrect as error:
-        raise Refused("it is protected by a password; save it without one") from error
+        raise Refused("it is password-protected; save it without a password") from error
     except errors.PDFEncryptionError as error:
-        raise Refused("it is encrypted in a way that is not known; save it anew") from error
+        raise Refused(
+            "it is encrypted in an unknown way; save it again without encryption"
+        ) from error
 
 
 def _pages(file: BinaryIO, layout: Any) -> Iterator[Any]:

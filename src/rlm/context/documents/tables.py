@@ -31,7 +31,7 @@ def sparse_table(rows: Iterable[Mapping[int, str]]) -> str:
         return ""
     if len(kept) * len(columns) > _MAX_CELLS:
         size = f"{len(kept):,} rows and {len(columns):,} columns"
-        raise Refused(f"it has a table of {size}; hand in a part of it")
+        raise Refused(f"it has a table of {size}; pass part of it")
     lines = [_line([_cell(row.get(column, "")) for column in columns]) for row in kept]
     lines.insert(1, _line(["---"] * len(columns)))
     return "\n".join(lines)

@@ -432,7 +432,7 @@ class Catalog:
             return forbidden(path)
         if code == sqlite3.SQLITE_READONLY and path.with_name(f"{path.name}-journal").exists():
             return ConfigError(
-                f"{folder} was being written when the process was killed, and you may not write "
+                f"{folder} was being written when the process was killed, and you can't write "
                 f"there; its owner can repair it with rlm index -o {folder}"
             )
         if code == sqlite3.SQLITE_READONLY:

@@ -157,8 +157,8 @@ class Corpus(Mapping[int | str, str]):
         document = self._document(key)
         if document.end - document.start > MAX_DOCUMENT_BYTES:
             raise ConfigError(
-                f"{sendable(document.name)} has {document.end - document.start:,} bytes, and "
-                f"{MAX_DOCUMENT_BYTES:,} can be read at once: read a part, such as "
+                f"{sendable(document.name)} has {document.end - document.start:,} bytes, and at "
+                f"most {MAX_DOCUMENT_BYTES:,} can be read at once: read a part, such as "
                 f"corpus[{document.id}, 0:1000000]"
             )
         return self._text(document)
@@ -173,7 +173,7 @@ class Corpus(Mapping[int | str, str]):
         if not _is_integer(start) or start < 0:
             raise ConfigError("places in a document are counted from 0")
         if size is not None and (not _is_integer(size) or size < 0):
-            raise ConfigError("the size of a part is a number of bytes, or None")
+            raise ConfigError("the size of a part must be a number of bytes or None")
         most = MAX_DOCUMENT_BYTES if size is None else min(size, MAX_DOCUMENT_BYTES)
         if document.kind in LINES_SUFFIXES:
             encoded = self._text(document).encode()
@@ -191,7 +191,7 @@ class Corpus(Mapping[int | str, str]):
     def sample(self, n: int, seed: int | str = 0) -> list[int]:
         """Return the numbers of n random documents, always the same for a seed."""
         if not _is_integer(n) or not 0 <= n <= MAX_SAMPLE:
-            raise ConfigError(f"a sample has 0 to {MAX_SAMPLE:,} documents")
+            raise ConfigError(f"a sample can have 0 to {MAX_SAMPLE:,} documents")
         totals, chooser = self._catalog.totals(), random.Random(seed)
         wanted = min(n, totals.documents)
         if totals.documents * 20 < totals.last_document or wanted * 2 > totals.documents:
@@ -242,7 +242,7 @@ class Corpus(Mapping[int | str, str]):
         _check_text("pattern", pattern)
         _check_number("max_matches", max_matches, MAX_MATCHES)
         if seconds is not None and not (_is_number(seconds) and seconds > 0):
-            raise SearchRefused("seconds is a positive number, or None")
+            raise SearchRefused("seconds must be a positive number or None")
         found, changed, complete = grep_sources(
             self._catalog,
             pattern,
@@ -260,7 +260,9 @@ class Corpus(Mapping[int | str, str]):
     def _check_fields(self, where: object) -> None:
         """Refuse fields that no document has: they are usually misspelt."""
         if not isinstance(where, Mapping):
-            raise SearchRefused("where is a dict of field names and values, such as {'year': 1990}")
+            raise SearchRefused(
+                "where must be a dict of field names and values, such as {'year': 1990}"
+            )
         known = self._catalog.fields(MAX_FIELDS)
         names = set(known)
         unknown = [each for each in where if not isinstance(each, str) or each not in names]
@@ -268,7 +270,7 @@ class Corpus(Mapping[int | str, str]):
             listed = ", ".join(known[:_SHOWN_FIELDS]) or "none"
             more = ", …" if len(known) > _SHOWN_FIELDS else ""
             raise SearchRefused(
-                f"no document has a field {str(unknown[0])[:50]!r}; there are: {listed}{more}"
+                f"no document has a field {str(unknown[0])[:50]!r}; fields: {listed}{more}"
             )
 
     def _refresh(self) -> None:
@@ -318,11 +320,11 @@ class Corpus(Mapping[int | str, str]):
 
     def _document(self, key: Any) -> Document:
         if isinstance(key, bool) or not isinstance(key, int | str):
-            raise KeyError("a document has a number or a name")
+            raise KeyError("a document is identified by a number or a name")
         document = self._found(key)
         if document is None:
             shown = repr(key)[:100]
-            raise KeyError(f"there is no document {shown} among {counted(len(self), 'document')}")
+            raise KeyError(f"no document {shown} among {counted(len(self), 'document')}")
         return document
 
     def _text(self, document: Document) -> str:
@@ -341,12 +343,12 @@ class Corpus(Mapping[int | str, str]):
 
 def _check_text(name: str, value: object) -> None:
     if not isinstance(value, str):
-        raise SearchRefused(f"{name} is a text, not {type(value).__name__}")
+        raise SearchRefused(f"{name} must be a string, not {type(value).__name__}")
 
 
 def _check_number(name: str, value: object, most: int) -> None:
     if not _is_integer(value) or not 1 <= value <= most:
-        raise SearchRefused(f"{name} is a whole number between 1 and {most:,}")
+        raise SearchRefused(f"{name} must be an integer from 1 to {most:,}")
 
 
 def _is_integer(value: object) -> TypeGuard[int]:

@@ -62,8 +62,8 @@ class CorpusFolder:
         others = set(entries) - {"lock", "catalog.sqlite", "catalog.sqlite-journal", "index"}
         if others:
             raise ConfigError(
-                f"{self} holds {counted(len(others), 'other file')} and is no corpus; "
-                "choose a new folder with -o"
+                f"{self} contains {counted(len(others), 'other file')} and is not a corpus; choose "
+                "a new folder with -o"
             )
 
     def make_private(self) -> None:
@@ -92,8 +92,8 @@ class CorpusFolder:
                 found = json.loads(file.read(_MAX_BYTES))
         except FileNotFoundError:
             raise ConfigError(
-                f"{self} is no corpus: it has no corpus.json; make one with "
-                f"rlm index FOLDER -o {self}"
+                f"{self} is not a corpus: it has no corpus.json; create one with rlm index FOLDER "
+                f"-o {self}"
             ) from None
         except PermissionError:
             raise forbidden(self.about) from None
@@ -105,7 +105,8 @@ class CorpusFolder:
             if self.catalog.exists() and self.index.exists():
                 raise damaged(self.path, "corpus.json")
             raise ConfigError(
-                f"{self} is no corpus: its corpus.json is not of rlm index; choose another folder"
+                f"{self} is not a corpus: rlm index did not write its corpus.json; choose another "
+                "folder"
             )
         if found.get("version") != VERSION:
             raise ConfigError(
@@ -128,7 +129,7 @@ class CorpusFolder:
         except BlockingIOError:
             os.close(fd)
             raise ConfigError(
-                f"another process is writing to {self}; wait until it has ended, or stop it"
+                f"another process is writing to {self}; wait until it ends, or stop it"
             ) from None
         try:
             yield
@@ -156,7 +157,8 @@ def refuse_corpus(path: Path) -> None:
     """Raise if a path that is passed with others, or by name, is a corpus."""
     if is_corpus(path):
         raise ConfigError(
-            f"{display_path(path)} is a corpus, which is a context of its own: ask about it alone"
+            f"{display_path(path)} is a corpus, which can't be combined with other contexts: ask "
+            "about it alone"
         )
 
 

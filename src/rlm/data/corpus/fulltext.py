@@ -182,9 +182,9 @@ class FullText:
 
     def _parsed(self, query: str, where: Mapping[str, Any]) -> Any:
         if len(query) > MAX_QUERY_CHARS:
-            raise SearchRefused(f"a query has at most {MAX_QUERY_CHARS:,} characters")
+            raise SearchRefused(f"a query can have at most {MAX_QUERY_CHARS:,} characters")
         if len(where) > MAX_CONDITIONS:
-            raise SearchRefused(f"where has at most {MAX_CONDITIONS} fields")
+            raise SearchRefused(f"where can have at most {MAX_CONDITIONS} fields")
         # Ranges, wildcards and so on could make one query as expensive as thousands. A colon is
         # more often punctuation than the end of a field's name.
         plain = _FIELD.sub(r"\1 ", _SYNTAX.sub(" ", sendable(query)))
@@ -205,12 +205,12 @@ class FullText:
     def _conditions(self, name: object, value: object) -> list[Any]:
         """Return the queries for one field: a value, one of several, or bounds such as `>=`."""
         if not isinstance(name, str) or not name or not name.isprintable():
-            raise SearchRefused("where is a dict of field names and values")
+            raise SearchRefused("where must be a dict of field names and values")
         if isinstance(value, dict):
             return [self._range(name, value)]
         choices = value if isinstance(value, list | tuple) else [value]
         if not 1 <= len(choices) <= MAX_CHOICES:
-            raise SearchRefused(f"where[{name!r}] compares with 1 to {MAX_CHOICES} values")
+            raise SearchRefused(f"where[{name!r}] must compare with 1 to {MAX_CHOICES} values")
         should = self._tantivy.Occur.Should
         equal = [(should, self._equal(name, each)) for each in choices]
         return [self._tantivy.Query.boolean_query(equal)]
@@ -219,11 +219,12 @@ class FullText:
         if isinstance(value, int | float) and not isinstance(value, bool):
             if not _is_number(value):
                 raise SearchRefused(
-                    f"where[{name!r}] compares with numbers from -2**63 to 2**63, not {value!s:.40}"
+                    f"where[{name!r}] must compare with numbers from -2**63 to 2**63, not "
+                    f"{value!s:.40}"
                 )
             return self._range(name, {">=": value, "<=": value})  # 3 is 3.0
         if not isinstance(value, str | bool):
-            raise SearchRefused(f"where[{name!r}] compares texts, numbers and bools")
+            raise SearchRefused(f"where[{name!r}] must compare with strings, numbers or bools")
         path = "fields." + _stored_name(name).replace("\\", "\\\\")
         term = sendable(value) if isinstance(value, str) else value
         return self._tantivy.Query.term_query(self._index.schema, path, term)
@@ -231,14 +232,16 @@ class FullText:
     def _range(self, name: str, bounds: dict[Any, Any]) -> Any:
         numbers = [each for each in bounds.values() if _is_number(each)]
         if not bounds or not _COMPARISONS.issuperset(bounds) or len(numbers) < len(bounds):
-            raise SearchRefused(f"where[{name!r}] has bounds like {{'>=': 1990, '<': 2000}}")
+            raise SearchRefused(f"where[{name!r}] takes bounds such as {{'>=': 1990, '<': 2000}}")
         path = "fields." + _SPECIAL.sub(r"\\\g<0>", _stored_name(name))
         both = []
         for sign, value in bounds.items():  # In one query, bounds of two types make tantivy panic.
             number = format(Decimal(repr(value)), "f")
             words, problems = self._index.parse_query_lenient(f"{path}:{sign}{number}", ["text"])
             if problems:
-                raise SearchRefused(f"where[{name[:50]!r}] can't have bounds; compare with values")
+                raise SearchRefused(
+                    f"where[{name[:50]!r}] does not support bounds; compare with values"
+                )
             both.append((self._tantivy.Occur.Must, words))
         return self._tantivy.Query.boolean_query(both)
 

@@ -116,7 +116,7 @@ def _last_line(fd: int, start: int, end: int) -> int:
 def _read(fd: int, start: int, end: int) -> bytes:
     read = os.pread(fd, end - start, start)
     if len(read) < end - start:
-        raise SourceChanged("it has shrunk")
+        raise SourceChanged("it has become shorter")
     return read
 
 

@@ -108,11 +108,11 @@ def grep_sources(
 
 def _checked(pattern: str, ignore_case: bool) -> PatternFacts:
     if len(pattern) > MAX_PATTERN_CHARS:
-        raise SearchRefused(f"a pattern has at most {MAX_PATTERN_CHARS:,} characters")
+        raise SearchRefused(f"a pattern can have at most {MAX_PATTERN_CHARS:,} characters")
     try:
         return facts_of(pattern, ignore_case=ignore_case)
     except (re.error, OverflowError, RecursionError) as error:
-        raise SearchRefused(f"the pattern is not a regular expression: {error}") from None
+        raise SearchRefused(f"the pattern is not a valid regular expression: {error}") from None
 
 
 def _within(seconds: float) -> JobLimits:
@@ -124,8 +124,8 @@ def _within(seconds: float) -> JobLimits:
 def _refusal(error: JobStopped) -> SearchRefused:
     if error.reason == "time":
         return SearchRefused(
-            f"the pattern takes more than {_LIMITS.seconds:g} s for a part of the corpus: avoid "
-            "repetitions inside repetitions, such as (a+)+"
+            f"the pattern takes more than {_LIMITS.seconds:g} s on one part of the corpus: avoid "
+            "nested repetitions, such as (a+)+"
         )
     return SearchRefused(f"the search failed ({error}); write a simpler pattern")
 

@@ -176,7 +176,7 @@ class _Update:
         self._catalog.begin_scan()
         known = self._catalog.roots()
         if not sources and not known:
-            raise ConfigError("there is nothing to index: name a folder or files")
+            raise ConfigError("nothing to index: name a folder or files")
         roots = self._roots(sources, known)
         try:
             self._scan(roots)

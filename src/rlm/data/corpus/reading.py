@@ -27,7 +27,7 @@ def open_source(path: Path, stamp: Stamp, name: str = "") -> BinaryIO:
         same = os.path.realpath(path) == os.fspath(path)
         file, now = open_regular(path)
     except (ConfigError, OSError, ValueError) as error:
-        raise _changed(name or path, "can't be read any more") from error
+        raise _changed(name or path, "can no longer be read") from error
     if now != stamp or not same:
         file.close()
         raise _changed(name or path, "changed since it was indexed")
@@ -41,7 +41,7 @@ def read_part(document: Document, start: int, end: int) -> bytes:
             file.seek(start)
             return file.read(max(0, end - start))
         except OSError as error:
-            raise _changed(document.name, "can't be read any more") from error
+            raise _changed(document.name, "can no longer be read") from error
 
 
 def whole_characters(part: bytes, *, is_first: bool, is_last: bool) -> tuple[int, int]:

@@ -65,7 +65,7 @@ class CorpusSource:
         kinds = ", ".join(f"{number:,} {kind}" for kind, number in corpus.kinds())
         text = (
             f"a corpus of {counted(len(corpus), 'document')}, {corpus.size_bytes / _MEGA:,.1f} MB "
-            f"({kinds}); `context` maps the number or the name of a document to its text."
+            f"({kinds}); `context` maps a document's number or name to its text."
         )
         if names := [name for _, name, _ in corpus.names(limit=50) if _is_plain(name)]:
             text += f" The first documents: {', '.join(names[:_SHOWN_NAMES])}."
@@ -112,7 +112,7 @@ class CorpusSource:
     def _search(self, given: dict[str, Any]) -> Any:
         query, where = _text(given, "query"), given.get("where")
         if where is not None and not isinstance(where, dict):
-            raise DataRefused("where is a dict of field names and values")
+            raise DataRefused("where must be a dict of field names and values")
         hits = self._corpus.search(query, _number(given, "k", 10, 1, MAX_HITS), where)
         return [hit._asdict() for hit in hits]
 
@@ -129,7 +129,7 @@ class CorpusSource:
     def _read(self, given: dict[str, Any]) -> Any:
         key = given.get("document")
         if isinstance(key, bool) or not isinstance(key, int | str):
-            raise DataRefused("a document has a number or a name")
+            raise DataRefused("a document is identified by a number or a name")
         start = _number(given, "start", 0, 0, 1 << 60)
         size = _number(given, "size", READ_BYTES, 0, READ_BYTES)
         return self._corpus.part(key, start, size)._asdict()
@@ -137,7 +137,7 @@ class CorpusSource:
     def _sample(self, given: dict[str, Any]) -> Any:
         seed = given.get("seed", 0)
         if not isinstance(seed, int | str):
-            raise DataRefused("a seed is a number or a text")
+            raise DataRefused("a seed must be a number or a string")
         return self._corpus.sample(_number(given, "n", 10, 0, PAGE_DOCUMENTS), seed)
 
     def _names(self, given: dict[str, Any]) -> Any:
@@ -152,21 +152,21 @@ def _read_manifest(told: object, now: Manifest) -> Manifest:
     except msgspec.ValidationError:
         read = None
     if read is None or read.id.rpartition("-")[0] != now.id.rpartition("-")[0]:
-        raise ConfigError("another corpus is in that folder now")
+        raise ConfigError("that folder now contains another corpus")
     return read
 
 
 def _text(given: dict[str, Any], name: str) -> str:
     value = given.get(name)
     if not isinstance(value, str):
-        raise DataRefused(f"{name} is a text")
+        raise DataRefused(f"{name} must be a string")
     return value
 
 
 def _number(given: dict[str, Any], name: str, default: int, least: int, most: int) -> int:
     value = given.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise DataRefused(f"{name} is a number between {least:,} and {most:,}")
+        raise DataRefused(f"{name} must be a number from {least:,} to {most:,}")
     return value
 
 

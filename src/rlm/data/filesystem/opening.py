@@ -172,10 +172,10 @@ def unreadable(path: Path, error: OSError | ValueError) -> ConfigError:
     if number in {errno.ENOENT, errno.ENOTDIR}:
         if _WAS_ADDRESS.match(path.as_posix()):
             return ConfigError(
-                f"there is no file or folder {display_path(path)}; for an address, pass place(…) "
-                "of its text, because a Path drops a slash"
+                f"no such file or folder: {display_path(path)}; for an address, pass place(…) with "
+                "a string, because a Path drops a slash"
             )
-        return ConfigError(f"there is no file or folder {display_path(path)}; check the path")
+        return ConfigError(f"no such file or folder: {display_path(path)}; check the path")
     if number in {errno.EACCES, errno.EPERM}:
         return ConfigError(
             f"no permission to read {display_path(path)}; change its mode or its owner"
@@ -193,15 +193,14 @@ def display_path(path: Path | str) -> str:
 
 
 def _changed(path: Path) -> ConfigError:
-    return ConfigError(f"{display_path(path)} changed since it was handed in; ask again")
+    return ConfigError(f"{display_path(path)} changed after you passed it; ask again")
 
 
 def _refuse_special(path: Path, mode: int) -> None:
     for is_it, what in _SPECIAL:
         if is_it(mode):
             raise ConfigError(
-                f"{display_path(path)} is {what}, not a file; "
-                "read it first and hand in what it holds"
+                f"{display_path(path)} is {what}, not a file; read it first and pass its content"
             )
     if not stat.S_ISREG(mode):
-        raise ConfigError(f"{display_path(path)} is not a regular file; hand in a file or a folder")
+        raise ConfigError(f"{display_path(path)} is not a regular file; pass a file or a folder")

@@ -49,12 +49,12 @@ FOLDER_LINK = "link to a folder"
 IGNORED = "ignored entry"
 LONG_LINE = "line over 64 MiB"
 NEEDS_EXTRA = "document that needs an extra"
-NOT_MOUNTED = "source on a disk that is not mounted"
+NOT_MOUNTED = "source on an unmounted disk"
 NOT_PLAIN = "PDF, Office or e-book file"
 NOT_UTF8 = "file in UTF-16 or UTF-32"
-NO_RECORD = "line that is no JSON object with a text"
+NO_RECORD = "line that is not a JSON object with a text"
 NO_TEXT = "document without text"
-OUTER_LINK = "link out of the folder"
+OUTER_LINK = "link that leads out of the folder"
 OVERSIZED = "picture over 8 MiB"
 SPECIAL = "special file"
 TABLE = "table"
@@ -70,19 +70,19 @@ _PLURALS = {
     FOLDER_LINK: "links to folders",
     IGNORED: "ignored entries",
     LONG_LINE: "lines over 64 MiB",
-    NOT_MOUNTED: "sources on disks that are not mounted",
+    NOT_MOUNTED: "sources on unmounted disks",
     NOT_PLAIN: "PDF, Office or e-book files",
     NOT_UTF8: "files in UTF-16 or UTF-32",
-    NO_RECORD: "lines that are no JSON object with a text",
+    NO_RECORD: "lines that are not JSON objects with a text",
     NEEDS_EXTRA: "documents that need an extra",
     NO_TEXT: "documents without text",
-    OUTER_LINK: "links out of the folder",
+    OUTER_LINK: "links that lead out of the folder",
     OVERSIZED: "pictures over 8 MiB",
     UNNAMED: "places whose addresses are not kept",
     UNREADABLE: "unreadable entries",
 }
 _HINTS = {
-    CHANGED: "index again to cover what they hold now",
+    CHANGED: "index again to cover their current content",
     CORPUS: "name its sources instead",
     FILE_LINK: "files are read under their own names",
     FOLDER_LINK: "folders are read under their own names",
@@ -90,13 +90,13 @@ _HINTS = {
     NOT_MOUNTED: "the documents stay",
     NOT_PLAIN: "convert them to text first",
     NOT_UTF8: "convert them to UTF-8 first",
-    NO_RECORD: "name the field that holds the text",
+    NO_RECORD: "name the field that contains the text",
     NO_TEXT: "scanned pages need OCR first",
     OVERSIZED: "make them smaller",
     SPECIAL: "pipes, sockets, devices",
     TABLE: "pass them as tables, with --table or rlm.tables",
     UNNAMED: "it may hold a secret: name it again to fetch what changed",
-    UNREADABLE: "no permission, or an error of the disk",
+    UNREADABLE: "no permission, or a disk error",
 }
 _FIRST_NAMES = 3
 EXPECTED = frozenset({FOLDER_LINK, IGNORED, TOOL_FOLDER})

@@ -113,8 +113,8 @@ def _check_time(folder: Path, deadline: float) -> None:
     check_wanted()
     if time.monotonic() > deadline:
         raise ConfigError(
-            f"it takes more than {MAX_SECONDS:.0f} s to walk through {display_path(folder)}; "
-            "hand in a smaller folder, or choose with files('**/*.txt')"
+            f"walking through {display_path(folder)} takes more than {MAX_SECONDS:.0f} s; pass a "
+            "smaller folder, or select files, as in files('**/*.txt')"
         )
 
 

@@ -160,12 +160,12 @@ def place(
 
 def _check(found: Place) -> None:
     if (match := _ADDRESS.match(found.url)) is None:
-        raise ConfigError("an address begins with a scheme, such as s3:// or https://")
+        raise ConfigError("an address must begin with a scheme, such as s3:// or https://")
     if found.scheme not in SCHEMES:
         raise ConfigError(_unknown(match[1].lower(), found.url[match.end() :]))
     if len(found.url) > MAX_URL_CHARS or not found.url.isprintable():
         raise ConfigError(
-            f"an address has at most {MAX_URL_CHARS:,} characters, all of them printable"
+            f"an address can have at most {MAX_URL_CHARS:,} characters, all of them printable"
         )
     if found.is_web:
         _check_web(found.url)
@@ -174,7 +174,7 @@ def _check(found: Place) -> None:
     if "@" in host:
         raise ConfigError(
             f"leave credentials out of {found.scheme}:// addresses: the library finds them in the "
-            "environment and its own files"
+            "environment and in its own files"
         )
     if not host or _WILDCARD.search(host):
         what = "datasets/owner/name" if found.scheme == "hf" else "bucket/prefix"
@@ -182,7 +182,7 @@ def _check(found: Place) -> None:
     if found.scheme == "hf" and not rest:
         raise ConfigError("write hf://datasets/owner/name, with a path below it if you like")
     if strange := set(found.dataset) - {"split", "config"}:
-        raise ConfigError(f"a dataset has ?split= and &config=, not {min(strange)[:40]!r}")
+        raise ConfigError(f"a dataset accepts ?split= and &config=, not {min(strange)[:40]!r}")
 
 
 def _check_web(url: str) -> None:
@@ -198,14 +198,14 @@ def _check_web(url: str) -> None:
 def _unknown(scheme: str, rest: str) -> str:
     """Say what to write instead of an address that nothing here can read."""
     if scheme == "file":
-        return "for a file of this machine, pass its path, without file://"
+        return "for a file on this machine, pass its path, without file://"
     from difflib import get_close_matches  # Imported late: few addresses are wrong.
 
     known = OTHER_NAMES.get(scheme) or next(iter(get_close_matches(scheme, SCHEMES, 1)), None)
     shown = rest.rpartition("@")[2].partition("?")[0]
     if known is not None:
-        return f"there is no {scheme}:// here; write {display_path(f'{known}://{shown}')}"
+        return f"unknown scheme {scheme}://; write {display_path(f'{known}://{shown}')}"
     return (
         f"{scheme}:// can't be read; {', '.join(f'{name}://' for name in SCHEMES)} can. Download "
-        "it first, and pass the file"
+        "the data first, and pass the file"
     )

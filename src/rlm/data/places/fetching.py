@@ -142,13 +142,13 @@ class _Fetch:
         if pending:
             raise ConfigError(
                 f"{counted(len(pending), 'object')} of {self._place.shown} changed while being "
-                f"read, such as {display_path(pending[0].name)}; ask again when nothing writes "
+                f"read, such as {display_path(pending[0].name)}; ask again when nothing is writing "
                 "there, or choose a copy"
             )
         self._note(current.values(), contents)
         if not contents:
             raise ConfigError(
-                f"everything in {self._place.shown} was removed while being read; ask again"
+                f"everything in {self._place.shown} was removed while it was being read; ask again"
             )
         by_name = {names[name]: content for name, content in contents.items()}
         return Contents(by_name, tuple(self._remarks()))
@@ -168,7 +168,7 @@ class _Fetch:
         size = sum(entry.size or 0 for entry in entries)
         self.progress.found_files, self.progress.found_bytes = len(entries), size
         if not entries:
-            raise ConfigError(f"there is nothing at {shown}; check the address and its prefix")
+            raise ConfigError(f"nothing found at {shown}; check the address and its prefix")
         if len(entries) > limits.files:
             raise ConfigError(
                 f"{shown} has more than {limits.files:,} files; choose fewer with a longer prefix "
@@ -178,9 +178,9 @@ class _Fetch:
             raise self._too_large(size)
         if size > (free := self._files.free_bytes()):
             raise ConfigError(
-                f"{shown} has {size / _MEGA:,.0f} MB, and the disk of "
+                f"{shown} has {size / _MEGA:,.0f} MB, but the disk of "
                 f"{display_path(self._files.root)} has room for {free / _MEGA:,.0f} MB; set "
-                "XDG_CACHE_HOME to a larger one"
+                "XDG_CACHE_HOME to a folder on a larger disk"
             )
 
     def _too_large(self, size: int) -> ConfigError:

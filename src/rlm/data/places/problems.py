@@ -24,8 +24,8 @@ _CREDENTIALS = {
     "az": "set AZURE_STORAGE_CONNECTION_STRING, or AZURE_STORAGE_ACCOUNT_NAME and "
     "AZURE_STORAGE_ACCOUNT_KEY",
     "hf": "set HF_TOKEN, or run `hf auth login`",
-    "https": "use a signed address, or one with https://user:password@",
-    "http": "use a signed address, or one with http://user:password@",
+    "https": "use a signed address or one with https://user:password@",
+    "http": "use a signed address or one with http://user:password@",
 }
 _WHAT = {"s3": "bucket", "gs": "bucket", "az": "container", "hf": "dataset or repository"}
 
@@ -72,26 +72,26 @@ def problem(place: Place, error: BaseException) -> ConfigError:
     shown, status, names = place.shown, _status_of(error), _names(error)
     access = _CREDENTIALS[place.scheme]
     if names & _NO_CREDENTIALS:
-        return ConfigError(f"there are no credentials for {shown}: {access}")
+        return ConfigError(f"no credentials for {shown}: {access}")
     is_gated = "GatedRepoError" in names
     if names & _NO_CONTAINER and place.scheme in _WHAT and not is_gated:
         what, name = _WHAT[place.scheme], _container(place)
         private = "" if place.scheme != "hf" else f"; if it is private, {access}"
-        return ConfigError(f"there is no {what} {name!r}; check the name{private}")
+        return ConfigError(f"no such {what}: {name!r}; check the name{private}")
     if isinstance(error, PermissionError) or status in (401, 403) or is_gated:
         return ConfigError(f"no permission to read {shown}: ask for it, or {access}")
     if isinstance(error, FileNotFoundError) or status in (404, 410):
-        return ConfigError(f"there is nothing at {shown}; check the address")
+        return ConfigError(f"nothing found at {shown}; check the address")
     if names & _UNREACHABLE or _is_lookup(error):
         return ConfigError(
             f"{shown} can't be reached ({_words(place, error)}); check the network and the address"
         )
     if status is None and names & _CUT:
         return ConfigError(
-            f"the connection to {shown} ended before everything had arrived; try again later"
+            f"the connection to {shown} ended before all data had arrived; try again later"
         )
     if status in _TRANSIENT_STATUSES:
-        return ConfigError(f"{shown} answers with status {status}; try again later")
+        return ConfigError(f"{shown} responded with status {status}; try again later")
     return ConfigError(f"{shown} can't be read: {_words(place, error)}")
 
 

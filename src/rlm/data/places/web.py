@@ -107,12 +107,12 @@ class WebStore:
         try:
             found = url.join(URL(location, encoded=True))
         except ValueError:
-            raise ConfigError("the server redirects to something that is no address") from None
+            raise ConfigError("the server redirects to something that is not an address") from None
         if found.scheme not in ("https", "http") or (
             found.scheme == "http" and self._url.scheme == "https"
         ):
             raise ConfigError(
-                "the server redirects to something less safe than https; not followed"
+                "the server redirects to something less secure than https; not followed"
             )
         return found.with_user(None).with_fragment(None)
 
@@ -192,7 +192,7 @@ class Reachable(AbstractResolver):
         if not allowed:
             raise ConfigError(
                 f"the server redirects to {address}, an address of a private network; not followed "
-                "(if you want what is there, name it yourself)"
+                "(to fetch it, pass that address yourself)"
                 if host != self._named
                 else f"{host} leads to {address}, which is not an address of a server"
             )

@@ -159,8 +159,8 @@ async def aanswer_type(model: Any) -> AnswerType:
 # -- schemas, in a process with limits ------------------------------------------------------------
 
 _TOO_MUCH = {
-    "time": "it takes too long to check; submit something shorter and simpler",
-    "memory": "it takes too much memory to check; submit something smaller",
+    "time": "checking it takes too long; submit something shorter and simpler",
+    "memory": "checking it takes too much memory; submit something smaller",
     "output": "it is too large; submit something smaller",
     "crash": "it could not be checked; submit something simpler",
 }
@@ -182,10 +182,10 @@ def _check_job(schema: dict[str, Any]) -> _Job:
     try:
         text = json.dumps(schema)
     except UNREADABLE as error:
-        raise ConfigError(f"this is no JSON schema: {cut(str(error))}") from error
+        raise ConfigError(f"not a valid JSON schema: {cut(str(error))}") from error
     if len(text) > MAX_SCHEMA_CHARS:
         raise ConfigError(
-            f"this JSON schema has {len(text):,} characters, and {MAX_SCHEMA_CHARS:,} is the most"
+            f"this JSON schema has {len(text):,} characters; the maximum is {MAX_SCHEMA_CHARS:,}"
         )
     return _Job("check", (text,), _CHECK_SECONDS)
 
@@ -210,7 +210,7 @@ def _refuse(problem: Any) -> None:
         if problem.reason == "crash":
             raise ConfigError(f"this JSON schema could not be checked: {cut(str(problem))}")
         raise ConfigError(
-            f"this JSON schema takes too much {problem.reason} to check; use fewer nested "
+            f"checking this JSON schema takes too much {problem.reason}; use fewer nested "
             "references and simpler patterns"
         )
     if problem is not None:
@@ -236,7 +236,7 @@ def _of_class(model: Any) -> AnswerType:
     except _NO_SCHEMA as error:
         name = getattr(model, "__name__", None) or repr(model)
         reason = cut(str(error))
-        raise ConfigError(f"{cut(name)} can't be the type of an answer: {reason}") from error
+        raise ConfigError(f"{cut(name)} can't be an answer type: {reason}") from error
     return AnswerType(schema, lambda value: _instance(model, value), _patterns_in(schema))
 
 
@@ -257,7 +257,7 @@ def _patterns_in(schema: dict[str, Any]) -> tuple[str, ...]:
 
 def _schema_of(model: Any) -> dict[str, Any]:
     if model is None:
-        raise TypeError("give a class or a JSON schema")
+        raise TypeError("pass a class or a JSON schema")
     if _is_pydantic(model):
         found: dict[str, Any] = model.model_json_schema()
         return found
@@ -266,7 +266,7 @@ def _schema_of(model: Any) -> dict[str, Any]:
     def of_custom_type(kind: Any) -> dict[str, Any]:
         """Return the schema of a nested pydantic model; its definitions move to the top."""
         if not _is_pydantic(kind):
-            raise TypeError(f"there is no JSON form of {kind.__name__}")
+            raise TypeError(f"{kind.__name__} has no JSON form")
         inner: dict[str, Any] = kind.model_json_schema()
         definitions.update(inner.pop("$defs", {}))
         return inner

@@ -38,19 +38,17 @@ class SchemaCheck:
         try:
             _check_depth(schema)
             if not isinstance(schema.get("$schema", ""), str):
-                raise TypeError("$schema must be a str")
+                raise TypeError("$schema must be a string")
             latest = library.Draft202012Validator
             kind = library.validators.validator_for(schema, default=latest)
             kind.check_schema(schema)
         except library.exceptions.SchemaError as error:
-            raise ConfigError(f"this is no JSON schema: {schema_problem(error)}") from error
+            raise ConfigError(f"not a valid JSON schema: {schema_problem(error)}") from error
         except UNREADABLE as error:
-            raise ConfigError(f"this is no JSON schema: {cut(str(error))}") from error
+            raise ConfigError(f"not a valid JSON schema: {cut(str(error))}") from error
         if schema and schema.keys().isdisjoint(kind.VALIDATORS):
             listed = cut(", ".join(map(str, schema)))
-            raise ConfigError(
-                f'this is no JSON schema: it has no "type" or the like, only {listed}'
-            )
+            raise ConfigError(f'not a JSON schema: it has no keyword such as "type", only {listed}')
         _check_references(kind, schema)
         registry = _library("jsonschema_specifications").REGISTRY  # or it would download
         self._validator = kind(schema, registry=registry, format_checker=kind.FORMAT_CHECKER)
@@ -58,7 +56,7 @@ class SchemaCheck:
         try:
             self._validator.is_valid(None)
         except RecursionError:
-            raise ConfigError("this JSON schema refers to itself without end") from None
+            raise ConfigError("this JSON schema refers to itself endlessly") from None
 
     def __call__(self, value: Any) -> Any:
         """Return the value itself, or raise AnswerMismatch."""
@@ -113,7 +111,8 @@ def _check_references(kind: Any, schema: dict[str, Any]) -> None:
     except referencing.exceptions.Unresolvable as error:
         missing = cut(str(getattr(error, "ref", error)))
         raise ConfigError(
-            f"the JSON schema refers to {missing!r}, which is not in it; nothing is downloaded"
+            f"the JSON schema refers to {missing!r}, which is not in it; references are never "
+            "downloaded"
         ) from error
     except RecursionError:
         raise ConfigError("this JSON schema is nested too deeply") from None

@@ -55,14 +55,14 @@ def readings(submission: Submission) -> Iterator[Any]:
 def _literal(text: str) -> Any:
     """Return the value of a Python literal, as `FINAL_VAR(name)` outside a cell gives it."""
     if len(text) > _MAX_SEARCHED_CHARS:
-        raise ValueError("too long to be read as a literal")
+        raise ValueError("too long to parse as a literal")
     return json.loads(json.dumps(ast.literal_eval(text.strip())))
 
 
 def _embedded(text: str) -> Any:
     """Return JSON within fences or prose, unless searching the text would take too long."""
     if len(text) > _MAX_SEARCHED_CHARS or text.count("<think") > _MAX_THOUGHTS:
-        raise ValueError("too long to be searched")
+        raise ValueError("too long to search")
     return loose_json.parse(text)
 
 

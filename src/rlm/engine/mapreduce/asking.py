@@ -40,7 +40,7 @@ class Asker:
         self.scope.emit(
             Planned,
             strategy="mapreduce",
-            reason=f"the answer is of the kind {kind!r}",
+            reason=f"the kind of answer is {kind!r}",
             kind=kind,
             pieces=pieces,
             piece_chars=piece_chars,

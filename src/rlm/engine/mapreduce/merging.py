@@ -70,7 +70,7 @@ def table_of(query: str, lines: Sequence[str], labels: Mapping[int, str], max_ch
     What the query names comes first, because the end of a table that is too long is cut.
     """
     kept = {number: label for number, label in labels.items() if label and label != "-"}
-    parts = [f"Lines in all: {len(kept):,}", "By label:", _format_counts(Counter(kept.values()))]
+    parts = [f"Lines in total: {len(kept):,}", "By label:", _format_counts(Counter(kept.values()))]
     fields = {number: fields_of(lines[number]) for number in kept}
     by_field: dict[str, Counts] = {}
     for number, label in kept.items():

@@ -122,7 +122,7 @@ async def _count(asker: Asker, text: str, kind: str) -> str | None:
     if len(known) < len(numbers):
         return await _merged(asker, notes_of(replies), size)
     total = str(sum(known))
-    note = f"Counted in all {count} parts and added up: {total}"
+    note = f"Total counted over all {count} parts: {total}"
     return await _merged(asker, [note], size) if asker.task.prologue else total
 
 

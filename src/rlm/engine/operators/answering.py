@@ -70,7 +70,7 @@ async def answer_each(
             continue  # Unread or unmerged, which is not the same as no answer.
         answers[number] = result
     if partly := len(incomplete & answers.keys()):
-        operation.figures.notes.append(f"{partly:,} read only in part")
+        operation.figures.notes.append(f"{partly:,} only partly read")
     return answers
 
 

@@ -63,7 +63,7 @@ async def pairs(
     if plan is None:
         return await _compared(operation, left, right, condition, same=same)
     operation.figures.notes.append(
-        f"pairs made from {len(plan.left) + len(plan.right)} labels, not compared"
+        f"pairs derived from {len(plan.left) + len(plan.right)} labels, not compared one by one"
     )
     on_left = await _sorted_by_label(operation, left, plan.left, condition, "left", check)
     if same and plan.left == plan.right:
@@ -122,7 +122,7 @@ async def _sorted_by_label(
     check: Check,
 ) -> dict[int, str]:
     lines = [f"{label}: {when}" for label, when in guide.items() if when]
-    about = f"the items are the {side} ones of pairs with the condition: {condition}"
+    about = f"the items are the {side} items of pairs with this condition: {condition}"
     text = "\n".join([about, *lines])
     return (await classify(operation, texts, list(guide), text, check)).labels
 
@@ -167,8 +167,8 @@ async def _compared(
     if lefts * len(rights) > room:
         raise CallRefused(
             f"comparing {len(left):,} items with {len(right):,} takes {lefts * len(rights):,} "
-            f"prompts or more, and {room:,} calls are left (max_calls); keep only the items that "
-            "can match with `where` first, or name what must agree in the condition",
+            f"prompts or more, and {room:,} calls are left (max_calls); first keep only the items "
+            "that can match, with `where`, or say in the condition what must agree",
             limit="calls",
         )
     partners: dict[int, list[int]] = {}

@@ -108,7 +108,7 @@ class Figures(Struct):
         if self.distinct != self.items:
             words.append(f"{self.distinct:,} distinct")
         if self.absent:
-            words.append(f"{self.absent:,} None, without a result")
+            words.append(f"{self.absent:,} None, with no result")
         words.append(counted(self.prompts, "prompt"))
         if self.failed:
             words.append(f"{self.failed:,} failed")
@@ -118,7 +118,7 @@ class Figures(Struct):
             words.append(f"{self.looked_again:,} looked at again")
             words.append(f"{self.changed:,} changed")
         if self.shortened:
-            words.append(f"{self.shortened:,} too long, shown without their middle")
+            words.append(f"{self.shortened:,} too long, shown with the middle cut out")
         return [*words, *self.notes]
 
 
@@ -207,7 +207,7 @@ class Operation:
         if self.refusal is not None:
             return str(self.refusal)
         if self.error is not None:
-            return f"calls failed, the last with: {cut(str(self.error), SHOWN_CHARS)}"
+            return f"calls failed; the last error: {cut(str(self.error), SHOWN_CHARS)}"
         return "the model gave no usable reply about them"
 
     # -- asking ------------------------------------------------------------------------------
@@ -267,7 +267,7 @@ class Operation:
     def _note_failure(self, error: RLMError) -> None:
         self.error = error
         if isinstance(error, ModelError) and self.scope.budget.seconds_left == 0:
-            self.refusal = CallRefused("the time of the run is over (max_seconds)", limit="seconds")
+            self.refusal = CallRefused("the run is out of time (max_seconds)", limit="seconds")
 
     def output_tokens(self, packing: Packing, items: int) -> int | None:
         """Return the cap on a reply: weak models do not stop, and reasoning models need room."""

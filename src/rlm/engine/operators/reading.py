@@ -200,7 +200,7 @@ def json_in(text: str) -> Any:
             return read_json(candidate, MAX_JSON)
         except ValueError:
             continue
-    raise ValueError("the reply holds no JSON")
+    raise ValueError("the reply contains no JSON")
 
 
 def _between_brackets(text: str) -> list[str]:

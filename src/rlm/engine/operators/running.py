@@ -80,7 +80,7 @@ class OperatorCall(Struct, frozen=True, kw_only=True):
             )
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
             raise ConfigError(
-                f"the record does not say which items its operator had: {error}"
+                f"the record does not say which items its operator was given: {error}"
             ) from error
 
 
@@ -110,9 +110,7 @@ async def run_operator(
     run = OPERATORS.get(call.name)
     if run is None:
         known = ", ".join(OPERATORS)
-        raise CallRefused(
-            f"there is no operator {call.name[:60]!r}; there are: {known}", limit="kind"
-        )
+        raise CallRefused(f"unknown operator {call.name[:60]!r}; operators: {known}", limit="kind")
     operation = Operation(call.name, calls, scope, config, model)
     try:
         return await run(_Arguments(call, operation), operation)
@@ -137,7 +135,7 @@ class _Arguments:
     def text(self, name: str, *, required: bool = True) -> str:
         value = self._call.options.get(name, "")
         if not isinstance(value, str) or (required and not value.strip()):
-            raise self._wrong(f"{name} must be a text")
+            raise self._wrong(f"{name} must be a string")
         if len(value) > self._most_chars:
             raise self._wrong(f"{name} has more than {self._most_chars:,} characters")
         return value
@@ -145,10 +143,10 @@ class _Arguments:
     def labels(self) -> list[str]:
         labels = self._call.options.get("labels")
         if not isinstance(labels, list | tuple) or not all(isinstance(e, str) for e in labels):
-            raise self._wrong("labels must be a list of texts")
+            raise self._wrong("labels must be a list of strings")
         different = {" ".join(each.casefold().split()) for each in labels}
         if len(labels) < 2 or len(different) < len(labels) or "" in different:
-            raise self._wrong("labels must be two or more texts that differ, none of them empty")
+            raise self._wrong("labels must be two or more different, non-empty strings")
         size = sum(map(len, labels))
         if len(labels) > MAX_LABELS or size > self._most_chars:
             raise self._wrong(f"{len(labels):,} labels of {size:,} characters are too many")
@@ -165,7 +163,7 @@ class _Arguments:
         if value is None:
             return len(self.items)
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise self._wrong(f"{name} must be a whole number, 1 or more")
+            raise self._wrong(f"{name} must be an integer of at least 1")
         return min(value, len(self.items))
 
     @property

@@ -85,7 +85,7 @@ def _fields(schema: Any) -> dict[str, str]:
         len(name) + len(kind) > MAX_FIELD_CHARS for name, kind in fields.items()
     ):
         raise CallRefused(
-            f"a schema has at most {MAX_FIELDS} fields of {MAX_FIELD_CHARS} characters",
+            f"a schema can have at most {MAX_FIELDS} fields of {MAX_FIELD_CHARS} characters",
             limit="size",
         )
     return fields

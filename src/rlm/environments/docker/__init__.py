@@ -99,8 +99,8 @@ class DockerEnvironment(BaseEnvironment):
         """Return why it can't be used here, without asking an engine."""
         if not _has_package() and found_command() is None:
             return (
-                "there is no docker or podman command; install Docker or Podman, or, to use an "
-                f"engine through its API: {install_command('docker')}"
+                "no docker or podman command found; install Docker or Podman, or, to use an "
+                f"engine through its API, {install_command('docker')}"
             )
         return None
 
@@ -110,7 +110,7 @@ class DockerEnvironment(BaseEnvironment):
         image = self._container.image
         if await engine.has_image(image):
             return None
-        return f"the image {image} is not here yet: the first run fetches it; or choose another one"
+        return f"the image {image} is not here yet: the first run pulls it, or choose another image"
 
     async def open(self, host: Host, options: dict[str, Any]) -> ForkedSession:
         """Start a container and wait until its worker is ready."""
@@ -130,7 +130,7 @@ class DockerEnvironment(BaseEnvironment):
         if not self._has_image:
             self._has_image = True
             if not await engine.has_image(self._container.image):
-                _log.warning("fetching the image %s first", self._container.image)
+                _log.warning("pulling the image %s first", self._container.image)
 
     async def describe(self) -> dict[str, Any]:
         """Return what protects this machine."""
@@ -170,7 +170,10 @@ class DockerEnvironment(BaseEnvironment):
         except sessions.NotReached as error:
             if self._stream == "socket":
                 raise SessionDied(f"the container could not reach this process: {error}") from None
-            _log.info("the container can't reach a socket of this process (%s): stdio", error)
+            _log.info(
+                "the container can't reach a socket of this process (%s): using stdio instead",
+                error,
+            )
             self._stream = "stdio"
         return await sessions.open_by_stdio(request)
 
@@ -188,7 +191,7 @@ def _engine_of(kind: str) -> Engine:
         return ApiEngine()
     command = found_command()
     if command is None:
-        raise ConfigError(DockerEnvironment.problem() or "there is no docker or podman command")
+        raise ConfigError(DockerEnvironment.problem() or "no docker or podman command found")
     return CommandEngine(command)
 
 

@@ -148,7 +148,7 @@ class RunningContainer:
         try:
             await asyncio.get_running_loop().sock_sendall(self._line, data)
         except OSError as error:
-            raise SessionDied("the container does not read its input any more") from error
+            raise SessionDied("the container no longer reads its input") from error
 
     async def receive(self) -> bytes:
         """Read from its output; the engine puts a header before every piece."""

@@ -49,7 +49,9 @@ class CommandEngine:
     async def has_image(self, image: str) -> bool:
         """Return whether the engine already has the image."""
         if not await self.ask("version", "--format", "{{.Server.Version}}"):
-            raise ConfigError(f"{self._command} reaches no engine: start it, or set DOCKER_HOST")
+            raise ConfigError(
+                f"{self._command} can't reach an engine: start one, or set DOCKER_HOST"
+            )
         return bool(await self.ask("image", "inspect", "--format", "{{.Id}}", image))
 
     async def owners(self) -> dict[str, str]:
@@ -122,7 +124,7 @@ class RunningCommand:
             self._process.stdin.write(data)
             await self._process.stdin.drain()
         except ConnectionError as error:
-            raise SessionDied("the container does not read its input any more") from error
+            raise SessionDied("the container no longer reads its input") from error
 
     async def receive(self) -> bytes:
         """Read from its output."""

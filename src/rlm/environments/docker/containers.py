@@ -125,7 +125,9 @@ async def reap(engine: Engine) -> int:
     gone = [name for name, text in (await engine.owners()).items() if is_gone(text)]
     for name in gone:
         await engine.remove(name)
-        _log.warning("removed the container %s, left behind by a process that has ended", name[:12])
+        _log.warning(
+            "removed the container %s, which a process that has ended left behind", name[:12]
+        )
     return len(gone)
 
 

@@ -149,7 +149,7 @@ def _listener(folder: Path) -> socket.socket:
         listener.setblocking(False)
     except OSError as error:
         listener.close()
-        raise NotReached(f"no socket could be made in {folder}: {error}") from error
+        raise NotReached(f"no socket could be created in {folder}: {error}") from error
     return listener
 
 

@@ -19,16 +19,17 @@ __all__ = ["InProcessEnvironment"]
 _log = logging.getLogger(__name__)
 
 _WARNING = (
-    "environment='inprocess' is not a sandbox: model-written code runs in this process, with your "
-    "keys, your files and your network. Use it to debug; use 'local' for everything else"
+    "environment='inprocess' is not a sandbox: model-written code runs in this process, with "
+    "access to your keys, your files and your network. Use it for debugging, and 'local' for "
+    "everything else"
 )
 _DEFAULTS = {"tools": [], "kept_output_chars": 1_000_000, "max_submission_chars": 10_000_000}
-_IN_C = "a cell that waits or works in C can't be stopped; its thread is left behind"
+_IN_C = "a cell that waits or runs C code can't be stopped; its thread is left behind"
 _ONE_PROCESS = "cells share one process, its modules, folder, variables and hash seed"
 _MAIN = "the namespace is not the program's __main__, so classes made in cells can't be pickled"
-_HOLDS_GIL = "code in C that keeps the GIL blocks the whole program while it runs"
-_ENDS_PROGRAM = "what ends the process ends the program"
-_OWN_FILES = "cells have no folder of their own, and files they write are the program's"
+_HOLDS_GIL = "C code that holds the GIL blocks the whole program while it runs"
+_ENDS_PROGRAM = "anything that ends the process ends the program"
+_OWN_FILES = "cells have no folder of their own; the files they write are in the program's folder"
 _NO_LIMITS = "there are no limits on memory, disk or processes"
 
 

@@ -23,7 +23,7 @@ Deliver = Callable[[wire.Frame | None], None]
 StartCall = Callable[[list[bytes], Deliver], None]
 """Passes the parts of a call to the host; may be called in any thread."""
 
-_NO_ANSWER = "this session has ended and can't call models or tools any more"
+_NO_ANSWER = "this session has ended and can no longer call models or tools"
 
 
 class DirectChannel:

@@ -192,7 +192,7 @@ def _missing_in_kernel() -> str | None:
     """Return what the layers need and this kernel lacks, without starting anything."""
     machine = os.uname().machine
     if machine not in MACHINES or sys.maxsize < 1 << 32:
-        return f"its layers need a 64-bit {' or '.join(MACHINES)}, and this is {machine}"
+        return f"its layers need a 64-bit {' or '.join(MACHINES)}, but this is {machine}"
     try:
         status = Path("/proc/self/status").read_text("ascii", "replace")
     except OSError:

@@ -28,7 +28,7 @@ from rlm.errors import ConfigError
 __all__ = ["Packages", "resolve"]
 
 _OURS = {"rlm", distribution.NAME}
-_REFUSED = "{} is the program that runs the sandbox, and can't be in it; leave it out"
+_REFUSED = "{} is the program that runs the sandbox and can't be inside it; leave it out"
 _HOST_PROGRAM = Path(worker.__file__).resolve().parent.parent
 _LIGHT_BYTES = 2 << 20
 _PROBE_SECONDS = 60
@@ -120,7 +120,7 @@ def _ask(python: str) -> dict[str, Any]:
             raise ValueError(done.stderr.decode("utf-8", "replace").strip()[-200:])
         about: dict[str, Any] = json.loads(done.stdout)
     except (OSError, subprocess.TimeoutExpired, ValueError) as error:
-        raise ConfigError(f"{python} can't be asked for its packages: {error}") from error
+        raise ConfigError(f"the packages of {python} can't be listed: {error}") from error
     about["standard"] = about["standard"] or sorted(sys.stdlib_module_names)
     return about
 
@@ -218,7 +218,7 @@ class _Found:
             return f"{self.name} has no module to import; leave it out, or reinstall it with pip"
         around = [path for path in self.readable if _holds_the_host(path.resolve())]
         if around:
-            return f"{self.name} would make {around[0]} readable, where this program runs"
+            return f"{self.name} would make {around[0]} readable, and this program runs there"
         return None
 
     def _is_editable(self) -> bool:
@@ -262,7 +262,7 @@ class _Installed:
         if not exact and len(providers) > 1:
             several = ", ".join(sorted(each.name for each in providers))
             raise ConfigError(
-                f"{name!r} belongs to several packages; name those you want: {several}"
+                f"{name!r} belongs to several packages; name the ones you want: {several}"
             )
         return exact or providers
 

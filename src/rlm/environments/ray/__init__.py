@@ -106,8 +106,8 @@ class RayEnvironment(BaseEnvironment):
                 return await self._open(host, options)
         except TimeoutError:
             raise SessionDied(
-                f"no session was ready on the Ray cluster within {self._start_seconds:g} s: "
-                "look at `ray status`; lower num_cpus, memory or resources, or add nodes"
+                f"no session was ready on the Ray cluster within {self._start_seconds:g} s: check "
+                "`ray status`; lower num_cpus, memory or resources, or add nodes"
             ) from None
 
     async def describe(self) -> dict[str, Any]:

@@ -228,7 +228,7 @@ class SessionHost:
     async def open(self, number: int, greeting: bytes, stale: Sequence[str]) -> None:
         """Fork a session; contexts in `stale` are no longer needed."""
         self._files.forget(stale)
-        assert self._environment is not None, "prepare comes first"
+        assert self._environment is not None, "call prepare first"
         ends: Pair = await self._environment.open_ends(greeting)
         self._carriers[number] = Carrier(ends)
 
@@ -252,7 +252,7 @@ class SessionHost:
     async def lend(self, number: int, name: str, place: Place | None) -> bool:
         """Send a session a context's file with its next bytes; False if there is none."""
         if (carrier := self._carriers.get(number)) is None:
-            raise SessionDied("the session is over")
+            raise SessionDied("the session has ended")
         if (fd := self._files.find(name, place)) is None:
             return False
         carrier.lend(fd)

@@ -112,7 +112,7 @@ def translated(error: BaseException) -> RLMError:
     words = " ".join(str(error).split())
     if _NOT_THERE in words:
         return ConfigError(
-            f"a node of the Ray cluster has no rlm: install {NAME} there, or pass "
+            f"rlm is missing on a node of the Ray cluster: install {NAME} there, or pass "
             f"runtime_env={{'pip': ['{NAME}']}}"
         )
     return SessionDied(f"{type(error).__name__}: {words[:_MAX_WORDS_CHARS]}")

@@ -47,7 +47,7 @@ class RemoteHost:
             if isinstance(error.__cause__, sdk().exceptions.RayActorError | ConnectionError):
                 self.is_lost = True
                 short = self.node[:8]
-                raise SessionDied(f"the actor on Ray node {short} is lost: {error}") from error
+                raise SessionDied(f"the actor on Ray node {short} was lost: {error}") from error
             raise
 
     def tell(self, method: str, *given: Any) -> None:

@@ -28,9 +28,9 @@ _MIN_PYTHON = (3, 12)
 _MAX_CONTEXT_BYTES = RESERVE_BYTES // 2
 """In memory, characters may take four times as many bytes as in the context, besides those."""
 
-_NO_THREADS = "WebAssembly has no threads: pools run their jobs at once, one after the other"
-_NO_WAITING = "without threads nothing can end such a wait, so it is an error at once"
-_C_CODE = "code in C, and loops that do nothing but count, can't be interrupted: the session ends"
+_NO_THREADS = "WebAssembly has no threads: pools run their jobs immediately, one after another"
+_NO_WAITING = "without threads nothing can end such a wait, so it fails immediately"
+_C_CODE = "C code, and loops that only count, can't be interrupted: the session ends"
 _LEFT_OUT = "this build of Python comes without bz2, lzma, mmap, ctypes and a few others"
 
 
@@ -52,9 +52,8 @@ class WasmEnvironment(BaseEnvironment):
         "interrupts: a regular expression that explodes": _C_CODE,
         "snippets: gzip, bz2, lzma": _LEFT_OUT,
         "snippets: mmap": _LEFT_OUT,
-        "recovery: a segmentation fault": "without ctypes a cell can't reach memory by its address",
-        "limits: one large allocation": "Python has 32 bits here: what is over 2 GiB is an "
-        "OverflowError",
+        "recovery: a segmentation fault": "without ctypes a cell can't access memory by address",
+        "limits: one large allocation": "Python is 32-bit here: over 2 GiB raises OverflowError",
     }
 
     def __init__(self, *, warm_sessions: int = 1) -> None:
@@ -67,7 +66,10 @@ class WasmEnvironment(BaseEnvironment):
     def problem(cls) -> str | None:
         """Return why it can't be used here."""
         if sys.version_info < _MIN_PYTHON:
-            return "environment='wasm' needs Python 3.12 or newer: pyeryx has no older wheels"
+            return (
+                "environment='wasm' needs Python 3.12 or newer: pyeryx has no wheels for older "
+                "versions"
+            )
         if importlib.util.find_spec("eryx") is None:
             return f"environment='wasm' needs pyeryx: {install_command('wasm')}"
         return None
@@ -134,8 +136,9 @@ class _WasmSession(WorkerSession):
 def _check_size(context: ContextSource) -> None:
     if context.size_bytes > _MAX_CONTEXT_BYTES:
         raise ConfigError(
-            f"environment='wasm' takes contexts of up to {_MAX_CONTEXT_BYTES >> 20} MiB, and this "
-            f"one has {context.size_bytes / (1 << 20):,.0f} MiB: use environment='docker', or Linux"
+            f"environment='wasm' accepts contexts of up to {_MAX_CONTEXT_BYTES >> 20} MiB, but "
+            f"this one has {context.size_bytes / (1 << 20):,.0f} MiB: use environment='docker' or "
+            "Linux"
         )
 
 

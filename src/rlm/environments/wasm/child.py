@@ -158,7 +158,7 @@ class Relay:
         try:
             self._stream.sendall(data)
         except OSError:
-            self.end("the host is gone")
+            self.end("the host has ended")
 
     def note_taken(self, data: bytes) -> None:
         """Note that the guest has opened or read the shared file, which no longer needs a name."""
@@ -177,11 +177,11 @@ class Relay:
             except OSError:
                 data = b""
             if not data:
-                self.end("the host is gone")
+                self.end("the host has ended")
             try:
                 self._put(data)
             except OSError as error:
-                self.end(f"found no room for its shared file: {error.strerror}")
+                self.end(f"had no room for its shared file: {error.strerror}")
 
     def _received(self) -> bytes:
         """Receive bytes from the host: a few at once, or as many as fit in a parcel."""
@@ -213,7 +213,7 @@ class Relay:
             except OSError:
                 data = b""
             if not data:
-                self.end("the host is gone")
+                self.end("the host has ended")
             with self._writing:
                 self._interrupts += len(data)
                 self._write_head()

@@ -215,7 +215,8 @@ def private_folder() -> Path:
         found = folder.stat()
     except OSError as error:
         raise ConfigError(
-            f"{folder} can't be made: {error.strerror}; set XDG_CACHE_HOME to a folder of your own"
+            f"{folder} can't be created: {error.strerror}; set XDG_CACHE_HOME to a folder of your "
+            "own"
         ) from error
     if sys.platform != "win32" and (
         found.st_uid != os.geteuid() or found.st_mode & _OTHERS_MAY_WRITE

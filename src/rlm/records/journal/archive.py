@@ -116,7 +116,7 @@ class Archive:
                 journal.describe(run=_with_hash(facts, sha256))
             except ConfigError as error:
                 journal.problem, context = str(error), None
-                _log.warning("%s; the run goes on, but can't be resumed", error)
+                _log.warning("%s; the run continues, but can't be resumed", error)
             finally:
                 journal.is_described.set()
         await asyncio.to_thread(self._keep_and_prune, journal, context)
@@ -188,7 +188,7 @@ class Archive:
         lock = database.Lock(run.path.with_suffix(".lock"))
         if not lock.take():
             raise ConfigError(
-                f"run {run.run_id} is being run by process {lock.holder()}; end it first"
+                f"process {lock.holder()} is executing run {run.run_id}; end it first"
             )
         try:
             run.remove()
@@ -302,7 +302,7 @@ def converted(value: Any, kind: type[T]) -> T:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"the journal does not say what was run: {error}") from error
+        raise ConfigError(f"the journal does not record what was run: {error}") from error
 
 
 def paid_in(path: Path) -> Usage:
@@ -330,7 +330,7 @@ def fork(archive: Archive, run: RunFile, step: int, edited: str | None = None) -
     run.check_writer()
     facts = archive.facts(run)
     if facts.in_chat:
-        raise ConfigError(f"run {run.run_id} was a turn of a chat, whose variables are gone")
+        raise ConfigError(f"run {run.run_id} was a turn of a chat whose variables are gone")
     steps = _Steps(run)
     if not 1 <= step <= steps.last:
         raise ConfigError(
@@ -415,7 +415,7 @@ class _Steps:
         ]
         if not found:
             raise ConfigError(
-                f"step {step} of run {self._run.run_id} has no reply that could be edited; fork it "
-                "without an edit, or go on with it"
+                f"step {step} of run {self._run.run_id} has no reply that can be edited; fork it "
+                "without an edit, or resume it"
             )
         return min(found, key=lambda each: each[0])[1]

@@ -42,7 +42,7 @@ class ContextFolder:
     def restore(self, facts: ContextFacts) -> StoredContext:
         """Load the context that these facts describe; raise ConfigError if it is gone."""
         if not facts.sha256:
-            raise ConfigError("the run ended before its context was kept; give it again")
+            raise ConfigError("the run ended before its context was stored; pass it again")
         if facts.kind == "source":
             return restore_source(facts.source, facts.sha256, facts.description)
         data = b"".join(self.chunks(facts.sha256))
@@ -60,7 +60,7 @@ class ContextFolder:
     def _picture(self, sha256: str) -> Picture:
         picture = picture_of(b"".join(self.chunks(sha256)))
         if picture is None:
-            raise ConfigError(f"{sha256[:12]}… of this run is no picture any more; give it again")
+            raise ConfigError(f"{sha256[:12]}… of this run is no longer a picture; pass it again")
         return picture
 
     def _touched(self, sha256: str) -> bool:
@@ -81,10 +81,10 @@ class ContextFolder:
                     yield piece
         except OSError as error:
             raise ConfigError(
-                f"the context {sha256[:12]}… of this run is gone ({error.strerror}); give it again"
+                f"the context {sha256[:12]}… of this run is gone ({error.strerror}); pass it again"
             ) from error
         if digest.hexdigest() != sha256:
-            raise ConfigError(f"the context {sha256[:12]}… of this run was changed; give it again")
+            raise ConfigError(f"the context {sha256[:12]}… of this run has changed; pass it again")
 
     def remove(self, sha256: str) -> None:
         """Remove a context that exists elsewhere or can be made again."""
@@ -114,13 +114,13 @@ class ContextFolder:
         except OSError as error:
             unfinished.unlink(missing_ok=True)
             raise ConfigError(
-                f"the context can't be kept for resuming: {error.strerror}; make room in "
+                f"the context can't be stored for resuming: {error.strerror}; free some space in "
                 f"{self._folder}, or run without a journal"
             ) from error
 
     def _path(self, sha256: str) -> Path:
         if len(sha256) != 64 or not sha256.isalnum():
-            raise ConfigError(f"{sha256[:80]!r} is no hash of a context")
+            raise ConfigError(f"{sha256[:80]!r} is not the hash of a context")
         return self._folder / sha256
 
 

@@ -136,14 +136,14 @@ def connect(path: Path, *, make: bool = True) -> sqlite3.Connection:
 
 def not_writable(path: Path, error: Exception) -> ConfigError:
     return ConfigError(
-        f"the journal {path} can't be written to: {error}; check the folder's permissions and "
+        f"the journal {path} is not writable: {error}; check the folder's permissions and "
         "free space, or run without a journal"
     )
 
 
 def damaged(path: Path, error: object) -> ConfigError:
     return ConfigError(
-        f"the journal {path} is damaged: {error}; remove it with `rlm rm`, and start anew"
+        f"the journal {path} is damaged: {error}; remove it with `rlm rm`, and start again"
     )
 
 
@@ -234,12 +234,12 @@ def facts_in(connection: sqlite3.Connection, path: Path) -> dict[str, Any]:
 def _check(connection: sqlite3.Connection, path: Path) -> None:
     """Refuse a file that is not ours or not of this version."""
     if _pragma(connection, "application_id") != _OURS:
-        raise ConfigError(f"{path} is not a journal of rlm; give another path")
+        raise ConfigError(f"{path} is not a journal of rlm; pass another path")
     version = _pragma(connection, "user_version")
     if version != SCHEMA:
         raise ConfigError(
-            f"the journal {path} has format {version}, this version of rlm reads format {SCHEMA}; "
-            "use the version of rlm that wrote it, or remove it with `rlm rm`"
+            f"the journal {path} has format {version}, but this version of rlm reads format "
+            f"{SCHEMA}; use the version of rlm that wrote it, or remove it with `rlm rm`"
         )
     check_plain(connection, path, TABLES)
 
@@ -260,7 +260,9 @@ def check_plain(connection: sqlite3.Connection, path: Path, tables: Sequence[str
             ).fetchone()
         )
     if strange is not None:
-        raise ConfigError(f"{path} is not a file that rlm wrote: it computes what it holds")
+        raise ConfigError(
+            f"rlm did not write {path}: it has computed columns or other active content"
+        )
 
 
 def _check_whole(connection: sqlite3.Connection, path: Path) -> None:

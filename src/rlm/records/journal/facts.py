@@ -71,19 +71,19 @@ class RunFacts(Struct, frozen=True, kw_only=True, omit_defaults=True):
         if other.query != self.query:
             raise ConfigError(
                 f"run {self.run_id} was asked {_short(self.query)}, not {_short(other.query)}; "
-                "leave out run_id to ask something new"
+                "omit run_id to ask something new"
             )
         before, now = _operator(self.settings), _operator(other.settings)
         if before != now:
             changed = sorted({name for name, _ in before.items() ^ now.items()})
             raise ConfigError(
-                f"run {self.run_id} was asked with a different {', '.join(changed)}; leave out "
-                "run_id to ask something new"
+                f"run {self.run_id} was asked with a different {', '.join(changed)}; omit run_id "
+                "to ask something new"
             )
         if not self.context.is_same(other.context):
             raise ConfigError(
-                f"run {self.run_id} had another context ({self.context.description}); hand in the "
-                "same one, or leave out run_id to ask about this one"
+                f"run {self.run_id} had a different context ({self.context.description}); pass the "
+                "same one, or omit run_id to ask about this one"
             )
 
 
@@ -109,7 +109,7 @@ def result_from(plain: Any) -> RunResult:
             msgspec.convert({**plain, "usage": {}}, RunResult), usage=usage
         )
     except (msgspec.ValidationError, KeyError, TypeError) as error:
-        raise ConfigError(f"the journal's result can't be read: {error}") from error
+        raise ConfigError(f"the result in the journal can't be read: {error}") from error
 
 
 def _operator(settings: dict[str, Any]) -> dict[str, str]:

@@ -45,8 +45,8 @@ class Journal:
         self._lock = database.Lock(path.with_suffix(".lock"))
         if not self._lock.take():
             raise ConfigError(
-                f"run {path.stem} is being run by process {self._lock.holder()}; wait for it, or "
-                "end it first"
+                f"process {self._lock.holder()} is executing run {path.stem}; wait for it, or end "
+                "it first"
             )
         with ExitStack() as stack:
             stack.callback(self._lock.release)
@@ -175,8 +175,9 @@ class Journal:
             return
         if (key.path, key.step) in self._steps_to_match:
             raise ConfigError(
-                f"this run can't go on: step {key.step} was asked for with other settings (model, "
-                "sampling, tools or output limit); use those it was started with, or start anew"
+                f"this run can't continue: step {key.step} was requested with other settings "
+                "(model, sampling, tools or output limit); use the settings it was started with, "
+                "or start a new run"
             )
         if self._is_over(key):
             raise database.damaged(self.path, f"the reply of step {key.step} can't be read")
@@ -256,8 +257,8 @@ class Journal:
 
     def _give_up(self, error: Exception) -> None:
         if self.problem is None:
-            self.problem = f"the journal {self.path} can't be written to any more: {error}"
-            _log.warning("%s; the run goes on, but can't be resumed from here on", self.problem)
+            self.problem = f"the journal {self.path} is no longer writable: {error}"
+            _log.warning("%s; the run continues, but can't be resumed from here on", self.problem)
 
     # -- the end -----------------------------------------------------------------------------
 

@@ -59,16 +59,16 @@ class Places:
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(
-                f"{self.root} can't be made: {error.strerror}; set RLM_STATE_DIR or journal= to a "
-                "folder that can be written to"
+                f"{self.root} can't be created: {error.strerror}; set RLM_STATE_DIR or journal= to "
+                "a writable folder"
             ) from error
 
     def journal_of(self, run_id: str) -> Path:
         """Return where a run's journal is, or would be."""
         if not run_id or not run_id.replace("-", "").isalnum() or not run_id.isascii():
             raise ConfigError(
-                f"{run_id!r} is no run id: it has letters a to z, digits and hyphens; `rlm runs` "
-                "lists those of recorded runs"
+                f"{run_id!r} is not a run id: run ids consist of letters a to z, digits and "
+                "hyphens; `rlm runs` lists those of recorded runs"
             )
         return self.runs / f"{run_id}{ENDING}"
 

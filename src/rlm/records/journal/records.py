@@ -49,7 +49,7 @@ def sealed(name: str, data: bytes) -> bytes:
 def unsealed(name: object, found: object) -> bytes:
     """Return what `sealed` was given under this name; raise ValueError if it has changed."""
     if not isinstance(found, bytes) or not isinstance(name, str):
-        raise ValueError("something else stands where a text was")
+        raise ValueError("something else is where a text was")
     data = found[_CHECKSUM_BYTES:]
     if _checksum(name, data) != found[:_CHECKSUM_BYTES]:
         raise ValueError(f"the checksum of {name[:80]!r} does not match")

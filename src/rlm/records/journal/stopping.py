@@ -23,7 +23,7 @@ SUFFIX = ".stop"
 def request_stop(run: RunFile) -> None:
     """Ask a run in progress to end with the best answer it has; it checks twice a second."""
     if not database.Lock(run.path.with_suffix(".lock")).is_taken():
-        raise ConfigError("this run is not in progress; there is nothing to stop")
+        raise ConfigError("this run is not in progress, so there is nothing to stop")
     path = run.path.with_suffix(SUFFIX)
     try:
         os.close(private(path, os.O_WRONLY | os.O_CREAT))

@@ -82,12 +82,12 @@ class JudgmentChange(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             [*(tag for tag in before.tags if tag not in removed), *map(_checked_tag, self.add_tags)]
         )
         if len(tags) > MAX_TAGS:
-            raise ConfigError(f"a run has at most {MAX_TAGS} tags; remove one first")
+            raise ConfigError(f"a run can have at most {MAX_TAGS} tags; remove one first")
         comments = tuple(each for each in before.comments if each.id != self.remove_comment)
         if self.comment is not None:
             comments = (*comments, _new_comment(self.comment))
         if len(comments) > MAX_COMMENTS:
-            raise ConfigError(f"a run has at most {MAX_COMMENTS} comments; remove one first")
+            raise ConfigError(f"a run can have at most {MAX_COMMENTS} comments; remove one first")
         score = before.score if self.score is UNSET else _checked_score(self.score)
         return Judgment(tuple(tags), score, comments)
 
@@ -96,8 +96,8 @@ def _checked_tag(tag: str) -> str:
     if not _TAG.fullmatch(tag):
         shown = ascii(tag[:60])
         raise ConfigError(
-            f"{shown} can't be a tag: a tag has 1 to 50 letters, digits and signs of ._:+/- and "
-            "begins with a letter or a digit"
+            f"{shown} can't be a tag: a tag has 1 to 50 letters, digits or characters of ._:+/- "
+            "and begins with a letter or a digit"
         )
     return tag
 
@@ -106,14 +106,14 @@ def _checked_score(score: float | None) -> float | None:
     if score is None:
         return None
     if not math.isfinite(score) or abs(score) > LARGEST_SCORE:
-        raise ConfigError("a score is a number, such as 0.8 or 1")
+        raise ConfigError("a score must be a number, such as 0.8 or 1")
     return float(score) + 0.0  # without -0.0
 
 
 def _new_comment(text: str) -> Comment:
     text = sendable(text).replace("\r\n", "\n").strip()
     if not text or len(text) > MAX_COMMENT_CHARS:
-        raise ConfigError(f"a comment has 1 to {MAX_COMMENT_CHARS:,} characters")
+        raise ConfigError(f"a comment must have 1 to {MAX_COMMENT_CHARS:,} characters")
     return Comment(id=secrets.token_hex(6), text=text, at=time.time())
 
 
@@ -159,7 +159,7 @@ class Judgments:
     def change(self, run_id: str, change: JudgmentChange) -> Judgment:
         """Apply a change to what is stored, and return the result."""
         if not run_id or len(run_id) > MAX_ID_CHARS:
-            raise ConfigError("there is no such run")
+            raise ConfigError("no such run")
         change.applied_to(Judgment())  # What can't be stored must not create a file.
         with self._opened(make=True) as connection, _transaction(connection):
             row = connection.execute(
@@ -193,8 +193,8 @@ class Judgments:
         (count,) = connection.execute("select count(*) from judgments").fetchone()
         if count >= MAX_RUNS:
             raise ConfigError(
-                f"{counted(MAX_RUNS, 'run')} are judged, and there is no room for more; `rlm rm` "
-                "removes the judgments of a run with it"
+                f"{counted(MAX_RUNS, 'run')} have judgments, and there is no room for more; `rlm "
+                "rm` removes a run's judgments with the run"
             )
 
     @contextmanager
@@ -219,7 +219,9 @@ class Judgments:
         if (ours, version) == (_OURS, VERSION):
             return
         if (ours, version) != (0, 0):
-            raise ConfigError(f"{self.path} is of another version of rlm, or not of rlm; {_ADVICE}")
+            raise ConfigError(
+                f"{self.path} belongs to another version of rlm, or not to rlm; {_ADVICE}"
+            )
         with _transaction(connection):
             if connection.execute("select 1 from sqlite_master").fetchone() is None:
                 connection.execute(_TABLE)
@@ -227,7 +229,7 @@ class Judgments:
                 connection.execute(f"pragma user_version={VERSION}")
 
 
-_ADVICE = "move it away to begin with an empty one"
+_ADVICE = "move it away to start with an empty one"
 
 
 @contextmanager

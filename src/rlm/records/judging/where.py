@@ -251,7 +251,9 @@ class _Token(NamedTuple):
 def parse_condition(text: str) -> Condition:
     """Parse a condition; raise a ConfigError that says what is wrong, and what would be right."""
     if len(text) > MAX_CHARS:
-        raise ConfigError(f"a condition has at most {MAX_CHARS:,} characters, not {len(text):,}")
+        raise ConfigError(
+            f"a condition can have at most {MAX_CHARS:,} characters, not {len(text):,}"
+        )
     parser = _Parser(list(_tokens(text)))
     tree = parser.alternatives(0)
     parser.expect_end()
@@ -265,7 +267,7 @@ def _tokens(text: str) -> Iterator[_Token]:
         if found is None:
             rest = text[at:].strip()
             why = "its quote is not closed" if rest[0] in "\"'" else "write != for not equal"
-            raise ConfigError(f"a condition can't go on with {_short(rest)}: {why}")
+            raise ConfigError(f"a condition can't continue with {_short(rest)}: {why}")
         at = found.end()
         kind = found.lastgroup
         if kind in {"double", "single"}:
@@ -294,8 +296,8 @@ class _Parser:
         if token.kind != "end":
             hint = "join comparisons with `and` or `or`"
             if token.text == ")":
-                hint = "there is no ( before it"
-            raise ConfigError(f"a condition can't go on with {_short(token.text)}: {hint}")
+                hint = "no ( precedes it"
+            raise ConfigError(f"a condition can't continue with {_short(token.text)}: {hint}")
 
     def _joined(self, word: Literal["and", "or"], depth: int) -> Part:
         parts = [self._joined("and", depth) if word == "or" else self._part(depth)]
@@ -306,7 +308,7 @@ class _Parser:
 
     def _part(self, depth: int) -> Part:
         if depth > MAX_DEPTH:
-            raise ConfigError(f"a condition has at most {MAX_DEPTH} levels of ( and not")
+            raise ConfigError(f"a condition can have at most {MAX_DEPTH} levels of ( and not")
         if self._is_word("not"):
             self._at += 1
             return Negation(self._part(depth + 1))
@@ -314,25 +316,25 @@ class _Parser:
         if token == ("paren", "("):
             inside = self.alternatives(depth + 1)
             if self._next() != ("paren", ")"):
-                raise ConfigError("a ( of the condition is not closed")
+                raise ConfigError("a ( in the condition is not closed")
             return inside
         return self._comparison(token)
 
     def _comparison(self, token: _Token) -> Comparison:
         self._comparisons += 1
         if self._comparisons > MAX_COMPARISONS:
-            raise ConfigError(f"a condition has at most {MAX_COMPARISONS} comparisons")
+            raise ConfigError(f"a condition can have at most {MAX_COMPARISONS} comparisons")
         field = _field(token)
         operator = self._next()
         if operator.kind != "operator":
             raise ConfigError(
-                f"after {field} comes one of {_operators(field)}, as in {_sample(field)}"
+                f"{field} must be followed by one of {_operators(field)}, as in {_sample(field)}"
             )
         value = self._next()
         if value.kind not in {"word", "quoted"}:
             raise ConfigError(
-                f"after {field}{operator.text} comes a value, as in {_sample(field)}; a text with "
-                'spaces or signs needs quotes: query~"two words"'
+                f"{field}{operator.text} must be followed by a value, as in {_sample(field)}; "
+                'a text with spaces or punctuation needs quotes: query~"two words"'
             )
         wanted: Any = operator.text
         return Comparison(field, wanted, _value(field, operator.text, value.text))
@@ -388,7 +390,7 @@ def _value(field: str, operator: str, text: str) -> str | float:
     except ValueError:
         number = math.nan
     if not math.isfinite(number):
-        raise ConfigError(f"{field} is compared with a number, not with {_short(text)}")
+        raise ConfigError(f"{field} must be compared with a number, not {_short(text)}")
     return number
 
 

@@ -45,7 +45,7 @@ def cell_details(event: CellStarted | CellOutput) -> list[str]:
     text, mark = (event.code, "> ") if isinstance(event, CellStarted) else (event.text, "| ")
     lines = harmless(text[:SHOWN_CHARS]).splitlines()
     cut = len(text) > SHOWN_CHARS or len(lines) > SHOWN_LINES
-    end = [f"{mark}… ({len(text):,} characters in all)"] if cut else []
+    end = [f"{mark}… ({len(text):,} characters in total)"] if cut else []
     what = "runs" if is_code else "wrote"
     head = one_line(f"cell {event.cell} of step {event.step}, run {event.run_id[-6:]}, {what}:")
     return [head, *(mark + line for line in lines[:SHOWN_LINES]), *end]

@@ -81,8 +81,8 @@ def retry(event: CallRetried) -> str:
 def divergence(event: Diverged) -> str:
     """Say in one line that repeated cells printed something else."""
     return (
-        f"cells of step {event.step} printed something else than the first time; "
-        "the model is shown what it was shown then"
+        f"cells of step {event.step} printed something different this time; the model is shown the "
+        "original output"
     )
 
 
@@ -91,7 +91,7 @@ def plan(event: Planned) -> str:
     if not event.pieces:
         return f"strategy {event.strategy}: {event.reason}"
     pieces = counted(event.pieces, "piece")
-    unread = f", {event.unread:,} of them left out at first" if event.unread else ""
+    unread = f", {event.unread:,} of them initially left out" if event.unread else ""
     return f"{event.strategy}: {event.reason}; {pieces} of {event.piece_chars:,} characters{unread}"
 
 

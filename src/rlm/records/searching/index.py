@@ -44,8 +44,8 @@ SEARCH_SECONDS = 5.0
 PROGRESS_STEPS = 20_000
 """After how many of its own instructions SQLite asks whether a search may continue."""
 
-FULL = "the search index is full; newer runs are not in it"
-DAMAGED = "the search index was damaged, and is made again; search once more in a moment"
+FULL = "the search index is full and does not contain newer runs"
+DAMAGED = "the search index was damaged and is being rebuilt; search again in a moment"
 ELSEWHERE = ("busy", "disk I/O", "locked", "readonly", "unable to open")
 """Parts of SQLite's messages if something other than the file is wrong."""
 
@@ -144,7 +144,7 @@ class SearchIndex:
                 _make_room(self.path)
                 connection = database.opened_or_new(self.path)
             except FAILURES as error:
-                self.problem = f"there is no search: {error}"
+                self.problem = f"search is unavailable: {error}"
                 raise ConfigError(self.problem) from error
             try:
                 with closing(connection):
@@ -182,7 +182,7 @@ class SearchIndex:
         """
         wanted = fts_query(query)
         if wanted is None:
-            raise ConfigError("search for at least one word of letters or digits")
+            raise ConfigError("search for at least one word that consists of letters or digits")
         chosen = Chosen(fits if only is None else only.__contains__, only)
         found = self._found(wanted, query, most, chosen, stop)
         longer = fts_query(query, prefix=True)

@@ -172,7 +172,7 @@ def glance_at(line: Line, skipped: Skipped) -> tuple[Line, Glance] | None:
         return None
     if glance.schema_version > SCHEMA_VERSION:
         skipped.notice(
-            f"written with schema_version {glance.schema_version}, and this rlm knows "
+            f"written with schema_version {glance.schema_version}, but this rlm knows only "
             f"{SCHEMA_VERSION}: some of it may be missing or mean something else; update rlm"
         )
     return found

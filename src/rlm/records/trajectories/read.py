@@ -110,7 +110,7 @@ class Trajectory:
         for part in self._parts:
             if run_id in part.ready():
                 return part
-        raise ConfigError(f"there is no run {run_id!r} here; runs() lists those there are")
+        raise ConfigError(f"no run {run_id!r} here; runs() lists the runs")
 
 
 class _Part:
@@ -178,7 +178,7 @@ def open_trajectory(path: str | Path, *, hides_settings: bool = False) -> Trajec
         sources = [source_of(file) for file in _files_in(path)]
         return Trajectory(sources, hides_settings=hides_settings)
     if not path.exists():
-        raise ConfigError(f"there is nothing at {path}: name a log, a journal, or a folder of them")
+        raise ConfigError(f"nothing found at {path}: name a log, a journal, or a folder of them")
     if not path.is_file():
         raise ConfigError(f"{path} is not a file: name a log, a journal, or a folder of them")
     return Trajectory([source_of(path)], hides_settings=hides_settings)
@@ -197,10 +197,10 @@ def _files_in(folder: Path) -> list[Path]:
         raise ConfigError(f"{folder} can't be read: {error.strerror or error}") from error
     files = [entry for entry in names if entry.is_file()]
     if not files:
-        raise ConfigError(f"there is no log in {folder}: its files would end in {ENDINGS[0]}")
+        raise ConfigError(f"no log in {folder}: names of logs end in {ENDINGS[0]}")
     if len(files) > MAX_FILES:
         raise ConfigError(
-            f"{folder} has {len(files):,} logs, more than {MAX_FILES:,}; name some of them"
+            f"{folder} has {len(files):,} logs, more than {MAX_FILES:,}; name only some of them"
         )
     return files
 

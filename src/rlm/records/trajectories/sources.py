@@ -54,7 +54,7 @@ def _opened_without_waiting(path: str, flags: int) -> int:
     descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise OSError(errno.EINVAL, "it is not a file; write what it holds to one")
+        raise OSError(errno.EINVAL, "it is not a regular file; write its content to one")
     return descriptor
 
 

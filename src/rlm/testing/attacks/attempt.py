@@ -104,7 +104,7 @@ class Attack(Struct, frozen=True, kw_only=True):
     async def _judged(self, world: World) -> Finding:
         outcome = await self._attempt(world)
         if outcome.endless:
-            return self.success, "the cell could not be ended"
+            return self.success, "the cell could not be stopped"
         evidence = await self.judge(world, outcome)
         if evidence is None:
             evidence = await world.harm()

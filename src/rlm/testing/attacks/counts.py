@@ -44,7 +44,7 @@ number = syscall('mq_open', name, os.O_CREAT | os.O_RDWR, 0o600, None)
 syscall('mq_unlink', name)
 got('made a queue of messages')
 """,
-    "take the user's instances of inotify": """
+    "take the user's inotify instances": """
 numbers = []
 for _ in range(60):
     number = library().inotify_init1(0)
@@ -63,7 +63,7 @@ place = ctypes.addressof(ctypes.c_char.from_buffer(block))
 syscall('mlock', place, 1 << 16)
 got('locked memory')
 """,
-    "take 50,000 of the user's watches (epoll)": """
+    "take 50,000 of the user's epoll watches": """
 import select
 numbers = [os.eventfd(0)]
 try:
@@ -103,7 +103,7 @@ piece = bytes(1 << 16)
 """
 
 _KERNEL_MEMORY = {
-    "take kernel memory by large buffers of sockets (SO_SNDBUF)": """
+    "take kernel memory with large socket buffers (SO_SNDBUF)": """
 def pair():
     made = socket.socketpair()
     for each in made:
@@ -113,7 +113,7 @@ def pair():
 open_all(pair)
 fill(ends, lambda end: end.send(piece))
 """,
-    "take kernel memory by large buffers of datagrams": """
+    "take kernel memory with large datagram buffers": """
 def pair():
     made = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     for each in made:
@@ -123,7 +123,7 @@ def pair():
 open_all(pair)
 fill(ends, lambda end: end.send(piece))
 """,
-    "take kernel memory by thousands of sockets": """
+    "take kernel memory with thousands of sockets": """
 import resource
 hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 try: resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -135,7 +135,7 @@ def pair():
 open_all(pair, 4_000)
 fill(ends, lambda end: end.send(piece))
 """,
-    "take kernel memory by large pipes (F_SETPIPE_SZ)": """
+    "take kernel memory with large pipes (F_SETPIPE_SZ)": """
 def pipe():
     reader, writer = os.pipe()
     fcntl.fcntl(writer, 1031, 1 << 20)
@@ -144,7 +144,7 @@ def pipe():
 open_all(pipe, 240)
 fill(ends, lambda end: os.write(end, piece))
 """,
-    "keep files open in messages that nobody reads (SCM_RIGHTS)": """
+    "keep files open in unread messages (SCM_RIGHTS)": """
 import array
 ours, theirs = socket.socketpair()
 rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', [0] * 200))

@@ -14,7 +14,7 @@ _ENDLESS = {
     "spin with SIGINT masked": (
         "import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65))\nwhile True: pass"
     ),
-    "spin with a handler of its own for SIGINT": (
+    "spin with its own SIGINT handler": (
         "import signal\nsignal.signal(signal.SIGINT, lambda *_: None)\nwhile True: pass"
     ),
     "spin and swallow every exception": (
@@ -25,7 +25,7 @@ _ENDLESS = {
         "t = threading.Thread(target=spin)\nt.start(); t.join()"
     ),
     "stop itself (SIGSTOP)": "import os\nos.kill(os.getpid(), 19)",
-    "take over the interrupt machinery by gc": """
+    "take over the interrupt machinery through gc": """
 import gc
 for each in gc.get_objects():
     if type(each).__name__ == 'Interrupts': type(each)._on_signal = lambda *_: None
@@ -33,29 +33,29 @@ import signal
 signal.signal(signal.SIGINT, lambda *_: None)
 while True: pass
 """,
-    "sleep in a call that the host never answers for it": (
+    "sleep in a system call and swallow every exception": (
         "import select\nwhile True:\n    try: select.select([], [], [], 100)\n"
         "    except BaseException: pass"
     ),
 }
 
 _DEATHS = {
-    "end itself by sys.exit": "import sys\nsys.exit(3)",
-    "end itself by os._exit": "os._exit(3)",
-    "crash by a wrong address": "import ctypes\nctypes.string_at(1)",
-    "crash by recursion in Python": """
+    "end itself with sys.exit": "import sys\nsys.exit(3)",
+    "end itself with os._exit": "os._exit(3)",
+    "crash with an invalid address": "import ctypes\nctypes.string_at(1)",
+    "crash with recursion in Python": """
 sys.setrecursionlimit(10**9)
 def f(): return f()
 try: f()
 except SystemError as error: raise MemoryError('as Python 3.12 says it') from error
 """,
-    "crash by recursion in C": """
+    "crash with recursion in C": """
 nested = iter([1])
 for _ in range(1_000_000): nested = filter(None, nested)
 next(nested)
 """,
-    "end itself by a signal": "os.kill(os.getpid(), 9)",
-    "close everything that is open": "os.closerange(0, 4096)",
+    "end itself with a signal": "os.kill(os.getpid(), 9)",
+    "close every open file descriptor": "os.closerange(0, 4096)",
 }
 
 _OUTLAST = """
@@ -70,12 +70,12 @@ got('ran for 12 seconds, where 1 is allowed')
 """The next call always arrives before the last one is answered."""
 
 _FREE_CALLS = {
-    "stop the clock by asking for the budget without end": "b'budget', b'{}'",
-    "stop the clock by sending notes without end": "b'note', b'{}', b'key', b'1'",
-    "stop the clock by tool calls that are answered at once": (
+    "stop the clock by asking for the budget endlessly": "b'budget', b'{}'",
+    "stop the clock by sending notes endlessly": "b'note', b'{}', b'key', b'1'",
+    "stop the clock with tool calls that are answered immediately": (
         """b'tool', b'{"name": "lookup", "arguments": {}}'"""
     ),
-    "stop the clock by model calls that are answered at once": (
+    "stop the clock with model calls that are answered immediately": (
         """b'llm', b'{"model": null, "batched": true}', b'x'"""
     ),
 }

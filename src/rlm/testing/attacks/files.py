@@ -16,8 +16,8 @@ __all__ = ["ATTACKS"]
 _GROUP = "files"
 
 _READING = {
-    "read a secret file beside the host program": "print(open(target['secret_file']).read())",
-    "read it by a raw openat": """
+    "read a secret file next to the host program": "print(open(target['secret_file']).read())",
+    "read it with a raw openat": """
 number = syscall('openat', -100, target['secret_file'].encode(), 0, 0)
 print(os.read(number, 1000))
 """,
@@ -41,14 +41,14 @@ print(open('/proc/1/root' + target['secret_file']).read())
     "read it through the root of another process": """
 print(open(f"/proc/{target['victim']['pid']}/root{target['secret_file']}").read())
 """,
-    "read it by a file handle (open_by_handle_at)": """
+    "read it through a file handle (open_by_handle_at)": """
 if target['secret_handle'] is None:
     raise NotImplementedError('this file system has no handles')
 here = os.open('.', os.O_RDONLY | os.O_DIRECTORY)
 number = syscall('open_by_handle_at', here, bytes.fromhex(target['secret_handle']), 0)
 print(os.read(number, 1000))
 """,
-    "import a module from beside the host program": """
+    "import a module from next to the host program": """
 sys.path.insert(0, target['host_folder'])
 import rlm_check_neighbour
 print(rlm_check_neighbour.KEY)
@@ -64,7 +64,7 @@ for top in {tempfile.gettempdir(), os.path.dirname(os.getcwd()), '/tmp', '/var/t
 }
 
 _WRITING = {
-    "make a file in a folder of the host": (
+    "create a file in a folder of the host": (
         "open(target['host_folder'] + '/open/made.txt', 'w').write('x')"
     ),
     "change a file of the host": (
@@ -74,13 +74,13 @@ _WRITING = {
     "move a file of the host": """
 os.rename(target['host_folder'] + '/precious/file.txt', target['host_folder'] + '/open/moved.txt')
 """,
-    "change the rights of a file, then the file": """
+    "change the permissions of a file, then the file": """
 path = target['host_folder'] + '/precious/file.txt'
 os.chmod(path, 0o777)
 open(path, 'w').write('x')
 """,
-    "make a file in /dev/shm": "open('/dev/shm/' + target['shared_name'], 'w').write('x')",
-    "make a System V shared segment": """
+    "create a file in /dev/shm": "open('/dev/shm/' + target['shared_name'], 'w').write('x')",
+    "create a System V shared memory segment": """
 number = library().shmget(target['shared_key'], 4096, 0o1666)
 denied(OSError('shmget')) if number < 0 else print(number)
 """,
@@ -152,7 +152,7 @@ ATTACKS = (
         success="visible",
     ),
     Attack(
-        name="see the size and the time of a file (stat)",
+        name="see the size and time of a file (stat)",
         group=_GROUP,
         code="""
 status = os.stat(target['secret_file'])
@@ -162,7 +162,7 @@ print('status:', status.st_size, status.st_mtime_ns)
         success="visible",
     ),
     Attack(
-        name="see where a link leads (readlink)",
+        name="see where a link points (readlink)",
         group=_GROUP,
         code="print(os.readlink(target['host_folder'] + '/link'))",
         judge=leaks,
@@ -179,16 +179,16 @@ print('status:', status.st_size, status.st_mtime_ns)
         Attack(name=name, group=_GROUP, code=code, judge=touched, shares=True)
         for name, code in _WRITING.items()
     ),
-    Attack(name="make the host's cleaning follow a link", group=_GROUP, code=_LINKS, judge=touched),
+    Attack(name="make the host's cleanup follow a link", group=_GROUP, code=_LINKS, judge=touched),
     Attack(
-        name="leave a folder that is nested too deep to be removed",
+        name="leave a folder that is nested too deeply to remove",
         group=_GROUP,
         code=_DEEP,
         judge=litters,
     ),
-    Attack(name="leave a folder that nobody may enter", group=_GROUP, code=_LOCKED, judge=litters),
+    Attack(name="leave a folder that no one can enter", group=_GROUP, code=_LOCKED, judge=litters),
     Attack(
-        name="make a device and open it (mknod)",
+        name="create a device and open it (mknod)",
         group=_GROUP,
         code="""
 os.mknod('device', stat.S_IFCHR | 0o666, os.makedev(1, 5))
@@ -198,7 +198,7 @@ with open('device', 'rb', 0) as device: got('read', device.read(1), 'from a devi
     ),
     Attack(name="open a device of the machine", group=_GROUP, code=_DEVICES, judge=claims),
     Attack(
-        name="open a setting of the kernel for writing",
+        name="open a kernel setting for writing",
         group=_GROUP,
         code="""
 for path in ('/proc/sys/kernel/core_pattern', '/proc/sysrq-trigger', '/sys/power/state'):

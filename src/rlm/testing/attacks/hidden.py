@@ -55,13 +55,13 @@ print(os.pread(syscall('pidfd_getfd', handle, target['victim']['fd'], 0), 1000, 
 }
 
 _OWN = {
-    "read files that it inherited": """
+    "read inherited files": """
 for number in range(3, 1024):
     try: print(os.pread(number, 1000, 0))
     except OSError: pass
 """,
-    "search its own memory for secrets of others": f"search('self', b'{PREFIX}')",
-    "search the objects of its own Python for secrets of others": f"""
+    "search its own memory for others' secrets": f"search('self', b'{PREFIX}')",
+    "search its own Python objects for others' secrets": f"""
 import gc
 for each in gc.get_objects():
     if isinstance(each, dict):
@@ -79,7 +79,7 @@ while pid > 1:
 """
 
 _PEERS = {
-    "see who is at the other end of the line (SO_PEERCRED)": """
+    "see who is at the other end of the socket (SO_PEERCRED)": """
 import socket
 for line in sockets_out():
     try: print(*struct.unpack('3i', line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)))
@@ -91,7 +91,7 @@ print(*sys.argv, *getattr(sys, 'orig_argv', ()))
     "find the host's process id in the kernel's copy of the command line": """
 print(open('/proc/self/cmdline').read().replace(chr(0), ' '))
 """,
-    "find the host's process id in the variables of functions below": """
+    "find the host's process id in the variables of calling functions": """
 below = sys._getframe()
 while below is not None:
     for value in list(below.f_locals.values()):
@@ -100,7 +100,7 @@ while below is not None:
             if type(inner) is int: print(inner)
     below = below.f_back
 """,
-    "find the host's process id as that of its parent": "print(os.getppid())",
+    "find the host's process id as its parent's id": "print(os.getppid())",
 }
 
 _HANDLE = """
@@ -135,19 +135,19 @@ ATTACKS = (
         for name, code in _PEERS.items()
     ),
     Attack(
-        name="find the folder of rlm in the command line",
+        name="find rlm's folder in the command line",
         group=_GROUP,
         code="print(*sys.argv, *getattr(sys, 'orig_argv', ()))",
         judge=shows("where rlm is installed"),
     ),
     Attack(
-        name="find the host's virtual environment in what Python tells of itself",
+        name="find the host's virtual environment in Python's own settings",
         group=_GROUP,
         code="print(sys.executable, *sys.argv, *getattr(sys, 'orig_argv', ()), sys.prefix)",
         judge=shows("where the host's virtual environment is"),
     ),
     Attack(
-        name="see who writes to the line (SO_PASSCRED)",
+        name="see who writes to the socket (SO_PASSCRED)",
         group=_GROUP,
         code=f"import socket\n{_CREDENTIALS}",
         judge=claims,

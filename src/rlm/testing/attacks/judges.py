@@ -52,7 +52,7 @@ async def shows_hosts_environment(world: World, outcome: Outcome) -> str | None:
     """It showed a variable with which the checker itself was started."""
     entries = await asyncio.to_thread(machine.first_environment)
     shown = [entry for entry in entries if len(entry) > 20 and entry in outcome.output]
-    return f"it read {len(shown)} variables of the host" if shown else None
+    return f"it read {len(shown)} of the host's variables" if shown else None
 
 
 async def only_its_own_session(world: World, outcome: Outcome) -> str | None:
@@ -101,7 +101,7 @@ async def touched(world: World, outcome: Outcome) -> str | None:
     precious = folder / "precious" / "file.txt"
     made = [*(folder / "open").iterdir(), *machine.shared_files(world.addresses["shared_name"])]
     if made:
-        evidence = f"it made {made[0].name} outside"
+        evidence = f"it created {made[0].name} outside"
         for path in made:
             path.unlink()
     elif not precious.exists() or precious.read_text() != "untouched":
@@ -110,7 +110,7 @@ async def touched(world: World, outcome: Outcome) -> str | None:
         precious.write_text("untouched")
         precious.chmod(0o666)
     elif machine.shared_segment_exists(world.addresses["shared_key"]):
-        evidence = "it made a shared segment that the host sees"
+        evidence = "it created a shared memory segment that the host sees"
         machine.remove_shared("", world.addresses["shared_key"])
     return evidence
 
@@ -125,7 +125,7 @@ async def shares_standard_streams(world: World, outcome: Outcome) -> str | None:
             with contextlib.suppress(OSError):
                 ours = os.fstat(number)
                 if (ours.st_dev, ours.st_ino) == (device, inode):
-                    return f"it holds the host's stream {number}"
+                    return f"it has the host's stream {number}"
     return None
 
 
@@ -135,7 +135,7 @@ async def hands_over_a_file(world: World, outcome: Outcome) -> str | None:
     for line in outcome.lines("inode"):
         device, inode = map(int, line.split())
         if (device, inode) in held:
-            return "the host holds a file that it was handed"
+            return "the host keeps a file that it received"
     return None
 
 
@@ -175,7 +175,7 @@ async def outlives_its_session(world: World, outcome: Outcome) -> str | None:
         await asyncio.sleep(0.05)
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
-    return f"{len(pids)} of its processes outlived the session"
+    return f"{len(pids)} of its processes survived the session"
 
 
 async def litters(world: World, outcome: Outcome) -> str | None:

@@ -11,18 +11,18 @@ __all__ = ["ATTACKS"]
 
 _CODES = {
     "make an io_uring": "probe('io_uring_setup', 1, bytes(120))",
-    "make a map for bpf": "probe('bpf', 0, struct.pack('<IIII', 2, 4, 4, 1) + bytes(112), 128)",
-    "watch events of the processor (perf)": """
+    "create a bpf map": "probe('bpf', 0, struct.pack('<IIII', 2, 4, 4, 1) + bytes(112), 128)",
+    "watch processor events (perf)": """
 wanted = struct.pack('<IIQ', 1, 112, 1) + bytes(24) + struct.pack('<Q', 0x60) + bytes(64)
 probe('perf_event_open', wanted, 0, -1, -1, 0)
 """,
     "use the kernel's keyrings (keyctl)": "probe('keyctl', 0, -3, 1, 0, 0)",
     "catch page faults (userfaultfd)": "probe('userfaultfd', 1)",
-    "make a user namespace, and mount in it": """
+    "create a user namespace and mount in it": """
 syscall('unshare', 0x10000000 | 0x00020000)
 got('made a user namespace')
 """,
-    "make a network namespace": "\nprobe('unshare', 0x40000000)",
+    "create a network namespace": "\nprobe('unshare', 0x40000000)",
     "enter the namespace of another process (setns)": """
 with open(f"/proc/{target['victim']['pid']}/ns/uts") as namespace:
     syscall('setns', namespace.fileno(), 0)
@@ -30,8 +30,8 @@ got('entered a namespace')
 """,
     "change the root folder (chroot)": "os.chroot('.')\ngot('changed its root')",
     "mount something": "probe('mount', b'none', b'.', b'tmpfs', 32, None)",
-    "mount by the new calls (fsopen)": "probe('fsopen', b'tmpfs', 0)",
-    "copy a tree of mounts (open_tree)": "probe('open_tree', -100, b'.', 1)",
+    "mount with the new calls (fsopen)": "probe('fsopen', b'tmpfs', 0)",
+    "copy a mount tree (open_tree)": "probe('open_tree', -100, b'.', 1)",
     "swap the root folder (pivot_root)": "probe('pivot_root', b'.', b'.')",
     "restart the machine": "probe('reboot', 0, 0, 0, 0)",
     "load another kernel": "probe('kexec_load', 0, 0, None, 0xdead)",

@@ -74,7 +74,7 @@ for each in gc.get_objects():
     if type(each).__name__ == 'Finals': each._submit('forged', 'FINAL')
     if type(each).__name__ == 'Channel': each.send(34, 9999, [b'forged'])
 """,
-    "walk the frames of the worker and change what they hold": """
+    "walk the worker's frames and change their contents": """
 frame_ = sys._getframe()
 while frame_ is not None:
     for name, value in list(frame_.f_locals.items()):
@@ -86,14 +86,14 @@ while frame_ is not None:
 
 ATTACKS = (
     Attack(
-        name="know where things are in another session's memory",
+        name="learn where things are in another session's memory",
         group=_GROUP,
         code="import ctypes\nprint('layout:', id(ctypes), id(Ellipsis))",
         judge=shares_layout,
         success="visible",
     ),
     Attack(
-        name="find contexts of other sessions in what it inherited",
+        name="find other sessions' contexts in inherited memory and files",
         group=_GROUP,
         code=_INHERITED,
         judge=leaks,

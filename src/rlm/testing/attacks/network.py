@@ -8,19 +8,19 @@ __all__ = ["ATTACKS"]
 _GROUP = "network"
 
 _REACHING = {
-    "connect by TCP": """
+    "connect over TCP": """
 print(socket.create_connection(('127.0.0.1', target['tcp_port']), 2).recv(100))
 """,
-    "connect by TCP with asyncio": """
+    "connect over TCP with asyncio": """
 import asyncio
 reader, _ = await asyncio.open_connection('127.0.0.1', target['tcp_port'])
 print(await reader.read(100))
 """,
-    "send a datagram by UDP": """
+    "send a datagram over UDP": """
 line = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 line.sendto(b'x', ('127.0.0.1', target['udp_port']))
 """,
-    "ask a name server by DNS": r"""
+    "ask a name server over DNS": r"""
 question = struct.pack('>6H', 1, 256, 1, 0, 0, 0) + b'\7example\3org\0' + bytes([0, 1, 0, 1])
 line = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 line.sendto(question, ('127.0.0.1', target['udp_port']))
@@ -40,8 +40,8 @@ print(line.recv(100))
 _FAMILIES = {
     "open a packet socket": "socket.socket(17, socket.SOCK_RAW, 0x300)",
     "open a raw socket": "socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)",
-    "talk to the kernel by netlink": "socket.socket(16, socket.SOCK_RAW, 0)",
-    "talk to the machine's host by vsock": "socket.socket(40, socket.SOCK_STREAM)",
+    "talk to the kernel over netlink": "socket.socket(16, socket.SOCK_RAW, 0)",
+    "talk to the machine's host over vsock": "socket.socket(40, socket.SOCK_STREAM)",
     "use the kernel's ciphers (AF_ALG)": "socket.socket(38, socket.SOCK_SEQPACKET)",
 }
 

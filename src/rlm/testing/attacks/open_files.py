@@ -13,7 +13,7 @@ for number in (0, 1, 2):
         got('could set the mode of', number)
     except OSError as error: denied(error)
 """,
-    "change the mode of the host's /dev/null, opened by its name": """
+    "change the mode of the host's /dev/null, opened by name": """
 number = os.open('/dev/null', os.O_RDWR)
 os.fchmod(number, stat.S_IMODE(os.fstat(number).st_mode))
 got('could set the mode of /dev/null')
@@ -37,16 +37,16 @@ for number in (0, 1, 2):
 }
 
 _LOCKS = {
-    "lock a file that it may only read (flock)": "fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)",
-    "lock a file that it may only read for all readers (flock)": (
+    "lock a read-only file (flock)": "fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)",
+    "lock a read-only file for all readers (flock)": (
         "fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)"
     ),
-    "lock a file that it may only read (fcntl)": "fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)",
-    "lock a file that it may only read (open file description locks)": (
+    "lock a read-only file (fcntl)": "fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)",
+    "lock a read-only file (open file description locks)": (
         "fcntl.fcntl(file, 37, struct.pack('<hhxxxxqqixxxx', fcntl.F_RDLCK, 0, 0, 0, 0))"
     ),
-    "lock a file that it may only read, waiting (F_SETLKW)": "fcntl.lockf(file, fcntl.LOCK_SH)",
-    "take kernel memory by thousands of locks": """
+    "lock a read-only file, waiting (F_SETLKW)": "fcntl.lockf(file, fcntl.LOCK_SH)",
+    "take kernel memory with thousands of locks": """
 for start in range(20_000): fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, 2 * start)
 """,
 }
@@ -54,23 +54,23 @@ _LOCKED_MODULES = ("csv", "shelve", "sched", "cmd", "wave", "timeit")
 """Files of the standard library, which host and cells share; one per attack, since locks last."""
 
 _NOTICES = {
-    "take a lease on a file, to be told who opens it": """
+    "take a lease on a file, to be notified when it is opened": """
 import fcntl
 fcntl.fcntl(os.open(os.__file__, os.O_RDONLY), 1024, fcntl.F_RDLCK)
 got('holds a lease')
 """,
-    "be told of changes in a folder (F_NOTIFY)": """
+    "be notified of changes in a folder (F_NOTIFY)": """
 import fcntl
 fcntl.fcntl(os.open(os.path.dirname(os.__file__), os.O_RDONLY), 1026, 2)
 got('is told of changes')
 """,
-    "be told of changes in a folder (inotify)": """
+    "be notified of changes in a folder (inotify)": """
 number = library().inotify_init1(0)
 if number < 0: raise PermissionError('inotify_init1')
 watch = library().inotify_add_watch(number, os.path.dirname(os.__file__).encode(), 2)
 got('is told of changes') if watch >= 0 else denied('inotify_add_watch')
 """,
-    "send signals by a file that is ready (F_SETOWN)": """
+    "send signals when a file is ready (F_SETOWN)": """
 import fcntl, socket
 ours, theirs = socket.socketpair()
 fcntl.fcntl(ours, 8, target['victim']['pid'])
@@ -118,14 +118,14 @@ ATTACKS = (
         for module, (name, code) in zip(_LOCKED_MODULES, _LOCKS.items(), strict=True)
     ),
     Attack(
-        name="talk to another session by the flags of stdin",
+        name="talk to another session through the flags of stdin",
         group="locks and flags",
         code=_FLAGS,
         judge=bystander_says(_SEES_FLAGS),
         shares=True,
     ),
     Attack(
-        name="talk to another session by a lock",
+        name="talk to another session through a lock",
         group="locks and flags",
         code=_HELD_LOCK,
         judge=bystander_says(_SEES_LOCK),

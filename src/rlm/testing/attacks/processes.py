@@ -14,27 +14,27 @@ __all__ = ["ATTACKS"]
 _GROUP = "processes"
 
 _STARTING = {
-    "start a program by subprocess": """
+    "start a program with subprocess": """
 import subprocess
 done = subprocess.run(['/bin/sh', '-c', 'echo $((6 * 7))'], capture_output=True)
 got('a shell said', done.stdout) if b'42' in done.stdout else denied(done)
 """,
-    "start a program by os.system": """
+    "start a program with os.system": """
 status = os.system('exit 42')
 got('a shell ran') if os.waitstatus_to_exitcode(status) == 42 else denied(f'status {status}')
 """,
-    "start a program by Popen found in __subclasses__": """
+    "start a program with Popen found in __subclasses__": """
 import subprocess
 found = [c for c in ().__class__.__base__.__subclasses__() if c.__name__ == 'Popen'][0]
 status = found(['/bin/sh', '-c', 'exit 42']).wait()
 got('a shell ran') if status == 42 else denied(f'status {status}')
 """,
-    "start a program by posix_spawn": """
+    "start a program with posix_spawn": """
 pid = os.posix_spawn('/bin/sh', ['sh', '-c', 'exit 42'], {})
 status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 got('a shell ran') if status == 42 else denied(f'status {status}')
 """,
-    "become a program by a raw execve": """
+    "become a program with a raw execve": """
 import ctypes
 words = (ctypes.c_char_p * 4)(b'sh', b'-c', b'exit 42', None)
 nothing = (ctypes.c_char_p * 1)(None)
@@ -63,19 +63,19 @@ got('its program ran') if status == 42 else denied(f'status {status}')
 _SIGNALLING = {
     "signal another process": "os.kill(target['victim']['pid'], 10)",
     "signal its process group": "os.killpg(target['victim']['pid'], 10)",
-    "signal it by tgkill": """
+    "signal it with tgkill": """
 pid = target['victim']['pid']
 syscall('tgkill', pid, pid, 10)
 """,
-    "signal it by a queued signal (rt_sigqueueinfo)": """
+    "signal it with a queued signal (rt_sigqueueinfo)": """
 information = struct.pack('<iii', 10, 0, -1) + bytes(116)
 syscall('rt_sigqueueinfo', target['victim']['pid'], 10, information)
 """,
-    "signal it by a handle (pidfd_send_signal)": """
+    "signal it through a handle (pidfd_send_signal)": """
 handle = syscall('pidfd_open', target['victim']['pid'], 0)
 syscall('pidfd_send_signal', handle, 10, None, 0)
 """,
-    "signal every process there is (kill -1)": "import signal\nos.kill(-1, signal.SIGURG)",
+    "signal every process (kill -1)": "import signal\nos.kill(-1, signal.SIGURG)",
     "signal the host itself": "import signal\nos.kill(target['checker_pid'], signal.SIGURG)",
     "kill another process": "os.kill(target['victim']['pid'], 9)",
 }

@@ -26,7 +26,7 @@ _FRAMES = {
     "announce 60 MB and send little": (
         f"send(struct.pack('<IBII', 60 << 20, {_CALL}, 1, 1) + b'x' * 1000)"
     ),
-    "send half a frame and fall silent": (
+    "send half a frame and go silent": (
         f"send(frame({_CALL}, 1, b'llm', {_LLM}, b'x' * 10**6)[:20])"
     ),
     "send half a frame and spin": (
@@ -35,10 +35,10 @@ _FRAMES = {
     "send READY again": f"send(frame({_READY}, 1, b'{{}}'))",
     "send the result of another cell": f"send(frame({_DONE}, 9999, {_RESULT}))",
     "send a forged result of its own cell": f"send(frame({_DONE}, {_OWN}, {_RESULT}))",
-    "send a result that is none": f"send(frame({_DONE}, {_OWN}, b'{{}}', b'x'))",
-    "send a value that nobody asked for": f"send(frame({_VALUE}, 3, b'{{}}', b'forged'))",
-    "ask for what does not exist": f"send(frame({_CALL}, 1, b'exec', b'{{}}'))",
-    "ask twice under one number": f"send(frame({_CALL}, 1, b'budget', b'{{}}') * 2)",
+    "send an invalid result": f"send(frame({_DONE}, {_OWN}, b'{{}}', b'x'))",
+    "send an unrequested value": f"send(frame({_VALUE}, 3, b'{{}}', b'forged'))",
+    "ask for something that does not exist": f"send(frame({_CALL}, 1, b'exec', b'{{}}'))",
+    "use the same number for two requests": f"send(frame({_CALL}, 1, b'budget', b'{{}}') * 2)",
     "send JSON that is nested a million deep": (
         f"send(frame({_CALL}, 1, b'tool', b'[' * 10**6))\n"
         f"send(frame({_CALL}, 2, b'tool', b'{{\"a\":' * 10**6))"
@@ -50,7 +50,7 @@ _FRAMES = {
     "send frames of a hundred thousand empty parts": (
         f"for number in range(50): send(frame({_CALL}, number, *[b''] * 99_999))"
     ),
-    "close its end and go on": "for number in lines_out(): os.close(number)\nwhile True: pass",
+    "close its end and continue": "for number in lines_out(): os.close(number)\nwhile True: pass",
 }
 
 _META = """b'{"error": {"type": "E", "message": "' + b'm' * 4_000_000 + b'", "traceback": "t"},"""
@@ -85,10 +85,10 @@ _LARGE_FRAMES = {
         f'meta = b\'{{"error": null, "how": "FINAL", "texts": ["submission"]}}\'\n'
         f"send(frame({_DONE}, {_OWN}, bytes(25), meta, b'', b'', b'', b'x' * (60 << 20)))"
     ),
-    "send a value of 60 MB that nobody asked for": (
+    "send an unrequested value of 60 MB": (
         f"send(frame({_VALUE}, {_OWN}, b'{{}}', b'x' * (60 << 20)))"
     ),
-    "flood the host with calls that hold a megabyte each": f"""
+    "flood the host with calls of a megabyte each": f"""
 big = b'x' * (1 << 20)
 for number in range(2_000): send(frame({_CALL}, number, b'llm', {_LLM}, big))
 """,
@@ -130,7 +130,7 @@ await asyncio.gather(*[llm_query(str(n)) for n in range(5_000)])
     "flood the host with forged calls": f"""
 for number in range(10_000): send(frame({_CALL}, number, b'llm', {_LLM}, b'x'))
 """,
-    "leave threads that print and call later": """
+    "leave threads that print and make calls later": """
 import threading
 def later():
     for number in range(20):
@@ -217,7 +217,7 @@ ATTACKS = (
         options={"cell_memory_bytes": 1 << 30},
     ),
     Attack(
-        name="ask for much and never read the answers",
+        name="ask for a lot and never read the answers",
         group=_GROUP,
         code=_UNREAD,
         judge=only_its_own_session,

@@ -20,7 +20,7 @@ names = ['_enter', '_reveal', 'opened', 'secret', 'inner', 'inner.deep', 'opener
 """
 
 _CODE = {
-    "use members of an object that are not exposed, by their names": _NAMES
+    "use unexposed members of an object by name": _NAMES
     + """
 for name in names:
     for reach in (lambda: getattr(vault, name)(), lambda: str(getattr(vault, name)),
@@ -35,7 +35,7 @@ for number, name in enumerate(names):
         call = json.dumps({{'name': tool, 'arguments': {{}}}}).encode()
         send(frame({_CALL}, 10 * number + kind, b'tool', call))
 """,
-    "follow what a proxy is made of to the host": """
+    "follow a proxy's parts to the host": """
 seen, waiting = set(), [vault, type(vault), vault.echo, vault.itself(), type(vault).echo]
 while waiting and len(seen) < 20_000:
     each = waiting.pop()
@@ -49,14 +49,14 @@ while waiting and len(seen) < 20_000:
     if isinstance(each, dict): waiting += each.values()
     elif isinstance(each, (list, tuple, set)): waiting += each
 """,
-    "put further members on a proxy": """
+    "add members to a proxy": """
 for name in ('opened', '_enter', 'opener', 'secret'):
     try:
         setattr(type(vault), name, property(lambda self: call_tool('vault.' + name)))
         print(getattr(vault, name))
     except Exception as error: denied(error)
 """,
-    "set an argument that is fixed": """
+    "set a fixed argument": """
 for arguments in ((1,), (0, 1)):
     try: print(vault.reveal(*arguments))
     except Exception as error: denied(error)
@@ -67,7 +67,7 @@ for named in ({'level': 1}, {'*': [1]}, {'self': 1, 'level': 1}, {'args': [1]},
         try: print(reach())
         except Exception as error: denied(error)
 """,
-    "change the default of a method, or what it returned": """
+    "change a method's default, or its returned value": """
 for _ in range(3):
     got_back = vault.put(1)
     got_back.append(99)
@@ -75,14 +75,14 @@ for _ in range(3):
     except Exception as error: denied(error)
 if vault.put(3) != []: got('a default was changed')
 """,
-    "call an object with arguments that are huge or deep": """
+    "call an object with huge or deeply nested arguments": """
 deep = []
 for _ in range(5_000): deep = [deep]
 for value in ('x' * (20 << 20), b'x' * (20 << 20), deep, list(range(10**6)), {'a': deep}, {1} ):
     try: vault.echo(value)
     except (ToolFailed, RecursionError, ValueError, TypeError) as error: denied(error)
 """,
-    "send marks of types that are malformed": f"""
+    "send malformed type marks": f"""
 marks = [{{'$set': 5}}, {{'$set': [[1]]}}, {{'$frozenset': {{}}}}, {{'$tuple': 'abc'}},
          {{'$bytes': 'é'}}, {{'$bytes': 5}}, {{'$bytes': 'A'}}, {{'$bytearray': None}},
          {{'$dict': [1]}}, {{'$dict': [[[], 1]]}}, {{'$dict': [[1]]}}, {{'$class': 'os'}}]
@@ -120,7 +120,7 @@ async def calls_after_the_end(world: World, outcome: Outcome) -> str | None:
     before = world.bench.vault.calls
     await asyncio.sleep(0.2)
     more = world.bench.vault.calls - before
-    return f"{more} calls came after the session had ended" if more else None
+    return f"{more} calls arrived after the session had ended" if more else None
 
 
 ATTACKS = (

@@ -23,7 +23,7 @@ def take(make):
 
 _MEMORY = {
     "take memory on the heap": "take(bytearray)",
-    "take memory by shared mappings": "import mmap\ntake(lambda size: mmap.mmap(-1, size))",
+    "take memory with shared mappings": "import mmap\ntake(lambda size: mmap.mmap(-1, size))",
     "raise its own limits, then take memory": """
 import resource
 for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA):
@@ -32,7 +32,7 @@ for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA):
     except (OSError, ValueError) as error: denied(error)
 take(bytearray)
 """,
-    "take memory in files without a name (memfd)": f"""
+    "take memory in anonymous files (memfd)": f"""
 taken = []
 while len(taken) < {_BLOCKS}:
     number = syscall('memfd_create', b'hoard', 0)
@@ -82,7 +82,7 @@ for number in range(64):
 got('took 1,024 MB of disk')
 shutil.rmtree('many')
 """,
-    "make a file that pretends to be a terabyte": """
+    "create a sparse file of a terabyte": """
 with open('sparse', 'wb') as file: file.truncate(1 << 40)
 got('has a file of', os.stat('sparse').st_size >> 40, 'TB')
 """,
@@ -136,30 +136,30 @@ else: got('holds 10,000 open files')
 """
 
 _FLOODS = {
-    "flood the output by print": "for _ in range(500): print('x' * (1 << 20))",
+    "flood the output with print": "for _ in range(500): print('x' * (1 << 20))",
     "flood the output past Python (write to 1 and 2)": """
 for _ in range(1_000):
     for number in (1, 2):
         try: os.write(number, b' ' * 4096)
         except OSError: pass
 """,
-    "flood the output by many small writes": "for _ in range(200_000): sys.stderr.write('x')",
+    "flood the output with many small writes": "for _ in range(200_000): sys.stderr.write('x')",
     "return an enormous repr": """
 class Enormous:
     def __repr__(self): return 'x' * (1 << 27)
 Enormous()
 """,
-    "hand in an enormous answer": "FINAL('x' * (1 << 27))",
-    "hand in an enormous answer by its __str__": """
+    "submit an enormous answer": "FINAL('x' * (1 << 27))",
+    "submit an enormous answer through its __str__": """
 class Enormous:
     def __str__(self): return 'x' * (1 << 27)
 answer.update(content=Enormous(), ready=True)
 """,
     "raise an error with an enormous message": "raise ValueError('x' * (1 << 27))",
-    "make hundreds of thousands of variables": (
+    "create hundreds of thousands of variables": (
         "globals().update({f'name_{n}': n for n in range(300_000)})"
     ),
-    "make variables with enormous names": (
+    "create variables with enormous names": (
         "globals().update({'x' * 10**6 + str(n): n for n in range(50)})"
     ),
     "ask with an enormous prompt": "llm_query('x' * (1 << 27))",
@@ -171,15 +171,15 @@ ATTACKS = (
         for name, code in _MEMORY.items()
     ),
     *(Attack(name=name, group=_GROUP, code=code, judge=claims) for name, code in _DISK.items()),
-    Attack(name="start processes without end", group=_GROUP, code=_FORK_BOMB, judge=claims),
+    Attack(name="start processes endlessly", group=_GROUP, code=_FORK_BOMB, judge=claims),
     Attack(
-        name="start threads without end",
+        name="start threads endlessly",
         group=_GROUP,
         code=_THREAD_BOMB,
         judge=claims,
         options={"cell_memory_bytes": 1 << 30},
     ),
-    Attack(name="open files without end", group=_GROUP, code=_FD_BOMB, judge=claims),
+    Attack(name="open files endlessly", group=_GROUP, code=_FD_BOMB, judge=claims),
     *(
         Attack(
             name=name,

@@ -268,7 +268,7 @@ class World:
             async with asyncio.timeout(10):
                 result = await self.bystander.run("kept, context", timeout_seconds=5)
         except (RLMError, TimeoutError) as error:
-            return f"another session was harmed: {error or 'it did not answer'}"
+            return f"another session was harmed: {error or 'it did not respond'}"
         if result.error or result.stdout != f"{('here', self.secrets['context'])!r}\n":
             return f"another session was changed: it shows {result.stdout[:80]!r}"
         return None

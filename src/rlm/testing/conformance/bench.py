@@ -133,7 +133,7 @@ class SuiteHost:
             told = {"columns": ["id", "text"], "types": ["", ""], "is_cut": False, "rows": rows}
             return {}, [json.dumps(told)]
         if kind == "cite":
-            return ({}, parts) if parts else ({"problem": "there is no such place"}, [])
+            return ({}, parts) if parts else ({"problem": "no such place"}, [])
         if kind == "tool":
             return {"json": json.dumps(_tool_result(**arguments))}, []
         if kind == "operator":
@@ -161,7 +161,7 @@ def _tool_result(name: str, arguments: dict[str, Any]) -> Any:
         return ("ab" * (arguments.get("chars", 0) // 2)) or arguments.get("value", positional[0])
     if name == "broken":
         raise RuntimeError("the tool is broken")
-    raise CallRefused(f"there is no tool {name!r}; tools: broken, give, lookup", limit="tools")
+    raise CallRefused(f"unknown tool {name!r}; tools: broken, give, lookup", limit="tools")
 
 
 class Repl:
@@ -192,7 +192,7 @@ class Repl:
         """Check that a cell ends in an error of that type, whose message contains these words."""
         result = await self.run(code)
         if result.error is None:
-            raise Unmet(f"{_last_line(code)}: no error, where {kind} was due")
+            raise Unmet(f"{_last_line(code)}: no error, but {kind} was expected")
         expect(result.error.type, kind, _last_line(code))
         if words not in result.error.message:
             raise Unmet(f"{_last_line(code)}: {words!r} is not in {result.error.message[:200]!r}")
@@ -212,8 +212,8 @@ class Repl:
             result = await self.run(code)
         except SessionError as error:
             return str(error)
-        how = "went on" if result.error is None else f"reported {result.error.type}"
-        raise Unmet(f"{_last_line(code)}: the session {how}, where a SessionError was due")
+        how = "continued" if result.error is None else f"reported {result.error.type}"
+        raise Unmet(f"{_last_line(code)}: the session {how}, but a SessionError was expected")
 
 
 def _last_line(code: str) -> str:

@@ -15,7 +15,7 @@ _PNG = b"\x89PNG\r\n\x1a\n"
 _GIF = b"GIF89a"
 
 
-@checks("llm_query asks the host, in every spelling")
+@checks("llm_query asks the host, in all its forms")
 async def llm_query(repl: Repl) -> None:
     for arguments in ("'a'", "prompt='a'", "query='a'", "text='a'"):
         await repl.shows(f"llm_query({arguments})", "'re:a'")
@@ -24,7 +24,7 @@ async def llm_query(repl: Repl) -> None:
     expect(repl.host.asked[-1][1]["model"], "small", "the model that was asked")
 
 
-@checks("calls are counted by prompts")
+@checks("calls are counted per prompt")
 async def counted(repl: Repl) -> None:
     expect((await repl.run("llm_query('a')")).calls, 1, "calls of one query")
     expect((await repl.run("r = llm_query_batched(list('abc'))")).calls, 3, "calls of a batch")
@@ -41,7 +41,7 @@ async def batches(repl: Repl) -> None:
     await repl.shows("print(r[1])", "[call failed: no luck]")
 
 
-@checks("an empty batch asks nobody, and one string is no batch")
+@checks("an empty batch asks nothing, and a single string is not a batch")
 async def empty_batches(repl: Repl) -> None:
     await repl.shows("llm_query_batched([]), rlm_query_batched([])", "([], [])")
     await repl.fails("llm_query_batched('abc')", "TypeError")
@@ -76,19 +76,21 @@ async def images(repl: Repl) -> None:
     expect(repl.host.asked[1][2], ["a", "b", "c"], "the prompts beside them")
 
 
-@checks("what is no picture is an error that the cell can repair, and nothing is asked")
+@checks(
+    "passing something that is not a picture is an error the cell can repair, and nothing is asked"
+)
 async def no_images(repl: Repl) -> None:
     await repl.fails("llm_query('a', images=[b'%PDF-1.7'])", "ValueError", "PNG, JPEG, GIF or WebP")
     await repl.fails("llm_query('a', images=[3])", "TypeError", "not int")
     await repl.fails(f"llm_query('a', images=[{_GIF!r}] * 21)", "ValueError", "limit of 20")
     await repl.fails("llm_query_batched(['a', 'b'], images=[None])", "ValueError", "2 prompts")
-    await repl.fails("rlm_query('a', images=['plot.png'])", "TypeError", "takes no images")
+    await repl.fails("rlm_query('a', images=['plot.png'])", "TypeError", "accepts no images")
     expect(repl.host.asked, [], "what was asked")
     await repl.shows("llm_query('a', images=[])", "'re:a'")
     expect(repl.host.asked[0][1], {"model": None, "batched": False}, "a call without pictures")
 
 
-@checks("llm_query_json parses replies, and asks twice at most", fresh=True)
+@checks("llm_query_json parses replies and asks at most twice", fresh=True)
 async def json_replies(repl: Repl) -> None:
     replies = iter(["no json", 'Sure: {"a": 1}', "no", "no"])
     repl.host.reply = lambda prompt: next(replies)
@@ -117,7 +119,7 @@ async def operators(repl: Repl) -> None:
     expect(repl.host.asked[2][1]["options"], {"schema": {"n": "int"}}, "the options")
 
 
-@checks("rlm_query hands contexts over in their kind")
+@checks("rlm_query passes contexts on with their types")
 async def rlm_query(repl: Repl) -> None:
     await repl.shows("rlm_query('p')", "'re:p'")
     await repl.shows("rlm_query('p', context='c', model='m')", "'re:p'")
@@ -129,7 +131,7 @@ async def rlm_query(repl: Repl) -> None:
     expect(repl.host.asked[2][2], ["p", "q", "fail:x", "t", '{"a": [1]}'], "the parts")
 
 
-@checks("tools take positions, keywords and one dict of names")
+@checks("tools accept positional arguments, keywords and one dict of names")
 async def tools(repl: Repl) -> None:
     named = "{'name': 'lookup', 'arguments': {'name': 'é', 'n': 1}}"
     for call in (
@@ -142,18 +144,18 @@ async def tools(repl: Repl) -> None:
     await repl.shows("lookup('a', 2, n=3)['arguments']", "{'*': ['a', 2], 'n': 3}")
 
 
-@checks("cite sends offsets or a quote to the host, and gives the text of the place")
+@checks("cite sends offsets or a quote to the host and returns the text of the place")
 async def citations(repl: Repl) -> None:
     await repl.shows("cite('é quote', name='a.txt')", "'é quote'")
     place: dict[str, Any] = {"start": None, "end": None, "name": "a.txt"}
     expect(repl.host.asked[-1], ("cite", place, ["é quote"]), "what was asked")
-    await repl.shows("print(cite(3, 5, 0))", "cite: there is no such place\nNone")
+    await repl.shows("print(cite(3, 5, 0))", "cite: no such place\nNone")
     numbered = {"start": 3, "end": 5, "name": 0}
     expect(repl.host.asked[-1], ("cite", numbered, []), "what was asked")
     await repl.fails("cite(1)", "TypeError")
 
 
-@checks("a table stays on the host: its rows are asked for by calls")
+@checks("a table stays on the host: calls request its rows")
 async def tables(repl: Repl) -> None:
     table = {"name": "t", "reference": '"t"', "columns": ["id", "text"], "types": ["INT", "TEXT"]}
     manifest = {"source": "tables", "id": "i" * 64, "tables": [{**table, "rows": 2}]}
@@ -169,14 +171,14 @@ async def tables(repl: Repl) -> None:
     await repl.fails("ctx.grep('é')", "AttributeError", "ctx.sql(")
 
 
-@checks("a tool that fails raises ToolFailed, and wrong arguments a TypeError")
+@checks("a tool that fails raises ToolFailed, and wrong arguments raise TypeError")
 async def failing_tools(repl: Repl) -> None:
     await repl.fails("broken()", "ToolFailed", "the tool is broken")
     await repl.fails("lookup(x=object())", "TypeError")
     await repl.shows("lookup(x=1)['arguments']", "{'x': 1}")
 
 
-@checks("the time of calls in flight does not count towards a cell's", fresh=True)
+@checks("the time of calls in flight does not count towards a cell's time", fresh=True)
 async def clock_stands_still(repl: Repl) -> None:
     repl.host.hold_until = 2
     cell = asyncio.create_task(repl.run("llm_query('a')", timeout_seconds=1.0))

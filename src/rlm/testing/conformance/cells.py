@@ -94,7 +94,7 @@ async def top_level_await(repl: Repl) -> None:
     await repl.shows("await f()", "5")
 
 
-@checks("whatever a cell raises is a result, and the session goes on")
+@checks("whatever a cell raises is a result, and the session continues")
 async def errors(repl: Repl) -> None:
     for code, kind in _ERRORS.items():
         await repl.fails(code, kind)
@@ -127,20 +127,20 @@ async def no_input(repl: Repl) -> None:
     await repl.fails("input('?')", "EOFError")
 
 
-@checks("stdout and stderr come back apart, and are counted")
+@checks("stdout and stderr come back separately and are counted")
 async def two_outputs(repl: Repl) -> None:
     result = await repl.run("import sys\nprint('out')\nprint('err', file=sys.stderr)")
     expect((result.stdout, result.stderr), ("out\n", "err\n"), "the two outputs")
     expect((result.stdout_chars, result.stderr_chars), (4, 4), "the counts")
 
 
-@checks("output keeps its order, and none of it is lost")
+@checks("output keeps its order, and none is lost")
 async def output_order(repl: Repl) -> None:
     shown = await repl.show("for i in range(5_000): print(i)")
     expect(shown.split("\n"), [str(i) for i in range(5_000)], "5,000 printed lines")
 
 
-@checks("redirected output is undone by the next cell")
+@checks("the next cell undoes redirected output")
 async def redirected(repl: Repl) -> None:
     await repl.run("import contextlib, io, sys\nb = io.StringIO()")
     await repl.shows("with contextlib.redirect_stdout(b): print('in')\nb.getvalue()", "'in\\n'")
@@ -148,7 +148,7 @@ async def redirected(repl: Repl) -> None:
     await repl.shows("print('back')", "back")
 
 
-@checks("hashes and random numbers are the same in every session of a seed")
+@checks("hashes and random numbers are the same in every session with the same seed")
 async def repeatable(repl: Repl) -> None:
     code = "import random\nhash('a'), random.random()"
     shown = []
@@ -159,7 +159,7 @@ async def repeatable(repl: Repl) -> None:
     expect(shown[0] == shown[2], False, "two sessions of different seeds agree")
 
 
-@checks("cells asked for at the same time run one after the other")
+@checks("cells requested at the same time run one after another")
 async def one_at_a_time(repl: Repl) -> None:
     results = await asyncio.gather(*(repl.run(f"n = {n}\nn") for n in range(5)))
     expect([each.stdout for each in results], [f"{n}\n" for n in range(5)], "the five outputs")

@@ -24,7 +24,7 @@ async def threads(repl: Repl) -> None:
     await repl.shows(code, "True")
 
 
-@checks("gathered calls are all in flight, in every spelling", fresh=True)
+@checks("gathered calls are all in flight, in every form", fresh=True)
 async def gather(repl: Repl) -> None:
     await repl.run(
         "import asyncio\nasync def one(i):\n    return await llm_query(str(i))\n"
@@ -69,7 +69,7 @@ async def own_replies(repl: Repl) -> None:
     await repl.shows(code, "[]")
 
 
-@checks("answers that come in another order find their questions", fresh=True)
+@checks("answers that arrive in another order reach their callers", fresh=True)
 async def reordered(repl: Repl) -> None:
     repl.host.hold_until = 10
     await repl.shows(
@@ -94,7 +94,7 @@ async def nested(repl: Repl) -> None:
     await repl.shows(code, "True")
 
 
-@checks("a call that is cancelled in the cell does not disturb the next", fresh=True)
+@checks("a call that the cell cancels does not disturb the next", fresh=True)
 async def cancelled(repl: Repl) -> None:
     repl.host.hold_until = 2
     waiting = "await asyncio.wait_for(llm_query('slow'), 0.05)"

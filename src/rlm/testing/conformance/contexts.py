@@ -12,7 +12,7 @@ checks = Checks("contexts")
 _LARGE_CHARS = 50_000_000
 
 
-@checks("texts of every width arrive exactly", fresh=True)
+@checks("texts of every width arrive unchanged", fresh=True)
 async def widths(repl: Repl) -> None:
     for text in ("", "ascii", "latin é", "wide \u0416", "astral \U0001f600", "a" * 1000):
         await repl.load(text)
@@ -20,7 +20,7 @@ async def widths(repl: Repl) -> None:
         await repl.shows("context == context_0 == P, len(context) == lenP()", "(True, True)")
 
 
-@checks("lists, dicts, numbers and bytes are what they were", fresh=True)
+@checks("lists, dicts, numbers and bytes arrive unchanged", fresh=True)
 async def kinds(repl: Repl) -> None:
     for value in (["a", {"b": 1}], {"a": None, "é": [1.5, True]}, 3, b"\xff\x00", []):
         await repl.load(value)
@@ -37,7 +37,7 @@ async def several(repl: Repl) -> None:
     await repl.shows("history", "['another']")
 
 
-@checks("a context may be loaded between cells, and replaces the one before", fresh=True)
+@checks("a context can be loaded between cells and replaces the previous one", fresh=True)
 async def replaced(repl: Repl) -> None:
     await repl.load("first")
     await repl.shows("mine = context\ncontext", "'first'")
@@ -45,13 +45,13 @@ async def replaced(repl: Repl) -> None:
     await repl.shows("mine, context, P, peek(3)", "('first', 'second', 'second', 'sec')")
 
 
-@checks("characters cut by the chunks of a large context arrive whole", fresh=True)
+@checks("characters split across chunks of a large context arrive intact", fresh=True)
 async def cut_characters(repl: Repl) -> None:
     await repl.load("é\U0001f600x" * 1_500_000)
     await repl.shows("context == 'é\U0001f600x' * 1_500_000, lenP()", "(True, 4500000)")
 
 
-@checks("a context of 50 MB is whole and can be searched", fresh=True)
+@checks("a context of 50 MB is complete and can be searched", fresh=True)
 async def large(repl: Repl) -> None:
     text = "0123456789abcdef" * (_LARGE_CHARS // 16 - 1) + "needle in the end"
     await repl.load(text)

@@ -25,7 +25,7 @@ _FINALS = (
 )
 
 
-@checks("every way of handing in an answer counts, and the cell runs on", fresh=True)
+@checks("every way of submitting an answer counts, and the cell continues", fresh=True)
 async def ways(repl: Repl) -> None:
     for code, text, how, json in _FINALS:
         await repl.run("answer = {'content': '', 'ready': False}; after = None")
@@ -33,10 +33,10 @@ async def ways(repl: Repl) -> None:
         if result.error is not None:
             raise Unmet(f"{code} raised {result.error.message}")
         expect(result.submission, Submission(text, how, json), code)
-        expect("after" in result.changed_variables, True, f"the cell ran on after {code}")
+        expect("after" in result.changed_variables, True, f"the cell continued after {code}")
 
 
-@checks("an answer that is not ready is none, but its content is reported", fresh=True)
+@checks("an answer that is not ready does not count, but its content is reported", fresh=True)
 async def drafts(repl: Repl) -> None:
     result = await repl.run("answer['content'] = 'draft'")
     expect((result.submission, result.answer_content), (None, "draft"), "a draft")
@@ -44,7 +44,7 @@ async def drafts(repl: Repl) -> None:
     expect(result.submission, None, "an empty answer")
 
 
-@checks("an answer counts for one cell only", fresh=True)
+@checks("an answer counts for only one cell", fresh=True)
 async def one_cell_only(repl: Repl) -> None:
     expect((await repl.run("FINAL('x')")).submission is not None, True, "FINAL counts")
     expect((await repl.run("pass")).submission, None, "the submission of the next cell")
@@ -78,7 +78,7 @@ async def fresh_answer(repl: Repl) -> None:
     expect(result.submission, Submission("new", "answer", '"new"'), "the fresh answer")
 
 
-@checks("FINAL_VAR of an unknown name tells the known ones", fresh=True)
+@checks("FINAL_VAR of an unknown name lists the known ones", fresh=True)
 async def unknown_variable(repl: Repl) -> None:
     await repl.run("total = 1; rows = []")
     await repl.fails("FINAL_VAR('totl')", "NameError", "total, rows")

@@ -86,12 +86,12 @@ async def _ends(repl: Repl, hang: str, *, may_die: bool) -> str:
             raise Unmet(f"the session was lost: {error}") from error
         async with repl.bench.opened() as another:
             await another.lives()
-        return f"the session was lost, and says so: {error}"
+        return f"the session was lost and reports it: {error}"
     if result.error is None:
         raise Unmet("the cell ended as if nothing had happened")
     shown = await repl.run("answer = {}\nkept")
     if shown.stdout != "[1]\n":
-        raise Unmet("the session goes on, but the variables are gone")
+        raise Unmet("the session continues, but the variables are gone")
     if not may_die:
         expect((result.interrupted, result.error.type), (True, "TimeoutError"), "how it ended")
         await repl.lives()
@@ -99,7 +99,7 @@ async def _ends(repl: Repl, hang: str, *, may_die: bool) -> str:
 
 
 def _add(name: str, hang: str, may_die: bool) -> None:
-    kept = "ends, or the session says that it is lost" if may_die else "ends and keeps variables"
+    kept = "ends, or the session reports that it is lost" if may_die else "ends and keeps variables"
 
     @checks(f"{name} {kept}", together=True)
     async def hang_ends(repl: Repl) -> str:
@@ -112,7 +112,7 @@ for _name, _hang in _HARD_HANGS.items():
     _add(_name, _hang, may_die=True)
 
 
-@checks("output before an interrupt is kept, and the line is named", fresh=True)
+@checks("output before an interrupt is kept, and the traceback names the line", fresh=True)
 async def output_is_kept(repl: Repl) -> None:
     result = await repl.run("print('before')\nwhile True: pass", timeout_seconds=_CELL_SECONDS)
     expect(result.stdout, "before\n", "the output")
@@ -139,7 +139,7 @@ async def between_cells(repl: Repl) -> None:
         await repl.shows("1", "1")
 
 
-@checks("interrupts at any moment tear no frame", fresh=True)
+@checks("interrupts at any moment never tear a frame", fresh=True)
 async def no_torn_frame(repl: Repl) -> None:
     await repl.run("i = wrong = 0")
     code = (

@@ -55,13 +55,13 @@ else:
 """
 
 
-@checks("output is cut to head and tail, and all of it counted", kept_output_chars=1_000)
+@checks("output is cut to its head and tail, and all of it is counted", kept_output_chars=1_000)
 async def output(repl: Repl) -> None:
     result = await repl.run("print('start')\nfor _ in range(300): print('y' * 10**5)\nprint('end')")
     if not (result.stdout.startswith("start\n") and result.stdout.endswith("end\n")):
         raise Unmet(f"head or tail is missing: {result.stdout[:20]!r}…{result.stdout[-20:]!r}")
     if len(result.stdout) > 2_000:
-        raise Unmet(f"{len(result.stdout):,} characters were kept, where 1,000 were asked for")
+        raise Unmet(f"{len(result.stdout):,} characters were kept, but 1,000 were requested")
     expect(result.stdout_chars, 300 * (10**5 + 1) + len("start\nend\n"), "characters counted")
 
 
@@ -89,9 +89,9 @@ async def disk(repl: Repl) -> str:
     shown = await repl.show(_FILL)
     await repl.lives()
     if shown.startswith("no folder"):
-        raise NotOffered(f"there is no folder to write to: {shown.removeprefix('no folder ')}")
+        raise NotOffered(f"no folder to write to: {shown.removeprefix('no folder ')}")
     if shown == "endless":
-        raise NotOffered("there is no limit on disk space below 1 GiB")
+        raise NotOffered("no limit on disk space below 1 GiB")
     return shown
 
 
@@ -100,11 +100,11 @@ async def processes(repl: Repl) -> str:
     shown = await repl.show(_FORKS)
     await repl.lives()
     if shown == "all allowed":
-        raise NotOffered("there is no limit on processes below 200")
+        raise NotOffered("no limit on processes below 200")
     return shown
 
 
-@checks("calls past the host's limit are refused, and the cell can go on", fresh=True)
+@checks("calls beyond the host's limit are refused, and the cell can continue", fresh=True)
 async def calls(repl: Repl) -> None:
     repl.host.max_prompts = 3
     code = (

@@ -9,7 +9,7 @@ __all__ = ["checks"]
 checks = Checks("names")
 
 
-@checks("every published name is there", fresh=True)
+@checks("every published name exists", fresh=True)
 async def every_name(repl: Repl) -> None:
     await repl.load([], "history")
     names = [entry.name for entry in REPL_NAMES]
@@ -26,7 +26,7 @@ async def preloaded(repl: Repl) -> None:
     await repl.shows("json", "'mine'")
 
 
-@checks("tools are there by name, with their description")
+@checks("tools are available by name, with their descriptions")
 async def tools_by_name(repl: Repl) -> None:
     await repl.shows("lookup.__name__, lookup.__doc__", "('lookup', 'does lookup')")
 
@@ -88,12 +88,12 @@ async def show_vars(repl: Repl) -> None:
     await repl.shows("print(SHOW_VARS())", "rows: list[2]\nname: str[1]")
 
 
-@checks("fetch gives the text of a variable, and None where there is none", fresh=True)
+@checks("fetch returns the text of a variable, or None if there is none", fresh=True)
 async def fetch(repl: Repl) -> None:
     await repl.run("rows = [1]\nclass Bad:\n    def __str__(self): return 1 / 0\nbad = Bad()")
     expect(await repl.session.fetch("rows"), "[1]", "fetch('rows')")
-    expect(await repl.session.fetch("missing"), None, "fetch of no variable")
-    expect(await repl.session.fetch("bad"), None, "fetch of what has no text")
+    expect(await repl.session.fetch("missing"), None, "fetch of a missing variable")
+    expect(await repl.session.fetch("bad"), None, "fetch of a value without text")
 
 
 @checks("vote and budget answer")

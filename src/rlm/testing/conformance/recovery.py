@@ -48,7 +48,7 @@ async def _is_refused(request: Awaitable[object]) -> None:
     raise Unmet("a dead session still answers")
 
 
-@checks("a cell that is cancelled does not run on", fresh=True)
+@checks("a cancelled cell stops running", fresh=True)
 async def cancelling(repl: Repl) -> None:
     cell = asyncio.create_task(repl.run("llm_query('began')\nwhile True: llm_query('again')"))
     await repl.host.was_asked.wait()
@@ -62,10 +62,10 @@ async def cancelling(repl: Repl) -> None:
     await asyncio.sleep(0.3)
     asked = repl.host.prompts
     await asyncio.sleep(0.3)
-    expect(repl.host.prompts, asked, "calls while nobody runs a cell")
+    expect(repl.host.prompts, asked, "calls while no cell is running")
 
 
-@checks("a context that is no JSON is a SessionError, and the session goes on", fresh=True)
+@checks("a context that is not JSON is a SessionError, and the session continues", fresh=True)
 async def broken_context(repl: Repl) -> None:
     await _is_refused(repl.session.load("context", StoredContext("json", b"{")))
     await repl.session.load("context", stored("whole"))

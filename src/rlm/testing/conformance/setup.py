@@ -52,7 +52,7 @@ async def _open(repl: Repl, setup_code: str) -> AsyncGenerator[_Session, None]:
         await session.close()
 
 
-@checks("its variables are there in the first cell, and in later ones", fresh=True)
+@checks("its variables exist in the first cell and in later ones", fresh=True)
 async def variables(repl: Repl) -> None:
     async with _open(repl, _SETUP) as session:
         await session.shows("more(2), size", "(42, 3)")
@@ -60,7 +60,7 @@ async def variables(repl: Repl) -> None:
         expect(sorted(session.prepared), ["base", "more", "size"], "the variables it leaves")
 
 
-@checks("it may call models, and await them", fresh=True)
+@checks("it can call models and await them", fresh=True)
 async def calls(repl: Repl) -> None:
     code = "said = llm_query('one')\nother = await llm_query('two')\nprint('dropped')"
     async with _open(repl, code) as session:
@@ -77,7 +77,7 @@ async def once(repl: Repl) -> None:
         expect(session.host.prompts, 1, "how often it ran")
 
 
-@checks("an answer that it submits is not the answer of the run", fresh=True)
+@checks("an answer it submits is not the answer of the run", fresh=True)
 async def no_answer(repl: Repl) -> None:
     async with _open(repl, "answer['content'] = 'x'\nanswer['ready'] = True\nFINAL(1)") as session:
         result = await session.run_cell(1, "answer")

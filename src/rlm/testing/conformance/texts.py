@@ -13,7 +13,7 @@ _TEXTS = {
     "NUL": "nul\x00.",
     "CRLF and CR": "a\r\nb\rc",
     "astral and combining characters": "\U0001f600 e\u0301 \u202e",
-    "separators that are no newline": "a\u2028b\x85c\x1cd",
+    "separators that are not newlines": "a\u2028b\x85c\x1cd",
 }
 
 
@@ -26,7 +26,7 @@ async def _is_exact(repl: Repl, text: str) -> None:
         raise Unmet(result.error.traceback[-300:])
     expect(repl.host.asked[-1][2], [text], "the prompt that reached the host")
     expect(result.stdout, text, "what was printed")
-    expect(result.submission and result.submission.text, text, "what was handed in")
+    expect(result.submission and result.submission.text, text, "the submitted answer")
     expect(await repl.session.fetch("r"), text, "what was fetched")
     repl.host.reply = "re:{}".format
 
@@ -41,25 +41,25 @@ for _name, _text in _TEXTS.items():
     _add(_name, _text)
 
 
-@checks("a cell's own source may hold any text that is Python")
+@checks("a cell's own source can contain any valid Python text")
 async def source(repl: Repl) -> None:
     await repl.shows("x = '\U0001f600é\u0416'\nx", "'\U0001f600é\u0416'")
     await repl.shows("größe = 1\ngröße", "1")
 
 
-@checks("a prompt of 20 MB makes the round trip")
+@checks("a prompt of 20 MB survives the round trip")
 async def large_prompt(repl: Repl) -> None:
     await repl.shows("p = 'x' * 20_000_000\nllm_query(p) == 're:' + p", "True")
     expect([len(part) for part in repl.host.asked[-1][2]], [20_000_000], "the prompt's length")
 
 
-@checks("a batch of 1,000 prompts comes back in order")
+@checks("the replies to a batch of 1,000 prompts come back in order")
 async def large_batch(repl: Repl) -> None:
     code = "ps = [f'p{i}' for i in range(1000)]\nllm_query_batched(ps) == ['re:' + p for p in ps]"
     await repl.shows(code, "True")
 
 
-@checks("a prompt too large to send is the cell's error, and the session goes on")
+@checks("a prompt too large to send is the cell's error, and the session continues")
 async def too_large_prompt(repl: Repl) -> None:
     result = await repl.run("llm_query('x' * (70 << 20))")
     if result.error is None:

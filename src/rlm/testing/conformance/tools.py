@@ -36,14 +36,14 @@ async def types(repl: Repl) -> None:
             await repl.shows(code, "(True, True)")
 
 
-@checks("a tool may be given as a value of every type, as a variable", fresh=True)
+@checks("a tool can be a value of any type, given as a variable", fresh=True)
 async def variables(repl: Repl) -> None:
     for value in ({1, "b"}, frozenset({(1, 2)}), (1, {"$set": [2]}, {3: b"\xff"}), b"\x00"):
         await repl.load(value, "GIVEN")
         await repl.shows(f"GIVEN == {value!r}, type(GIVEN) is type({value!r})", "(True, True)")
 
 
-@checks("methods of an object of the host are called by their names, and can be awaited")
+@checks("methods of a host object are called by name and can be awaited")
 async def methods(repl: Repl) -> None:
     await repl.shows("vault.echo(1), vault.echo(value=[2]), vault.echo()", "(1, [2], None)")
     await repl.shows("await vault.echo('x')", "'x'")
@@ -52,18 +52,18 @@ async def methods(repl: Repl) -> None:
     await repl.fails("vault.echo(1, 2)", "ToolFailed", "usage: vault.echo(value: Any = None)")
 
 
-@checks("what a method returns is data, a copy of what the host has")
+@checks("what a method returns is data: a copy of the host's value")
 async def copies(repl: Repl) -> None:
     await repl.shows("vault.put(1).append(2)\nvault.put(3)", "[]")
     await repl.shows("type(vault.itself()).__name__, 'object' in vault.itself()", "('str', True)")
 
 
-@checks("an object has no members but those it shows")
+@checks("an object has only the members it shows")
 async def members(repl: Repl) -> None:
     await repl.shows("dir(vault)", "['echo', 'itself', 'put', 'reveal']")
     for name in ("opened", "inner", "secret", "_enter", "anything"):
-        await repl.fails(f"vault.{name}", "AttributeError", "there are: echo, put, itself, reveal")
-        await repl.fails(f"call_tool('vault.{name}')", "ToolFailed", "there is no tool")
+        await repl.fails(f"vault.{name}", "AttributeError", "names: echo, put, itself, reveal")
+        await repl.fails(f"call_tool('vault.{name}')", "ToolFailed", "unknown tool")
     await repl.fails("vault.opened = 1", "AttributeError")
     expect(repl.bench.vault.entered, [], "what was reached of the object")
 
@@ -99,7 +99,7 @@ async def gathered(repl: Repl) -> None:
     await repl.shows(code, str(list(range(8))))
 
 
-@checks("threads call tools at once, each gets its own result", fresh=True)
+@checks("threads call tools at the same time, and each gets its own result", fresh=True)
 async def threads(repl: Repl) -> None:
     repl.host.hold_until = 8
     code = (
@@ -110,9 +110,9 @@ async def threads(repl: Repl) -> None:
     await repl.shows(code, str(list(range(8))))
 
 
-@checks("a tool there is not is refused, and has no name")
+@checks("an unknown tool is refused and has no name")
 async def unknown(repl: Repl) -> None:
-    await repl.fails("call_tool('nothing')", "ToolFailed", "there is no tool 'nothing'")
+    await repl.fails("call_tool('nothing')", "ToolFailed", "unknown tool 'nothing'")
     await repl.fails("nothing()", "NameError")
     await repl.lives()
 
@@ -124,7 +124,7 @@ async def repaired(repl: Repl) -> None:
     expect(len(repl.host.asked), 2, "how often the host was asked")
 
 
-@checks("rlm_query tells which tools a child gets, by name")
+@checks("rlm_query says by name which tools a child gets")
 async def granted(repl: Repl) -> None:
     await repl.shows("rlm_query('p', tools=['lookup'])", "'re:p'")
     await repl.shows("rlm_query('p', tools=[])", "'re:p'")
@@ -140,7 +140,7 @@ async def granted_functions(repl: Repl) -> None:
     expect(_grants(repl), [["lookup", "give"]], "the tools granted")
 
 
-@checks("tools that are no list of names are a TypeError, and nothing is asked")
+@checks("passing tools that are not a list of names is a TypeError, and nothing is asked")
 async def wrong_grants(repl: Repl) -> None:
     for given in ("'lookup'", "[3]", "[None]"):
         await repl.fails(f"rlm_query('p', tools={given})", "TypeError", "tools")

@@ -65,7 +65,7 @@ class Vault:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return lambda *_: self._enter("a method that __getattr__ made")
+        return lambda *_: self._enter("a method that __getattr__ created")
 
     def _enter(self, what: str) -> str:
         self.entered.append(what)

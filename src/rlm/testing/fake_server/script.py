@@ -54,26 +54,26 @@ Behaviour: TypeAlias = Literal[
 
 BEHAVIOURS: dict[Behaviour, str] = {
     "close": "closes the connection after the reply, without having announced it",
-    "crlf": "a stream with CRLF line ends, comments, and unexpected fields",
+    "crlf": "a stream with CRLF line endings, comments and unexpected fields",
     "cut": "closes the connection halfway through the body",
     "drip": "sends the body byte by byte, so that characters are split",
     "empty_body": "the status, and no body",
     "error_event": "reports an error (`status`, `error`) in a reply or stream of status 200",
     "gzip": "compresses the body",
-    "html": "a page of HTML in place of JSON",
+    "html": "an HTML page instead of JSON",
     "huge": "a text of `size_bytes`, whatever the request's output cap",
     "malformed": "invalid JSON: the whole body, or one event of a stream",
-    "never": "takes the request and never answers",
+    "never": "accepts the request and never answers",
     "no_choices": "a well-formed reply without an answer",
     "no_content": "status 204",
     "no_done": "a chat stream without its [DONE]",
-    "no_usage": "a reply that does not say what it used",
+    "no_usage": "a reply that does not report its usage",
     "redirect": "sends the client to `location` (status 307 unless another is given)",
     "reset": "resets the connection before anything is sent",
     "reset_midway": "resets the connection halfway through the body",
     "stale": "answers, and drops the next request that comes on the same connection",
-    "truncated": "a body or stream that ends halfway, though the connection is fine",
-    "unstreamed": "answers a request for a stream with a plain reply",
+    "truncated": "a body or stream that ends halfway over a working connection",
+    "unstreamed": "answers a streaming request with a plain reply",
     "wrong_type": "the right body under the content type text/plain",
 }
 """Every behaviour an answer can have, and what it does."""
@@ -156,7 +156,7 @@ def as_answer(given: object) -> Answer:
         wait = given.retry_after_seconds
         return Answer(status=given.status or 500, error=str(given), retry_after=wait)
     if not isinstance(given, Mapping):
-        raise ConfigError(f"an answer is a text or a table, not {type(given).__name__}")
+        raise ConfigError(f"an answer must be a string or a table, not {type(given).__name__}")
     try:
         return msgspec.convert(dict(given), Answer)
     except msgspec.ValidationError as error:
@@ -188,7 +188,7 @@ def as_pattern(text: str) -> Pattern:
     try:
         return re.compile(text[1:-1], re.DOTALL)
     except re.error as error:
-        raise ConfigError(f"`when` is not a regular expression: {text}: {error}") from None
+        raise ConfigError(f"`when` is not a valid regular expression: {text}: {error}") from None
 
 
 class _Planned:
@@ -246,7 +246,7 @@ class Script:
                 break
             self.rewind()
         raise UsedUp(
-            f"the script is used up: it has {counted(len(self._script), 'answer')} and no rule "
+            f"the script is exhausted: it has {counted(len(self._script), 'answer')} and no rule "
             "matches; "
             "add an answer, or one with `when`, or start the script again with --loop (loop=True)"
         )
@@ -265,7 +265,7 @@ def read_script(path: str | Path) -> list[Answer]:
     path = Path(path)
     read = {".toml": _toml, ".json": _json, ".jsonl": _json_lines}.get(path.suffix)
     if read is None:
-        raise ConfigError(f"{path.name}: a script ends in .toml, .json or .jsonl")
+        raise ConfigError(f"{path.name}: a script's name must end in .toml, .json or .jsonl")
     if path.stat().st_size > LARGEST_SCRIPT_BYTES:
         raise ConfigError(f"{path.name} is larger than {LARGEST_SCRIPT_BYTES >> 20} MiB")
     try:

@@ -117,7 +117,7 @@ class FakeServer:
     def start(self) -> "FakeServer":
         """Start listening; raise OSError if the port is taken."""
         if self._thread is not None:
-            raise ConfigError("the server is started already")
+            raise ConfigError("the server is already running")
         self._started.clear()
         self._handler.closing = False
         self._thread = threading.Thread(target=self._serve, name="rlm-fake-server", daemon=True)

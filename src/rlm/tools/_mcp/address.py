@@ -52,10 +52,10 @@ def parse_address(
     is_url = isinstance(server, str) and server.lower().startswith(("http://", "https://"))
     if transport not in (None, *(("http", "sse") if is_url else ("stdio",))):
         what = "a URL" if is_url else "a command"
-        raise ConfigError(f"mcp: transport {transport!r} does not go with {what}")
+        raise ConfigError(f"mcp: transport {transport!r} can't be used with {what}")
     if is_url:
         if env is not None or cwd is not None:
-            raise ConfigError("mcp: env= and cwd= are for servers started by a command")
+            raise ConfigError("mcp: env= and cwd= work only for servers started by a command")
         return Address(
             transport or "http",
             url=_url(str(server)),
@@ -63,7 +63,7 @@ def parse_address(
             start_seconds=start_seconds,
         )
     if headers is not None:
-        raise ConfigError("mcp: headers= are for servers at a URL; a command takes env=")
+        raise ConfigError("mcp: headers= works only for servers at a URL; use env= for a command")
     return Address(
         "stdio",
         command=_command(server),
@@ -86,7 +86,7 @@ def _url(text: str) -> str:
     except ValueError:
         known = False
     if not known or any(each.isspace() for each in text):
-        raise ConfigError("mcp: that is no URL of a server; write https://host/mcp")
+        raise ConfigError("mcp: not a server's URL; write https://host/mcp")
     return text
 
 
@@ -100,7 +100,7 @@ def _command(given: str | Sequence[str]) -> tuple[str, ...]:
             'mcp takes a command, such as "npx -y some-server" or a list of words, or a URL'
         )
     if not words[0]:
-        raise ConfigError("mcp: the command's first word, the program, is empty")
+        raise ConfigError("mcp: the first word of the command, the program, is empty")
     return tuple(words)
 
 
@@ -111,5 +111,5 @@ def _texts(name: str, given: Mapping[str, str] | None) -> dict[str, str]:
         isinstance(text, str) for item in given.items() for text in item
     )
     if not is_texts:
-        raise ConfigError(f"mcp: {name} must be a dict of texts")
+        raise ConfigError(f"mcp: {name} must be a dict of strings")
     return dict(given)

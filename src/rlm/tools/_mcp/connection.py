@@ -51,7 +51,7 @@ async def list_tools(client: "Client") -> dict[str, Listed]:
         cursor = page.next_cursor
         if not cursor:
             return found
-    raise ConfigError(f"its list of tools has no end after {MAX_PAGES} pages")
+    raise ConfigError(f"its list of tools does not end after {MAX_PAGES} pages")
 
 
 def chosen(
@@ -68,11 +68,11 @@ def chosen(
         if (only is None or name in only) and name not in without
     ]
     if not kept:
-        raise ConfigError(f"no tool is left of those it offers: {names}")
+        raise ConfigError(f"none of its tools remain: {names}")
     if len(kept) > MAX_TOOLS:
         raise ConfigError(
-            f"it offers {len(kept):,} tools, and a model is shown {MAX_TOOLS} at most: "
-            f"choose with only=[...]; it has {names} …"
+            f"it offers {len(kept):,} tools, but a model is shown at most {MAX_TOOLS}: choose with "
+            f"only=[...]; it has {names} …"
         )
     return kept
 
@@ -140,9 +140,9 @@ class Connection:
         try:
             client = await self.opened()
         except (ConfigError, TimeoutError) as error:
-            raise ToolError(str(error) or "the server does not answer") from error
+            raise ToolError(str(error) or "the server does not respond") from error
         if name not in self.listed:
-            raise ToolError("the server does not have this tool any more")
+            raise ToolError("the server no longer has this tool")
         return client
 
     async def _sent(
@@ -240,10 +240,10 @@ class Connection:
         if isinstance(error, ConfigError):
             return str(error)
         if isinstance(error, asyncio.CancelledError):
-            return "it was closed before it answered"
+            return "it was closed before it responded"
         if isinstance(error, FileNotFoundError | NotADirectoryError | PermissionError):
             place = "" if self._address.folder is None else ", or no such folder (cwd=)"
-            return f"there is no such program, or it can't be started{place}"
+            return f"no such program, or it can't be started{place}"
         if isinstance(error, MCPError) and error.message == CLOSED:
             words = str(self._words) or (f": {self._reason}" if self._reason else "")
             return f"the server has ended{words}"

@@ -73,7 +73,7 @@ class McpServer:
             known = self._known()
             if known is None:
                 raise ConfigError(
-                    f"{self!r} can't be waited for inside a run: `await server.open()` first"
+                    f"{self!r} can't be opened inside a run: call `await server.open()` first"
                 ) from error
             found = known
         try:

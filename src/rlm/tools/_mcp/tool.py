@@ -77,7 +77,7 @@ class ServerParameters:
         named = dict(arguments)
         positional = named.pop(POSITIONAL, [])
         if not isinstance(positional, list):
-            raise TypeError(f"{POSITIONAL!r} must hold a list of positional arguments")
+            raise TypeError(f"{POSITIONAL!r} must contain a list of positional arguments")
         if len(positional) > len(self._members):
             raise TypeError(f"it takes {len(self._members)} arguments, not {len(positional)}")
         bound = dict(zip(self._members, positional, strict=False))
@@ -86,10 +86,10 @@ class ServerParameters:
         for given, value in named.items():
             name = given if given in self._members else self._python.get(given, given)
             if name in bound:
-                raise TypeError(f"{one_line(given, MAX_NAME_CHARS)!r} is given twice")
+                raise TypeError(f"{one_line(given, MAX_NAME_CHARS)!r} was given twice")
             if name not in self._members and not self._takes_more:
                 unknown = one_line(given, MAX_NAME_CHARS)
-                raise TypeError(f"there is no argument {unknown!r}{self._hint()}")
+                raise TypeError(f"unknown argument {unknown!r}{self._hint()}")
             bound[name] = value
         self._check(bound)
         return bound
@@ -197,7 +197,7 @@ def _part(content: Any) -> Any:
 
 def _complaint(result: "CallToolResult") -> str:
     texts = [each.text for each in result.content if each.type == "text"]
-    return one_line(" ".join(texts), MAX_ERROR_CHARS) or "the server does not say why"
+    return one_line(" ".join(texts), MAX_ERROR_CHARS) or "the server did not say why"
 
 
 MAX_DESCRIPTION_CHARS = 300

@@ -212,7 +212,7 @@ async def _limit(response: Any) -> None:
             async for piece in self._inner:
                 left -= len(piece)
                 if left < 0:
-                    raise httpx2.StreamError(f"it has more than {MAX_MESSAGE_BYTES >> 20} MiB")
+                    raise httpx2.StreamError(f"it is larger than {MAX_MESSAGE_BYTES >> 20} MiB")
                 yield piece
 
         async def aclose(self) -> None:

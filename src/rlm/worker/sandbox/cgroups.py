@@ -122,7 +122,7 @@ def delegated_folder() -> str:
         if any(_attribute(path, name) == b"1" for name in _DELEGATED):
             return path
     raise OSError(
-        "no group of this process was delegated to it; run it as a service of systemd with "
+        "no control group was delegated to this process; run it as a systemd service with "
         "Delegate=yes and DelegateSubgroup=, or name a folder that it may divide"
     )
 
@@ -143,7 +143,7 @@ def _own_group() -> str:
         for line in file:
             if line.startswith("0::"):
                 return line[3:].rstrip("\n")
-    raise OSError("this process is in no group of version 2")
+    raise OSError("this process is not in a version 2 group")
 
 
 def _divide(fd: int) -> None:

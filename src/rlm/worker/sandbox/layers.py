@@ -218,7 +218,7 @@ def _require(layers: Layers, problem: str) -> None:
     if not layers.settings.allow_unsafe:
         raise LayersMissing(
             f"no sandbox for model-written code here: {problem}, choose another environment, or "
-            "accept that its code can do what you can with allow_unsafe=True"
+            "accept that its code can do anything you can, with allow_unsafe=True"
         )
 
 
@@ -251,7 +251,7 @@ def _decide_identity(layers: Layers, readable: list[str]) -> None:
     elif os.geteuid() == 0:
         _decide_uid(layers, readable)
     else:
-        layers.missing.append("own uid: only root can give one; sessions run as this user")
+        layers.missing.append("own uid: only root can assign one; sessions run as this user")
 
 
 def _decide_user_namespace(layers: Layers, readable: list[str]) -> None:
@@ -277,7 +277,7 @@ def _decide_uid(layers: Layers, readable: list[str]) -> None:
         if facts and (facts["readable"] or layers.sealed):
             layers.first_uid, layers.number_of_uids = first, count
             return
-        problem = problem or "the interpreter could not be read any more"
+        problem = problem or "the interpreter could no longer be read"
         layers.missing.append(f"uid {first}: {problem}")
 
 
@@ -302,7 +302,7 @@ def _decide_permits(layers: Layers, trials: Trials) -> None:
     if asks:
         seccomp.build_listener(kernel.MACHINE, layers.asks_for_threads)  # Kept for the sessions.
     if not asks:
-        layers.missing.append("permits: the kernel can't ask before a fork (Linux 5.5)")
+        layers.missing.append("permits: the kernel can't ask before a fork (needs Linux 5.5)")
 
 
 # -- in a session ----------------------------------------------------------------------------------

@@ -99,8 +99,8 @@ def seccomp() -> Callable[[], str]:
         return _is_refused(lambda: kernel.call("unshare", 0))
 
     if kernel.number("seccomp") is None:
-        return lambda: f"no table of system calls for this machine ({os.uname().machine})"
-    return _problem_of(Trial(action), "the kernel takes a filter but does not obey it")
+        return lambda: f"no system call table for this machine ({os.uname().machine})"
+    return _problem_of(Trial(action), "the kernel accepts a filter but does not enforce it")
 
 
 def landlock() -> Callable[[], str]:
@@ -113,7 +113,7 @@ def landlock() -> Callable[[], str]:
 
     if rules.abi() < 1:
         return lambda: "the kernel does not offer it"
-    return _problem_of(Trial(action), "the kernel takes rules but does not obey them")
+    return _problem_of(Trial(action), "the kernel accepts rules but does not enforce them")
 
 
 def cgroup(groups: Cgroups) -> str:

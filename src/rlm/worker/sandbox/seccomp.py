@@ -269,7 +269,7 @@ def install(program: bytes) -> None:
     all_threads = 1
     thread = _install(program, all_threads)
     if thread:
-        raise OSError(errno.EBUSY, f"thread {thread} has a system call filter of its own")
+        raise OSError(errno.EBUSY, f"thread {thread} has its own system call filter")
 
 
 def install_listener(program: bytes) -> int:

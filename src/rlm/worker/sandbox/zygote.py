@@ -186,7 +186,7 @@ class Zygote:
             cgroup = self._cgroup_for(memory_bytes)
             pid = namespaces.fork(0) if cgroup is None else namespaces.fork_into(cgroup.fd)
         except OSError as error:
-            _tell(monitor_fd, {"error": f"no process could be made for it: {error}"})
+            _tell(monitor_fd, {"error": f"no process could be created for it: {error}"})
             _close_all(opened)
             if cgroup is not None:
                 cgroup.remove()

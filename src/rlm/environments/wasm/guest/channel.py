@@ -50,7 +50,7 @@ class Channel:
 
     def take_fd(self) -> int:
         """Raise LookupError: file descriptors can't be received."""
-        raise LookupError("no file descriptor came along")
+        raise LookupError("no file descriptor was passed along")
 
     def next_request(self) -> wire.Frame:
         """Wait for the next request of the host."""

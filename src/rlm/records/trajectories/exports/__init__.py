@@ -27,14 +27,14 @@ class Format(Struct, frozen=True):
 
 
 FORMATS: dict[str, Format] = {
-    "sft": Format("one row per reply, with what it answers and where it is from", ".jsonl", sft),
+    "sft": Format("one row per reply, with what it answers and where it comes from", ".jsonl", sft),
     "trl": Format("one row per reply, in the columns that TRL and datasets read", ".jsonl", trl),
     "openai-chat": Format(
         "one conversation per run, for OpenAI fine-tuning", ".jsonl", openai_chat
     ),
-    "markdown": Format("a report to read", ".md", markdown),
-    "html": Format("a report in one file that runs nothing and loads nothing", ".html", html),
-    "reference-jsonl": Format("a log as the reference engine writes it", ".jsonl", reference_jsonl),
+    "markdown": Format("a readable report", ".md", markdown),
+    "html": Format("a self-contained report that runs no code and loads nothing", ".html", html),
+    "reference-jsonl": Format("a log in the reference engine's format", ".jsonl", reference_jsonl),
 }
 
 
@@ -47,13 +47,13 @@ def export(
 ) -> Iterator[str]:
     """Yield the text in pieces; `run_id` or `run_ids` select runs and those below them."""
     if format not in FORMATS:
-        raise ConfigError(f"there is no format {format!r}; there are {', '.join(FORMATS)}")
+        raise ConfigError(f"unknown format {format!r}; formats: {', '.join(FORMATS)}")
     only = run_ids if run_id is None else {run_id}
     runs = in_tree_order(trajectory.runs(), only)
     if not runs:
         what = "no run" if run_id is None else f"no run {run_id!r}"
         why = f" ({trajectory.skipped})" if trajectory.skipped.total else ""
-        raise ConfigError(f"there is {what} to export in {_places(trajectory)}{why}")
+        raise ConfigError(f"found {what} to export in {_places(trajectory)}{why}")
     return FORMATS[format].write(trajectory, runs)
 
 

@@ -257,7 +257,7 @@ def _request_blocks(event: ModelAsked) -> Iterator[Block]:
     sent = [message for message in event.new_messages if message.role != "assistant"]
     if sent:
         count = counted(len(sent), "message")
-        yield FoldStart(one_line(f"what the model was sent for its {event.purpose}: {count}"))
+        yield FoldStart(one_line(f"what was sent to the model for its {event.purpose}: {count}"))
         for message in sent:
             yield Passage(message.role, text_of(message.content))
         yield FoldEnd()
@@ -325,7 +325,7 @@ def _other(event: Any) -> Iterator[Block]:
         before, after = event.messages_before, event.messages_after
         yield Note(f"the history was shortened from {counted(before, 'message')} to {after:,}")
     elif isinstance(event, Diverged):
-        yield FoldStart("on resuming, cells printed something else", is_trouble=True)
+        yield FoldStart("on resuming, cells printed something different", is_trouble=True)
         yield Passage("Recorded", event.recorded)
         yield Passage("Now", event.now)
         yield FoldEnd()
