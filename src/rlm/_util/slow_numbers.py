@@ -86,7 +86,7 @@ def loads(data: Data, *, standard: bool = False) -> Any:
             f"it holds {slow.exponents:,} numbers with an exponent and {slow.long_digits:,} digits "
             f"of long numbers; {MOST.exponents:,} and {MOST.long_digits:,} are allowed"
         )
-    text = data if isinstance(data, str) else str(data, "utf-8")
+    text = data if isinstance(data, str) else str(data, "utf-8-sig")
     if standard:
         return json.loads(text, parse_float=_finite, parse_int=_whole, parse_constant=_refuse)
     if slow.exceed(FEW):
@@ -148,9 +148,14 @@ def _bytes_of(part: Data) -> bytes:
 def _convert(data: Data, kind: type[T]) -> T:
     """Decode as msgspec would, with Python's json."""
     text = data if isinstance(data, str) else str(data, "utf-8")
-    plain = loads(text, standard=True)
-    if _SURROGATE.search(text):
-        json.dumps(plain, ensure_ascii=False).encode()  # Lone ones raise UnicodeEncodeError.
+    try:
+        plain = loads(text, standard=True)
+        if _SURROGATE.search(text):
+            json.dumps(plain, ensure_ascii=False).encode()  # Lone ones raise UnicodeEncodeError.
+    except TooLarge:
+        raise
+    except ValueError as error:
+        raise msgspec.DecodeError(f"JSON is malformed: {error}") from None
     return msgspec.convert(plain, kind, str_keys=True)
 
 
@@ -173,4 +178,4 @@ def _whole(text: str) -> int:
 
 
 def _refuse(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
