@@ -80,7 +80,7 @@ def loads(data: Data, *, standard: bool = False) -> Any:
 
     Raise TooLarge for numbers that would take longer than seconds.
     """
-    slow = slow_in(data) if _may_have_many(data) else FEW
+    slow = slow_in(data) if has_many(data) else FEW
     if slow.exceed(MOST):
         raise TooLarge(
             f"it holds {slow.exponents:,} numbers with an exponent and {slow.long_digits:,} digits "
@@ -96,6 +96,8 @@ def loads(data: Data, *, standard: bool = False) -> Any:
 
 def has_many(data: Data, more_than: SlowNumbers = FEW) -> bool:
     """Whether more slow numbers than these are outside of strings."""
+    if len(data) <= min(3 * more_than.exponents, more_than.long_digits):
+        return False  # There is no room for more: `1e5` takes three bytes.
     return _may_have_many(data, more_than) and slow_in(data).exceed(more_than)
 
 
