@@ -25,6 +25,7 @@ from rlm.worker import wire
 
 _MB = 1 << 20
 _LLM = wire.to_json({"model": None, "batched": True})
+_SCHEMA = b'{"model":null,"batched":true,"schema":{"enum":[%s]}}'
 _COUNTS = wire.DONE_COUNTS
 
 
@@ -58,6 +59,21 @@ CASES: dict[str, Callable[[], bytes]] = {
     "an error message of 4 million characters": _message,
     "60 MB of forged output": lambda: _done(stdout=b"x" * (60 * _MB)),
     "8 MB of numbers such as 1.5e300": lambda: _tool(b"1.5e300," * _MB + b"1"),
+    "390,000 numbers such as 1e300 in a schema": lambda: _call(
+        b"llm", _SCHEMA % b",".join([b"1e300"] * 390_000), b"x"
+    ),
+    "9,900 such numbers, as many as are allowed": lambda: _call(
+        b"llm", _SCHEMA % b",".join([b"1e300"] * 9_900), b"x"
+    ),
+    "150,000 such numbers in the options of an operator": lambda: _call(
+        b"operator",
+        b'{"name":"classify","options":{"labels":[%s]},"model":null}'
+        % b",".join([b"1E300"] * 150_000),
+        b"x",
+    ),
+    "200,000 forged calls whose answers are not read": lambda: b"".join(
+        wire.encode(wire.CALL, number, [b"budget", b"{}"]) for number in range(200_000)
+    ),
     "a prompt of 8 million lone surrogates": lambda: _call(
         b"llm", _LLM, b"\xed\xa0\x80" * (8 * _MB)
     ),
@@ -114,6 +130,7 @@ def _play_worker(line: socket.socket, make: Callable[[], bytes]) -> None:
         elif frame.type == wire.EXEC:
             line.sendall(data)
             if data[4] == wire.CALL:
+                time.sleep(1)  # Threads of the host decode long calls.
                 line.sendall(_done())
 
 
@@ -133,7 +150,7 @@ async def _measure(make: Callable[[], bytes]) -> dict[str, Any]:
     started = time.perf_counter()
     outcome, result = "the cell ended", CellResult()
     try:
-        result = await session.execute("x", timeout_seconds=300)
+        result = await session.execute("x", timeout_seconds=30)
     except RLMError as error:
         outcome = f"{type(error).__name__}: {error}"
     shown = observation([result], output_chars=20_000, steps_left=1)

@@ -126,6 +126,14 @@ class Hostile:
         sent = (self._post("/v1/chat/completions", data=body, headers=headers) for _ in range(4))
         return " ".join(sorted(set(await asyncio.gather(*sent))))
 
+    async def numbers(self) -> str:
+        """Small bodies whose numbers take a thousand times as long to read as others."""
+        start = json.dumps({**_asked(), "rlm": {"context": []}}).encode().removesuffix(b"]}}")
+        body = start + b"1e300," * 10_500 + b"1]}}"
+        headers = {"Content-Type": "application/json"}
+        sent = (self._post("/v1/chat/completions", data=body, headers=headers) for _ in range(4))
+        return " ".join(sorted(set(await asyncio.gather(*sent))))
+
     async def uploads(self) -> str:
         kept = await asyncio.gather(*(self._upload(b"x" * 1_000_000, "a.txt") for _ in range(8)))
         for identity in kept:
@@ -205,6 +213,7 @@ async def attacks(base: str, _folder: Path) -> AsyncGenerator[list[Attack], None
             Attack("patterns", hostile.patterns),
             Attack("documents", hostile.documents),
             Attack("bodies", hostile.bodies, max_seconds=30),
+            Attack("numbers", hostile.numbers, max_seconds=30),
             Attack("uploads", hostile.uploads),
             Attack("streams", hostile.streams),
             Attack("names", hostile.names),

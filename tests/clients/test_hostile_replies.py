@@ -1,5 +1,6 @@
 """Any JSON may come back: a dialect answers with a Reply or a ValueError, and with nothing else."""
 
+import json
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from rlm.clients._chat import ChatDialect
 from rlm.clients._dialect import Dialect
+from rlm.clients._fields import parse
 from rlm.clients._quirks import QUIRKS
 from rlm.clients.responses import ResponsesDialect
 from rlm.errors import ConfigError
@@ -129,3 +131,12 @@ def test_deeply_nested_replies_do_no_harm(dialect: Dialect) -> None:
         response({**SAID, "content": deep}, {"type": "reasoning", "summary": deep}),
     ):
         check_plain(dialect, payload)
+
+
+def test_a_reply_of_slow_numbers_is_refused_before_it_is_decoded() -> None:
+    for number, count in (("1e300", 60_000), ("1" * 900, 2_000)):
+        text = f'{{"usage": [{",".join([number] * count)}]}}'
+        with pytest.raises(ValueError, match="exponent"):
+            parse(text)
+    told = {"logprobs": [-1.5e-07] * 1_000, "text": "1e300," * 90_000}
+    assert parse(json.dumps(told)) == told

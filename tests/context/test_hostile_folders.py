@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rlm._util.limited import Unwanted, in_thread
 from rlm.context import files, store_context
-from rlm.data.filesystem import walking
+from rlm.data.filesystem import ignoring, walking
 from rlm.data.filesystem.ignoring import IgnoreRules
 from rlm.errors import ConfigError
 from tests.context.helpers import make_tree, seen_by_worker
@@ -57,6 +57,11 @@ def test_file_patterns_do_not_take_forever(tmp_path: Path) -> None:
         assert store_context(files("**/" * 20 + "c.txt", root=tmp_path)).documents == (
             f"{name}/c.txt",
         )
+
+
+def test_a_file_has_a_bounded_number_of_lines() -> None:
+    """Every line is compiled, and tried for every entry."""
+    assert len(ignoring.lines_of(b"a\n" * 200_000)) <= 5_000
 
 
 def test_a_walk_has_a_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -420,6 +420,23 @@ def test_the_number_and_size_of_parses_are_bounded(
     assert sum(sizes) <= python_source.MAX_PARSED_CHARS
 
 
+def test_data_is_not_parsed_as_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The parser took more than a second for 200 KB of it."""
+    parsed: list[int] = []
+
+    def counting(source: str, *args: Any, **kwargs: Any) -> Any:
+        parsed.append(len(source))
+        return compile(source, *args, **kwargs)
+
+    monkeypatch.setattr(python_source, "compile", counting, raising=False)
+    rows = '{"id": 1, "value": [1, 2]}\n' * 6_000
+    assert parse_reply(rows).cells == ()
+    assert parsed == []
+    code = "".join(f"value_of_row_{n} = compute(the_argument)\n" for n in range(1_500))
+    assert parse_reply(code).cells[0].code == code.strip()
+    assert parsed
+
+
 def test_a_bounded_number_of_closing_fences_is_tried() -> None:
     inside = cells.MAX_CLOSING_FENCES - 1
     code = "s = '''\n" + "```\n" * inside + "'''"

@@ -135,6 +135,8 @@ def _check_kept(session: Any) -> None:
         assert len(session._calls._tasks) <= _calls._MAX_PENDING_CALLS
         pending_bytes = session._calls._pending_bytes
         assert pending_bytes <= _calls._MAX_PENDING_BYTES + wire.MAX_TO_HOST_BYTES
+        held_bytes = session._calls._held_bytes
+        assert held_bytes <= _calls._MAX_HELD_BYTES + wire.MAX_TO_WORKER_BYTES
 
 
 async def _honest(place: str) -> CellResult | None:

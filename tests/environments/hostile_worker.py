@@ -16,12 +16,13 @@ from typing import Any
 from rlm.worker import bounds, images, multiplex, wire
 from tests.picture_samples import png
 
-__all__ = ["HonestWorker", "HostileWorker", "Worker", "report_of_a_zygote"]
+__all__ = ["KINDS", "HonestWorker", "HostileWorker", "Worker", "report_of_a_zygote"]
 
 Write = Callable[[bytes], Awaitable[None]]
 _HEAD = struct.Struct("<IBII")
 _MAX_BYTES = 600_000
 _PNG = png()
+KINDS = (b"llm", b"rlm", b"operator", b"tool", b"data", b"stream", b"note", b"cite", b"budget")
 _LLM = {"model": None, "batched": True}
 _ONE_ANSWER = {wire.LOAD_END, wire.LOAD_SHARED, wire.CHECKPOINT, wire.RESUME}
 
@@ -137,8 +138,7 @@ class HostileWorker(Worker):
 
     def _call(self, request: wire.Frame) -> bytes:
         """A call of some kind, with one or more fields that are not as they should be."""
-        kinds = (b"llm", b"rlm", b"tool", b"data", b"stream", b"note", b"cite", b"budget")
-        kind = self.random.choice(kinds)
+        kind = self.random.choice(KINDS)
         parts = self._valid_call(kind)
         if self.random.random() < self._malice:
             parts = self._mutated(wire.CALL, parts)
@@ -152,7 +152,12 @@ class HostileWorker(Worker):
             rows, sent = images.attached([[_PNG, "a.png"]] * len(prompts))
             return [kind, wire.to_json({**_LLM, "images": rows}), *prompts, *sent]
         if kind == b"llm":
-            return [kind, wire.to_json(_LLM), *prompts]
+            schema = b', "schema": {"enum": ' + self._numbers() + b"}}" if self._is_odd() else b"}"
+            return [kind, wire.to_json(_LLM)[:-1] + schema, *prompts]
+        if kind == b"operator":
+            labels = self._numbers() if self._is_odd() else b'["a"]'
+            about = b'{"name": "classify", "options": {"labels": %s}, "model": null}' % labels
+            return [kind, about, *prompts]
         if kind == b"rlm":
             contexts = [{"kind": self.random.choice(("text", "json"))} for _ in prompts]
             given = [self._json() if each["kind"] == "json" else self._text() for each in contexts]
@@ -164,8 +169,7 @@ class HostileWorker(Worker):
                 return [kind, wire.to_json(place)]
             return [kind, wire.to_json(whole), self._json()]
         if kind == b"tool":
-            is_odd = self.random.random() < self._malice
-            value = self._json() if is_odd else json.dumps(self._value(4)).encode()
+            value = self._json() if self._is_odd() else json.dumps(self._value(4)).encode()
             return [kind, b'{"name": "lookup", "arguments": {"a": %s}}' % value]
         if kind == b"data":
             asked = {"query": self._text().decode("utf-8", "replace"), "parameters": [None, 1]}
@@ -261,6 +265,15 @@ class HostileWorker(Worker):
             return self.random.choice((0, 1, 2, 40, 300, 5_000))
         return self.random.choice((70_000, 300_000, _MAX_BYTES))
 
+    def _is_odd(self) -> bool:
+        return self.random.random() < self._malice
+
+    def _numbers(self) -> bytes:
+        """Numbers that take msgspec thousands of times as long as others."""
+        numbers = (b"1e300", b"1.7976931348623157E308", b"4.9e-324", b"-1e-310", b"8" * 900)
+        number = self.random.choice(numbers)
+        return b"[" + b",".join([number] * (1 + self._size() // len(number))) + b"]"
+
     def _bytes(self) -> bytes:
         return self.random.choice((self._text, self._json, self._broken))()
 
@@ -282,7 +295,8 @@ class HostileWorker(Worker):
             lambda: b"[" * size + b"]" * self.random.choice((size, 0)),
             lambda: b'{"a":' * (size // 5) + b"1" + b"}" * (size // 5),
             lambda: b"[" + b"[]," * (size // 3) + b"[]]",
-            lambda: b"[" + b"1.5e300," * (size // 8) + b"1]",
+            self._numbers,
+            lambda: b"{" + b'"ratio":1e300,' * (size // 14) + b'"a":1}',
             lambda: b'["' + b"\\ud800" * (size // 6) + b'"]',
             lambda: b"-" + b"9" * size,
             lambda: b"1e" + b"9" * min(size, 5_000),

@@ -97,6 +97,15 @@ async def test_a_call_that_is_too_large_is_answered_and_the_session_survives(end
         5: [b"llm", LLM, b"\xed\xa0\x80" * 200_000],
         6: [b"llm", wire.to_json({"model": "m" * 5_000, "batched": True}), b"p"],
         7: [b"note", b"{}", b"key", b"x" * (5 << 20)],
+        8: [b"llm", *with_schema(b"1e300", 20_000)],
+        9: [b"operator", with_options(b"1E-300", 20_000), b"item"],
+        10: [
+            b"rlm",
+            wire.to_json({**json.loads(LLM), "contexts": [], "tools": ["1"]}).replace(
+                b'"1"', b",".join([b"1e300"] * 20_000)
+            ),
+            b"q",
+        ],
     }
     for number, parts in too_large.items():
         await ends.send(wire.CALL, number, *parts)
@@ -105,10 +114,90 @@ async def test_a_call_that_is_too_large_is_answered_and_the_session_survives(end
         assert answer.json(0)["type"] == "CallRefused"
         assert "allowed" in answer.json(0)["message"] or "at most" in answer.json(0)["message"]
     assert ends.host.asked == 0
-    await ends.send(wire.CALL, 8, b"llm", LLM, b"p")
+    await ends.send(wire.CALL, 20, b"llm", LLM, b"p")
     assert (await ends.receive()).type == wire.ANSWER
     await ends.send(wire.DONE, 2, *DONE)
     assert (await cell).calls == 1
+
+
+def with_schema(number: bytes, count: int) -> list[bytes]:
+    numbers = b",".join([number] * count)
+    return [b'{"model": null, "batched": true, "schema": {"enum": [%s]}}' % numbers, b"p"]
+
+
+def with_options(number: bytes, count: int) -> bytes:
+    numbers = b",".join([number] * count)
+    return b'{"name": "classify", "options": {"labels": [[%s]]}, "model": null}' % numbers
+
+
+@pytest.mark.parametrize("number", [b"1e300", b"1.7976931348623157e308", b"4.9E-324", b"1" * 900])
+def test_msgspec_reads_no_frame_with_many_slow_numbers(
+    number: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One takes msgspec up to 170 microseconds, in which nothing else runs."""
+
+    class Watched:
+        def __init__(self, real: Any) -> None:
+            self.type, self._real = real.type, real
+
+        def decode(self, part: bytes) -> Any:
+            assert len(part) < 100, "msgspec would take very long"
+            return self._real.decode(part)
+
+    for name in ("_LLM", "_RLM", "_OPERATOR", "_CITE", "_NOTHING"):
+        monkeypatch.setattr(_calls, name, Watched(getattr(_calls, name)))
+    value = json.loads(number)
+    asked = _calls.read_call(wire.Frame(wire.CALL, 1, [b"llm", *with_schema(number, 100)]))
+    assert asked.arguments["schema"] == {"enum": [value] * 100}
+    asked = _calls.read_call(
+        wire.Frame(wire.CALL, 1, [b"operator", with_options(number, 100), b"item"])
+    )
+    assert asked.arguments["options"] == {"labels": [[value] * 100]}
+
+
+async def test_frames_with_many_slow_numbers_are_decoded_in_a_thread(
+    ends: Ends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_loop: list[bool] = []
+
+    def watched(frame: wire.Frame, read: Any = _calls.read_call) -> Any:
+        on_loop.append(threading.current_thread() is threading.main_thread())
+        return read(frame)
+
+    monkeypatch.setattr(_calls, "read_call", watched)
+    cell = await begun_cell(ends)
+    for number, count in enumerate((2, 5_000), 1):
+        await ends.send(wire.CALL, number, b"llm", *with_schema(b"1e300", count))
+        assert (await ends.receive()).type == wire.ANSWER
+    await ends.send(wire.DONE, 2, *DONE)
+    await cell
+    assert on_loop == [True, False]
+
+
+async def test_answers_that_nobody_reads_are_kept_as_bytes_and_stop_the_reading(
+    ends: Ends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They hold no task each, and so many that they fill the room are never taken in."""
+    monkeypatch.setattr(_calls, "_MAX_HELD_BYTES", 100_000)
+    cell = await begun_cell(ends)
+    flood = b"".join(wire.encode(wire.CALL, n, [b"budget", b"{}"]) for n in range(100_000))
+    sending = asyncio.create_task(asyncio.get_running_loop().sock_sendall(ends.end, flood))
+    calls = ends.session._calls
+    while not calls.is_full:
+        await asyncio.sleep(0.01)
+    for _ in range(50):
+        await asyncio.sleep(0)
+    taken_in = ends.host.asked
+    assert taken_in < 50_000
+    assert not sending.done()
+    assert len(asyncio.all_tasks()) < 20
+    answers = [await ends.receive() for _ in range(100_000)]
+    assert sorted(each.id for each in answers) == list(range(100_000))
+    await sending
+    await ends.send(wire.DONE, 2, *DONE)
+    await cell
+    assert not calls.is_full
+    assert calls._held_bytes == 0
 
 
 async def test_long_frames_are_decoded_in_a_thread(

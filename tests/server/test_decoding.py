@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
+from rlm._util import slow_numbers
 from rlm.context import EncodedJson, store_context, store_encoded
-from rlm.server import bodies, decoding
+from rlm.server import bodies, conversation, decoding
 from rlm.server.body_worker import read
+from rlm.server.errors import ApiError
+from rlm.server.requests import AssistantCall, ChatRequest
 from rlm.testing.scripted import ScriptedClient
 from tests.server.serving import WITH_REPL, Answer, Client, server
 from tests.server.test_files import _upload
@@ -192,3 +196,63 @@ def test_deep_nesting_is_refused() -> None:
     assert "invalid" in facts or "mistake" in facts
     with pytest.raises((msgspec.MsgspecError, RecursionError)):
         msgspec.json.decode(body)
+
+
+def test_only_fields_for_whole_numbers_become_whole() -> None:
+    """The context of a request is the user's: its 1.0 stays 1.0, whatever else needs a 2."""
+    context = [1.0, {"a": 1e22, "seed": 3.0}, [2.0]]
+    asked = _asked(context, seed=2.0, temperature=1.0, metadata={"a": "1"})
+    asked["rlm"]["limits"] = {"max_steps": 4.0, "max_cost_usd": 2.0}
+    asked["messages"][0]["content"] = [{"type": "text", "text": "hi"}]
+    request: Any = decoding.decode(json.dumps(asked).encode(), ChatRequest)
+    assert repr(request.rlm.context) == repr(context)
+    assert repr(request.rlm.limits.max_steps) == "4"
+    assert repr(request.rlm.limits.max_cost_usd) == "2.0"
+    assert repr((request.seed, request.temperature)) == "(2, 1.0)"
+
+
+@pytest.mark.parametrize("field", ["max_steps", "max_depth"])
+def test_a_number_that_is_not_whole_is_still_a_mistake(field: str) -> None:
+    body = json.dumps({**_asked([1.0]), "rlm": {"limits": {field: 2.5}}}).encode()
+    with pytest.raises(msgspec.ValidationError, match=f"got `float` - at `.*{field}"):
+        decoding.decode(body, ChatRequest)
+
+
+ASKED = '{"model": "m", "messages": [{"role": "user", "content": "q"}], '
+SLOW_BODIES = [
+    ASKED + '"rlm": {"context": [' + "1e300," * 9_000 + "1]}}",
+    ASKED + '"temperature": 4.9e-324,' * 2_500 + '"seed": 2}',
+    ASKED + '"seed": 2.0, "rlm": {"context": [' + "1e300," * 9_000 + "1]}}",
+]
+
+
+@pytest.mark.parametrize("text", SLOW_BODIES, ids=["context", "duplicates", "whole number"])
+async def test_a_small_body_of_slow_numbers_is_read_in_a_thread_and_not_by_msgspec(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """64 KB of 1e300 held the server's loop for half a second, twice if a 2.0 was among them."""
+    on_loop: list[bool] = []
+    read = slow_numbers.loads
+
+    def watched(*given: Any, **named: Any) -> Any:
+        on_loop.append(threading.current_thread() is threading.main_thread())
+        return read(*given, **named)
+
+    def never(*given: Any, **named: Any) -> Any:
+        raise AssertionError("msgspec would take very long")
+
+    monkeypatch.setattr(slow_numbers, "loads", watched)
+    monkeypatch.setattr(msgspec.json, "decode", never)
+    request = await bodies._decode_small(text.encode(), ChatRequest)
+    assert request.model == "m"
+    assert on_loop
+    assert not any(on_loop)
+
+
+def test_arguments_of_a_call_are_bounded() -> None:
+    """They are JSON in a string, whose values weigh nothing in the body."""
+    for arguments in (b"[]," * 30_000, b"1e300," * 15_000):
+        function = {"name": "f", "arguments": f'{{"a": [{arguments.decode()}1]}}'}
+        call = {"id": "1", "type": "function", "function": function}
+        with pytest.raises(ApiError, match="must be a JSON object"):
+            conversation._call(msgspec.convert(call, AssistantCall), "messages[0]")

@@ -2,6 +2,7 @@
 
 import ast
 import re
+import string
 from collections.abc import Callable
 
 from rlm._util.lazy import pattern
@@ -12,6 +13,10 @@ MAX_SOURCE_CHARS = 200_000
 """Longer code is not parsed here; the worker parses it."""
 MAX_PARSED_CHARS = 1_000_000
 """How much is parsed per reply, in all attempts together."""
+MAX_MARKS = 20_000
+"""Code with more brackets, operators and line ends is not parsed here: each takes up to 10 µs.
+Python of 100 KB has 15,000, and JSON of that size twice as many.
+"""
 
 _ESCAPE = pattern(r"\\(?:N\{[^{}\n]*+\}|.)", re.DOTALL)
 _PLAIN_ESCAPE = pattern(r"\\(?P<known>[\\'\"abfnrtv\n]|x[\da-fA-F]{2}|u[\da-fA-F]{4}|0(?![0-7]))?")
@@ -23,6 +28,9 @@ _NUMBER_BEFORE_KEYWORD = pattern(
     (?=and|else|for|if|in|is|not|or)""",
     re.VERBOSE,
 )
+
+
+_NO_MARKS = b"".join(map(str.encode, (*string.ascii_letters, *string.digits, "_", " ")))
 
 
 class PythonParser:
@@ -47,6 +55,8 @@ class PythonParser:
 
     def _parse(self, source: str, quiet: Callable[[str], str]) -> ast.Module | None:
         if len(source) > min(self._chars_left, MAX_SOURCE_CHARS):
+            return None
+        if len(source.encode("ascii", "ignore").translate(None, _NO_MARKS)) > MAX_MARKS:
             return None
         self._chars_left -= len(source)
         flags = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT

@@ -4,15 +4,16 @@ A few megabytes of the right bytes decode to a gigabyte of objects, or take a mi
 nothing else runs. So the parts of each kind are counted before anything is built.
 """
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
 
+from rlm._util.slow_numbers import exponents_in, loads
 from rlm.worker.bounds import (
     MAX_DEPTH,
     MAX_ESCAPES,
+    MAX_EXPONENTS,
     MAX_NUMBER_CHARS,
     MAX_SURROGATES,
     TooLarge,
@@ -33,11 +34,15 @@ _SURROGATE_PAIRS = bytes(  # Of the bytes of a surrogate, the first becomes 1 an
 
 
 class JsonBounds(Struct, frozen=True):
-    """Limits on a JSON document. One in four of its values may be a list or an object."""
+    """Limits on a JSON document. One in four of its values may be a list or an object.
+
+    `exponents`: how many numbers such as 1e300 it may hold, which take 40 times as long as others.
+    """
 
     size_bytes: int
     values: int
     depth: int = MAX_DEPTH
+    exponents: int = MAX_EXPONENTS
 
 
 def read_text(data: bytes) -> str:
@@ -63,7 +68,7 @@ def read_json(data: bytes | str, bounds: JsonBounds) -> Any:
     """Return a JSON value; raise ValueError if it is invalid, or TooLarge."""
     check_json(data, bounds)
     try:
-        return json.loads(data if isinstance(data, str) else read_text(data))
+        return loads(data if isinstance(data, str) else read_text(data))
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 
@@ -85,6 +90,7 @@ def check_json(data: bytes | str, bounds: JsonBounds) -> None:
     containers = brackets.count(b"[") + brackets.count(b"{")
     _allow("lists and objects", containers, max(bounds.values // 4, bounds.depth))
     _allow("values", outside.count(b",") + containers + 1, bounds.values)
+    _allow("numbers with an exponent", exponents_in(outside), bounds.exponents)
     _check_depth(brackets, bounds.depth)
     numbers = outside.translate(_BETWEEN_NUMBERS).split(b",")
     _allow("characters of a number", max(map(len, numbers)), MAX_NUMBER_CHARS)

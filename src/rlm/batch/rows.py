@@ -2,7 +2,6 @@
 
 import codecs
 import hashlib
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
+from rlm._util.slow_numbers import decode, loads
 from rlm._util.text import counted
 from rlm.context import ContextValue
 from rlm.data import Place, is_address, place
@@ -145,19 +145,15 @@ def _file(name: str, folder: Path) -> Path | Place:
 def _decoded(text: bytes) -> Row:
     """Decode a line; a context may contain half a surrogate pair, as found data does."""
     try:
-        return msgspec.json.decode(text, type=Row)
+        return decode(text, Row)
     except msgspec.ValidationError:
         raise
     except msgspec.DecodeError:
         if b"\\ud" not in text.lower():
             raise
-    row = msgspec.convert(json.loads(text, parse_constant=_refuse), type=Row)
+    row = msgspec.convert(loads(text, standard=True), type=Row)
     try:
         msgspec.json.encode(msgspec.structs.replace(row, context=UNSET))
     except UnicodeEncodeError:
         raise ValueError("only a context may contain an unpaired surrogate") from None
     return row
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"JSON is malformed: {constant} is not a JSON number")

@@ -6,6 +6,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct, field
 
+from rlm._util.slow_numbers import loads
 from rlm.errors import ConfigError
 from rlm.messages import Usage
 from rlm.results import RunResult
@@ -131,7 +132,7 @@ def about_to_bytes(about: About) -> bytes:
 def about_from(data: bytes) -> About:
     """Decode what `about_to_bytes` made; raise ConfigError for anything else."""
     try:
-        plain: Any = json.loads(data)
+        plain: Any = loads(data)
         version = plain.get("version") if isinstance(plain, dict) else None
         if not isinstance(plain, dict) or plain.get("format") != FORMAT:
             raise ConfigError("this is not a saved chat")

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from rlm._util.slow_numbers import decode
 from rlm.api import RLM
 from rlm.citations import CITE_LINE
 from rlm.cli import dotenv
@@ -262,8 +263,8 @@ def _option_for(facts: RunFacts) -> str:
 
 def _value(text: str) -> Any:
     try:
-        return msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError) as error:
+        return decode(text, object)
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"the answer in the journal can't be read: {error}") from error
 
 

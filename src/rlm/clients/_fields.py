@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from rlm._util.slow_numbers import SlowNumbers, has_many
 from rlm._util.text import sendable
 from rlm.errors import ConfigError
 from rlm.messages import Usage
@@ -21,6 +22,11 @@ __all__ = [
     "usage_of",
 ]
 
+MOST_IN_REPLY = SlowNumbers(50_000, 1 << 20)
+"""Replies are read on the event loop: these take 0.2 s at worst. A long reply with the
+probabilities of its tokens has some thousands.
+"""
+
 
 def parse(data: bytes | str) -> Any:
     """Decode a JSON document; raise ValueError if it is invalid. Lone surrogates are allowed.
@@ -28,6 +34,8 @@ def parse(data: bytes | str) -> Any:
     NaN and Infinity, which are not JSON but often sent, become null.
     """
     text = data.decode("utf-8", "replace") if isinstance(data, bytes) else data
+    if has_many(text, MOST_IN_REPLY):
+        raise ValueError("too many of its numbers have an exponent, or hundreds of digits")
     try:
         return json.loads(text, parse_constant=lambda _: None)
     except RecursionError:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from rlm._util.slow_numbers import ON_LOOP, has_many
 from rlm._util.text import all_used
 from rlm._util.untrusted import JsonBounds, TooLarge, read_json
 from rlm.calls.calls import Calls
@@ -60,7 +61,7 @@ MAX_TEXT_CHARS = 20_000_000
 
 LONG_CHARS = 256 << 10
 """Longer texts are encoded and decoded in a thread."""
-CONTEXT = JsonBounds(CALLS[b"rlm"].texts_bytes, MAX_CONTEXT_VALUES)
+CONTEXT = JsonBounds(CALLS[b"rlm"].texts_bytes, MAX_CONTEXT_VALUES, exponents=MAX_CONTEXT_VALUES)
 NOTE = JsonBounds(CALLS[b"note"].texts_bytes, MAX_TOOL_VALUES)
 
 SHAPE_ATTEMPTS = 3
@@ -422,7 +423,7 @@ def _failures(errors: Mapping[str, RLMError]) -> dict[str, Any]:
 async def _all_decoded(kinds: Sequence[Any], parts: Sequence[str]) -> list[Any]:
     """Return the contexts of child runs; long ones are decoded in a thread."""
     encoded = iter(parts)
-    if sum(map(len, parts)) <= LONG_CHARS:
+    if sum(map(len, parts)) <= LONG_CHARS and not any(has_many(part, ON_LOOP) for part in parts):
         return [_decoded(kind, encoded) if kind else None for kind in kinds]
     return [await asyncio.to_thread(_decoded, kind, encoded) if kind else None for kind in kinds]
 

@@ -2,11 +2,13 @@
 
 import asyncio
 import sys
+from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Literal
 
 from msgspec import Struct, json
 
+from rlm._util.slow_numbers import ON_LOOP, has_many
 from rlm._util.untrusted import JsonBounds, TooLarge, read_json
 from rlm.environments._clock import WAITS_FOR, CellClock
 from rlm.environments._frames import Stream, read_metadata, read_parts
@@ -19,11 +21,16 @@ __all__ = ["FAILED_CALL_SECONDS", "OFF_LOOP_BYTES", "Call", "PendingCalls", "rea
 
 OFF_LOOP_BYTES = 256 << 10
 """Longer frames are decoded and encoded in a thread."""
+_QUICK_BYTES = 4 << 10
+"""Shorter arguments are decoded on the event loop, whatever numbers they hold."""
 FAILED_CALL_SECONDS = 0.01
 """How much of a cell's time a failed call costs, so that a loop of failing calls ends soon."""
 _MAX_PENDING_CALLS = 4_096
 _MAX_PENDING_BYTES = 64 << 20
 _MAX_HELD_BYTES = 16 << 20
+_ANSWER_BYTES = 64
+"""What an answer that waits takes besides its frame."""
+_SENT_AT_ONCE_BYTES = 64 << 10
 
 _EMPTY_META: tuple[dict[str, Any], ...] = ({}, {"failed": {}})
 
@@ -82,6 +89,12 @@ _ARGUMENTS = {
     kind: JsonBounds(each.arguments_bytes, bounds.MAX_TOOL_VALUES)
     for kind, each in bounds.CALLS.items()
 }
+_DATA = JsonBounds(
+    bounds.CALLS[b"tool"].arguments_bytes,
+    bounds.MAX_TOOL_VALUES,
+    exponents=bounds.MAX_TOOL_VALUES,
+)
+"""Arguments of tools and queries are often data, with numbers of every kind."""
 _ROWS = JsonBounds(bounds.CALLS[b"llm"].arguments_bytes, 4 * wire.MAX_PARTS)
 """A batch has a list of pictures, or an object that describes the context, for every prompt."""
 _LLM = json.Decoder(_LlmArguments)
@@ -185,9 +198,9 @@ def _check_model(model: str | None) -> None:
 
 
 def _read_tool(frame: wire.Frame) -> Call | None:
-    """Check a tool call. Python's json reads it: msgspec reads only 40,000 1e300s a second."""
+    """Check a tool call: a name, and arguments that may be any JSON."""
     try:
-        given = read_json(frame.part(1), _ARGUMENTS[b"tool"])
+        given = read_json(frame.part(1), _DATA)
     except TooLarge:
         raise
     except ValueError as error:
@@ -205,7 +218,7 @@ def _read_tool(frame: wire.Frame) -> Call | None:
 def _read_data(frame: wire.Frame) -> Call | None:
     """Check a request for data that is on the host: its source, a method, and arguments by name."""
     try:
-        given = read_json(frame.part(1), _ARGUMENTS[b"data"])
+        given = read_json(frame.part(1), _DATA)
     except TooLarge:
         raise
     except ValueError as error:
@@ -278,7 +291,9 @@ class PendingCalls:
         self._loop = asyncio.get_running_loop()
         self._tasks: dict[int, asyncio.Task[None] | None] = {}  # None while a call is starting
         self._is_cancelled = False
+        self._held: deque[bytes] = deque()  # Answers that wait until others have been read.
         self._held_bytes = self._pending_bytes = 0
+        self._sending: asyncio.Task[None] | None = None
         self.prompts = 0
 
     @property
@@ -288,7 +303,7 @@ class PendingCalls:
 
     def start(self, frame: wire.Frame) -> None:
         """Answer a call in its own task."""
-        call = _call_or_refusal(frame) if frame.size_bytes <= OFF_LOOP_BYTES else None
+        call = _call_or_refusal(frame) if _is_quick(frame) else None
         if frame.id in self._tasks:
             raise ProtocolViolation("the worker used the same call id twice")
         if len(self._tasks) >= _MAX_PENDING_CALLS:
@@ -345,17 +360,33 @@ class PendingCalls:
             self._clock.end_wait(frame.id)
             if was_full:
                 self._pace()
-        if self._stream.is_full:
-            await self._until_read(len(data))
-        self._stream.write(data)
+        self._send(data)
 
-    async def _until_read(self, size: int) -> None:
-        """Hold back an answer of this size until the worker has read the others."""
-        self._held_bytes += size
-        self._pace()
-        await self._stream.until_room()
-        self._held_bytes -= size
-        self._pace()
+    def _send(self, answer: bytes) -> None:
+        """Send an answer, after the worker has read the others."""
+        if not (self._held or self._stream.is_full):
+            self._stream.write(answer)
+            return
+        self._held.append(answer)
+        self._held_bytes += len(answer) + _ANSWER_BYTES
+        if self._sending is None:
+            self._sending = self._loop.create_task(self._send_held())
+        if self.is_full:
+            self._pace()
+
+    async def _send_held(self) -> None:
+        """Send the held answers as the worker reads: one task, as they may be very many."""
+        while self._held:
+            await self._stream.until_room()
+            answers, size = [], 0
+            while self._held and size < _SENT_AT_ONCE_BYTES:
+                answers.append(self._held.popleft())
+                size += len(answers[-1])
+            self._held_bytes -= size + len(answers) * _ANSWER_BYTES
+            self._stream.write(b"".join(answers))
+            self._pace()
+            await asyncio.sleep(0)
+        self._sending = None
 
     async def _answer_frame(self, call_id: int, call: Call | CallRefused) -> tuple[bytes, bool]:
         """Return the answer to send, and whether every part of the call failed."""
@@ -385,6 +416,14 @@ def _start_task(
     if sys.version_info >= (3, 12):
         return asyncio.Task(work, loop=loop, eager_start=True)
     return loop.create_task(work)
+
+
+def _is_quick(frame: wire.Frame) -> bool:
+    """Whether a call is decoded in a few milliseconds, so that no thread is needed."""
+    if frame.size_bytes > OFF_LOOP_BYTES or len(frame.parts) < 2:
+        return frame.size_bytes <= OFF_LOOP_BYTES
+    arguments = frame.parts[1]
+    return len(arguments) <= _QUICK_BYTES or not has_many(arguments, ON_LOOP)
 
 
 def _call_or_refusal(frame: wire.Frame) -> Call | CallRefused:

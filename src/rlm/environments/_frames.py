@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 from msgspec import Struct, json
 
+from rlm._util.slow_numbers import decode_with
 from rlm._util.untrusted import JsonBounds, TooLarge, check_json, read_json, read_texts
 from rlm.errors import ProtocolViolation
 from rlm.results import CellError, CellResult, Submission, bounded
@@ -401,7 +402,7 @@ def read_metadata(
     try:
         part = frame.part(index)
         check_json(part, allowed)
-        return decoder.decode(part)
+        return decode_with(decoder, part)
     except TooLarge:
         raise
     except (wire.WireError, msgspec.MsgspecError, UnicodeError, RecursionError):

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 import msgspec
 
 from rlm._util.lazy import on_demand
+from rlm._util.slow_numbers import decode_with
 from rlm._util.text import sendable
 from rlm.errors import ConfigError
 from rlm.events import Event, RunEnded, RunStarted, StepStarted
@@ -329,6 +330,6 @@ def _events_in(file: Iterable[bytes]) -> Iterator[Event]:
     """Yield the events of a log file; a line that a killed writer left incomplete is skipped."""
     for line in file:
         try:
-            yield _READ.decode(line)
+            yield decode_with(_READ, line)
         except (ValueError, RecursionError):
             continue

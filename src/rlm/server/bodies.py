@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from starlette.requests import Request
 
 from rlm._util.limited import JobLimits, Jobs, JobStopped, in_thread, owner
+from rlm._util.slow_numbers import ON_LOOP, has_many
 from rlm.context import EncodedJson
 from rlm.server.decoding import Weight, decode, mistake, weight_of
 from rlm.server.errors import ApiError, Closing, bad_request, too_large, unavailable
@@ -267,7 +268,7 @@ class Body:
         try:
             if self._file is None:
                 data, self._data = self._data, b""
-                return decode(data, kind)
+                return await _decode_small(data, kind)
             weight = await asyncio.to_thread(_weight, self._file)
             self._in_memory = await self._bodies.memory.wait_for(self._token, weight.total)
             file = self._file
@@ -296,6 +297,13 @@ class Body:
         self._on_disk.release()
         if self._in_memory is not None:
             self._in_memory.release()
+
+
+async def _decode_small(data: bytes, kind: type[T]) -> T:
+    """Decode on the event loop, or in a thread if the numbers take long."""
+    if has_many(data, ON_LOOP):
+        return await asyncio.to_thread(decode, data, kind)
+    return decode(data, kind)
 
 
 def _weight(file: BinaryIO) -> Weight:
@@ -384,7 +392,7 @@ async def decoded(request: Request, settings: Settings, kind: type[T]) -> T:
     chunks = limited(request, most, settings.body_seconds)
     body = b"".join([chunk async for chunk in chunks])
     try:
-        return decode(body, kind)
+        return await _decode_small(body, kind)
     except msgspec.ValidationError as error:
         raise mistake(error, kind) from None
     except (ValueError, RecursionError) as error:

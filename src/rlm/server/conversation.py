@@ -14,13 +14,13 @@ The rule, for a limit of `context_over` characters:
 A single context is passed as it is; several are passed as a dict by name.
 """
 
-import json
 from typing import Any, TypeAlias
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from rlm._util.text import sendable
+from rlm._util.untrusted import JsonBounds, read_json
 from rlm.limits import Limits
 from rlm.messages import Message, ToolCall, ToolSpec
 from rlm.prompts import FIXED_QUERY
@@ -235,9 +235,13 @@ def _wire(part: Any) -> dict[str, Any]:
     return {"type": "text", "text": _part_text(part)}
 
 
+ARGUMENTS = JsonBounds(1 << 20, 20_000)
+"""Limits on the arguments of one call, which are read on the event loop."""
+
+
 def _call(call: AssistantCall, where: str) -> ToolCall:
     try:
-        arguments = json.loads(call.function.arguments or "{}")
+        arguments = read_json(call.function.arguments or "{}", ARGUMENTS)
     except (ValueError, RecursionError):
         arguments = None
     if not isinstance(arguments, dict):

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple, TypeVar, get_args
 
 import msgspec
+from msgspec import inspect
 
+from rlm._util import slow_numbers
 from rlm._util.text import meant_or_all
 from rlm.server.errors import ApiError, bad_request
 
@@ -75,20 +77,33 @@ def _of_values(structure: bytes) -> int:
 def decode(body: bytes | memoryview, kind: type[T]) -> T:
     """Decode a body as that type. 2.0 counts as a whole number: JSON has one kind of number."""
     try:
-        return msgspec.json.decode(body, type=kind)
+        return slow_numbers.decode(body, kind)
     except msgspec.ValidationError as error:
         if "got `float`" not in str(error):
             raise
-    return msgspec.convert(_with_whole_numbers(msgspec.json.decode(body)), kind)
+    plain = slow_numbers.decode(body, object)
+    return msgspec.convert(_with_whole_numbers(plain, inspect.type_info(kind)), kind)
 
 
-def _with_whole_numbers(value: Any) -> Any:
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    if isinstance(value, list):
-        return [_with_whole_numbers(each) for each in value]
-    if isinstance(value, dict):
-        return {name: _with_whole_numbers(each) for name, each in value.items()}
+def _with_whole_numbers(value: Any, kind: inspect.Type) -> Any:
+    """Return the value with 2.0 as 2 where only whole numbers are allowed, and nowhere else."""
+    kinds = kind.types if isinstance(kind, inspect.UnionType) else (kind,)
+    if isinstance(value, float):
+        found = {type(each) for each in kinds} & {inspect.IntType, inspect.FloatType}
+        return int(value) if value.is_integer() and found == {inspect.IntType} else value
+    for each in kinds:
+        if isinstance(value, list) and isinstance(each, (inspect.ListType, inspect.VarTupleType)):
+            return [_with_whole_numbers(item, each.item_type) for item in value]
+        if isinstance(value, dict) and isinstance(each, inspect.DictType):
+            items = value.items()
+            return {name: _with_whole_numbers(item, each.value_type) for name, item in items}
+        if isinstance(value, dict) and isinstance(each, inspect.StructType):
+            known = {field.encode_name: field.type for field in each.fields}
+            whole = {
+                name: _with_whole_numbers(value[name], known[name])
+                for name in known.keys() & value.keys()
+            }
+            value = {**value, **whole}
     return value
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from rlm._util.slow_numbers import decode
 from rlm.errors import ConfigError
 from rlm.records.journal import events_after
 from rlm.server.errors import bad_request
@@ -89,6 +90,6 @@ def _public(data: bytes) -> bytes:
     """Remove the operator's settings, which only the first event of a run contains."""
     if b'"type":"run_started"' not in data[:200]:
         return data
-    plain: dict[str, Any] = msgspec.json.decode(data)
+    plain: dict[str, Any] = decode(data, dict[str, Any])
     plain.pop("settings", None)
     return msgspec.json.encode(plain)

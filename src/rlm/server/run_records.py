@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
+from rlm._util.slow_numbers import decode
 from rlm._util.text import sendable
 from rlm.results import RunResult
 from rlm.server.answering import facts_of
@@ -120,7 +120,7 @@ ENDINGS: Mapping[str, RunState] = {
 
 
 def run_object(row: RunRow, state: RunState, **more: Any) -> RunObject:
-    query = msgspec.json.decode(row.request, type=RunRequest).query if row.request else ""
+    query = decode(row.request, RunRequest).query if row.request else ""
     return RunObject(
         id=row.run_id,
         created_at=int(row.created),

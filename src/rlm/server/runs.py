@@ -10,9 +10,9 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-import msgspec
 from msgspec.structs import replace
 
+from rlm._util.slow_numbers import decode
 from rlm.calls.scope import new_run_id
 from rlm.errors import ConfigError, RLMError
 from rlm.events import Event
@@ -191,7 +191,7 @@ class Runs:
 
     def _run_object(self, row: RunRow) -> RunObject:
         if row.reply is not None:
-            return msgspec.json.decode(row.reply, type=RunObject)
+            return decode(row.reply, RunObject)
         live = self._live.get(row.run_id)
         state: RunState = "running" if row.run_id in self._named else "interrupted"
         if live is not None:
@@ -231,7 +231,7 @@ class Runs:
             raise bad_request(
                 "this run was started at another endpoint: repeat that request instead"
             )
-        request = msgspec.json.decode(row.request, type=RunRequest)
+        request = decode(row.request, RunRequest)
         if limits is not None:
             request = replace(request, limits=limits)
         with self._naming(run_id):

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
-import msgspec
 from msgspec import Struct
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -14,6 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from rlm._util.slow_numbers import decode
 from rlm.errors import ConfigError
 from rlm.records.judging import Judgments
 from rlm.viewer.access import HEADERS, ViewerAccess, error_response
@@ -220,7 +220,7 @@ class ViewerApp:
     async def _fork(self, request: Request) -> Response:
         body = await _body(request)
         try:
-            order = msgspec.json.decode(body, type=ForkRequest)
+            order = decode(body, ForkRequest)
         except (ValueError, RecursionError) as error:
             raise ConfigError(f"this is not a request to fork a run: {error}") from error
         start = self._forks.start(order.run_id, order.step, order.edited)

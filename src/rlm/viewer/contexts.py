@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from rlm._util.slow_numbers import decode
 from rlm.context import StoredContext
 from rlm.errors import ConfigError
 from rlm.events import RunStarted
@@ -117,7 +118,7 @@ def text_of(context: StoredContext) -> ContextText:
 def _items(data: bytes) -> Iterator[tuple[str, str]]:
     """Yield the items of a JSON value with all strings in each; without strings, their JSON."""
     try:
-        value = msgspec.json.decode(data)
+        value = decode(data, object)
     except (ValueError, RecursionError):
         yield "context", data.decode("utf-8", "replace")
         return

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from rlm._util.slow_numbers import decode_with
 from rlm.records.trajectories.decoding import KNOWN_TYPES, Glance, Line, Skipped, glance_at
 from rlm.viewer.groups import group_in
 
@@ -227,7 +228,7 @@ class FileIndex:
     def take(self, place: int, end: int, text: bytes, torn: bool) -> None:
         """Index one line. A torn line that is not an event yet will be read again."""
         try:
-            look = _LOOK.decode(text)
+            look = decode_with(_LOOK, text)
         except (ValueError, RecursionError):
             found = self._behind_a_torn_one(place, end, text, torn)
             if found is None:
@@ -310,7 +311,7 @@ class FileIndex:
 
 
 def _look(text: bytes) -> _Look:
-    return _LOOK.decode(text)
+    return decode_with(_LOOK, text)
 
 
 def _short(glance: Glance) -> Glance:

@@ -4,12 +4,12 @@ import asyncio
 import threading
 from collections.abc import Callable
 
-import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from rlm._util.slow_numbers import decode
 from rlm.errors import ConfigError
 from rlm.records.judging import JudgmentChange
 from rlm.viewer.library import Threads
@@ -73,7 +73,7 @@ class ListRoutes(ThreadedRoutes):
     async def _judge(self, request: Request) -> Response:
         run_id, body = run_id_of(request), await _body(request)
         try:
-            change = msgspec.json.decode(body, type=JudgmentChange)
+            change = decode(body, JudgmentChange)
         except (ValueError, RecursionError) as error:
             raise ConfigError(f"this is not a change to a judgment: {error}") from error
         # Not cancelled when the client leaves: what was sent is stored.

@@ -16,6 +16,7 @@ __all__ = [
     "MAX_DESCRIPTION_CHARS",
     "MAX_ERROR_TYPE_CHARS",
     "MAX_ESCAPES",
+    "MAX_EXPONENTS",
     "MAX_FILES",
     "MAX_FILES_BYTES",
     "MAX_MESSAGE_CHARS",
@@ -66,6 +67,8 @@ MAX_SURROGATES = 100_000
 """Lone surrogates in the texts of one frame: decoding one takes 1,000 times as long as a letter."""
 MAX_DEPTH = 100
 MAX_NUMBER_CHARS = 1_000
+MAX_EXPONENTS = 10_000
+"""Numbers such as 1e300 in one JSON document that is small, or read on the host's event loop."""
 MAX_TOOL_VALUES = 200_000
 MAX_CONTEXT_VALUES = 500_000
 MAX_ESCAPES = 2_000_000

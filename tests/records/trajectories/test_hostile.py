@@ -14,9 +14,10 @@ from markdown_it import MarkdownIt
 
 from rlm.errors import ConfigError
 from rlm.logger import encoded
-from rlm.records.trajectories import open_trajectory
+from rlm.records.trajectories import decoding, open_trajectory
 from rlm.records.trajectories.exports import FORMATS, export
 from rlm.records.trajectories.exports._report import POLICY, fenced, inline
+from rlm.viewer import index
 from tests.records.trajectories.samples import REFERENCE_LOG, one_run, scripted_log, written
 
 HOSTILE = (
@@ -235,3 +236,34 @@ def test_any_bytes_can_be_opened_as_a_log(tmp_path_factory: Any, data: bytes) ->
             open_trajectory(path).runs()
     else:
         survives(path)
+
+
+@pytest.mark.parametrize("field", ['"settings": {"a": [%s]}', "%s"], ids=["any", "duplicates"])
+@pytest.mark.parametrize("number", ["1e300", "4.9E-324", "1" * 300])
+def test_lines_of_slow_numbers_are_not_read_by_msgspec(
+    field: str, number: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """9 MB of them held the viewer for 20 seconds."""
+    repeated = ",".join([number] * 200)
+    if field == "%s":
+        repeated = ",".join([f'"wall_time": {number}'] * 200)
+    started = '{"type":"run_started","run_id":"r","parent_id":null,"depth":0,"step":0,"query":"q",'
+    text = (started + field % repeated + "}").encode()
+
+    class Never:
+        def __init__(self, real: Any) -> None:
+            self.type = real.type
+
+        def decode(self, text: bytes) -> Any:
+            raise AssertionError("msgspec would take very long")
+
+    for name in ("_GLANCE", "_EVENT"):
+        monkeypatch.setattr(decoding, name, Never(getattr(decoding, name)))
+    monkeypatch.setattr(index, "_LOOK", Never(index._LOOK))
+    skipped = decoding.Skipped()
+    line = decoding.Line(0, len(text), text)
+    found = decoding.glance_at(line, skipped)
+    assert found is not None
+    assert found[1].run_id == "r"
+    assert index._look(text).run_id == "r"
+    decoding.event_of(line, skipped)

@@ -1,13 +1,13 @@
 """Records of JSON lines: which field is the text, which the name, and what else can be searched."""
 
 import codecs
-import json
 import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import msgspec
 
+from rlm._util.slow_numbers import decode, loads
 from rlm._util.text import sendable
 
 __all__ = ["Fields", "Record", "Scalar", "read_record", "read_text"]
@@ -73,9 +73,9 @@ def _object(line: bytes | bytearray | memoryview) -> dict[str, Any]:
 
 def _decoded(line: bytes | bytearray | memoryview) -> object:
     try:
-        return msgspec.json.decode(line)
+        return decode(line, object)
     except (msgspec.DecodeError, UnicodeDecodeError):  # Python's json also reads NaN and Infinity.
-        return json.loads(bytes(line).decode("utf-8", "replace"))
+        return loads(bytes(line).decode("utf-8", "replace"))
 
 
 def _text_field(found: Mapping[str, Any], wanted: Fields) -> str | None:

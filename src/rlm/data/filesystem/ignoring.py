@@ -7,7 +7,8 @@ from pathlib import Path
 
 __all__ = ["IgnoreRules", "Line", "compiled", "lines_of", "rules_above"]
 
-MAX_LINES = 20_000
+MAX_LINES = 5_000
+"""Further lines are skipped: every one is tried for every entry. Few repositories have 1,000."""
 MAX_LINE_BYTES = 4_096
 """Longer lines are skipped; no path is that long either."""
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
+from rlm._util.slow_numbers import decode_with
 from rlm.calls.scope import new_run_id
 from rlm.engine.task import Task
 from rlm.errors import ConfigError
@@ -118,4 +119,4 @@ def _events(path: Path) -> Iterator[Event]:
     read: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
     for line in events_of(path, last_only=True):
         with suppress(ValueError, RecursionError):
-            yield read.decode(line)
+            yield decode_with(read, line)

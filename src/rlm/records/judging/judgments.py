@@ -18,6 +18,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
+from rlm._util.slow_numbers import decode
 from rlm._util.text import counted, sendable
 from rlm.errors import ConfigError
 from rlm.records.journal.records import private
@@ -248,7 +249,7 @@ def _decoded(value: object) -> Judgment | None:
     if not isinstance(value, bytes) or len(value) > MAX_ROW_BYTES:
         return None
     try:
-        found = msgspec.json.decode(value, type=Judgment)
+        found = decode(value, Judgment)
     except (ValueError, RecursionError):
         return None
     score = found.score

@@ -6,6 +6,7 @@ from typing import Annotated, BinaryIO, NamedTuple, get_args
 import msgspec
 from msgspec import Meta, Struct
 
+from rlm._util.slow_numbers import decode_with
 from rlm.events import SCHEMA_VERSION, Event
 from rlm.messages import Usage
 from rlm.records.recorders.console import one_line
@@ -184,7 +185,7 @@ def _whole_or_rest(line: Line) -> tuple[Line, Glance] | str:
     for _ in range(_MAX_TRIES):
         rest = line if at == 0 else line._replace(start=line.start + at, text=line.text[at:])
         try:
-            return rest, _GLANCE.decode(rest.text)
+            return rest, decode_with(_GLANCE, rest.text)
         except (ValueError, RecursionError) as error:
             reason = reason or str(error)
         if (at := line.text.find(_START, at + 1)) < 0:
@@ -195,7 +196,7 @@ def _whole_or_rest(line: Line) -> tuple[Line, Glance] | str:
 def event_of(line: Line, skipped: Skipped) -> Event | None:
     """Return the whole event; count it and return None if a field has the wrong type."""
     try:
-        event: Event = _EVENT.decode(line.text)
+        event: Event = decode_with(_EVENT, line.text)
     except (ValueError, RecursionError) as error:
         skipped.add("not an event", f"byte {line.start:,}", str(error))
         return None

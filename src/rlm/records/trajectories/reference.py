@@ -1,7 +1,6 @@
 """Read logs of the reference engine as events."""
 
 import hashlib
-import json
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from rlm._util.slow_numbers import decode, loads
 from rlm.events import (
     CallEnded,
     CallStarted,
@@ -365,10 +365,10 @@ class ReferenceSource:
 def _parsed(text: bytes) -> tuple[Any, str]:
     """Return the value on a line, or why there is none. Accept NaN, which Python writes."""
     try:
-        return msgspec.json.decode(text), "not an object"
+        return decode(text, object), "not an object"
     except (ValueError, RecursionError):
         pass
     try:
-        return json.loads(text), "not an object"
+        return loads(text), "not an object"
     except (ValueError, RecursionError) as error:
         return None, str(error)
