@@ -1,16 +1,19 @@
 """Measure what others notice of a hostile tenant: `python benchmarks/hostile_tenant.py`.
 
 `rlm serve`, `rlm mcp --http` and `rlm view` run as processes on loopback addresses. Ordinary
-clients make the same requests twice: while it is quiet, and while one tenant runs all attacks. The
-tables show medians and 99th percentiles of the others, and the outcome of the hostile requests.
-Every phase ends after a number of requests or seconds. The hostile client is a process of its own
-with the lowest priority: it stands for another machine, whose processors the server does not share.
+clients make the same requests three times: while it is quiet, while one tenant runs all attacks,
+and as a control, while a program that asks nothing uses as much processor time as the hostile
+client did. The tables show medians and 99th percentiles of the others, and the outcome of the
+hostile requests. Every phase ends after a number of requests or seconds. The hostile client is a
+process of its own with the lowest priority: it stands for another machine, whose processors the
+server does not share. The control shows how far it shares them nevertheless.
 """
 
 import argparse
 import asyncio
 import json
 import os
+import select
 import sys
 import tempfile
 import time
@@ -32,6 +35,10 @@ OTHERS_AT_ONCE = 2
 WARM_UP = 3
 MAX_SECONDS = 10.0
 """An ordinary request that takes longer has failed."""
+
+LOWEST_PRIORITY = 19
+BUSY_SECONDS = 0.02
+"""How often the control is busy for a part of the time."""
 
 
 class Latencies(NamedTuple):
@@ -89,7 +96,8 @@ async def repeat(attack: Attack, outcomes: Counter[str]) -> None:
 
 async def attack(options: argparse.Namespace) -> None:
     """Run the attacks on a part until standard input ends, then print their outcomes."""
-    os.nice(19)
+    os.nice(LOWEST_PRIORITY)
+    started = time.monotonic()
     name, address, folder = options.attack
     outcomes: Counter[str] = Counter()
     async with PARTS[name].attacks(address, Path(folder)) as attacks:
@@ -101,36 +109,68 @@ async def attack(options: argparse.Namespace) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-    cases = [each.name for each in chosen]
-    print(json.dumps({"cases": cases, "hostile requests": dict(sorted(outcomes.items()))}))
+    found = {
+        "cases": [each.name for each in chosen],
+        "hostile requests": dict(sorted(outcomes.items())),
+        "hostile client, processors": time.process_time() / (time.monotonic() - started),
+    }
+    print(json.dumps(found))
 
 
-async def start_attack(name: str, part: Part, folder: str) -> asyncio.subprocess.Process:
-    """Start the hostile client with the options of this program."""
+def be_busy(share: float) -> None:
+    """Use this share of a processor until standard input ends."""
+    os.nice(LOWEST_PRIORITY)
+    pause = BUSY_SECONDS * max(0.0, 1.0 - share)
+    while not select.select([sys.stdin], [], [], pause)[0]:
+        until = time.thread_time() + BUSY_SECONDS * share
+        while time.thread_time() < until:
+            pass
+
+
+async def start_beside(*options: str) -> asyncio.subprocess.Process:
+    """Start this program once more, as the hostile client or as the control."""
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, __file__, *sys.argv[1:], "--attack", name, part.address, folder),
+        *(sys.executable, __file__, *sys.argv[1:], *options),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )
 
 
+async def ask_beside(
+    part: Part, options: argparse.Namespace, *beside: str
+) -> tuple[Latencies, bytes]:
+    """Measure the others while this program runs beside them; return what that printed, too."""
+    running = await start_beside(*beside)
+    try:
+        await asyncio.sleep(options.head_start)
+        found = await ask_others(part, options.requests, options.seconds)
+    finally:
+        printed, _ = await running.communicate(b"")
+    return found, printed
+
+
 async def measure(name: str, options: argparse.Namespace) -> dict[str, object]:
-    """Measure one part, quiet and attacked."""
+    """Measure one part: quiet, attacked, and beside the control."""
     with tempfile.TemporaryDirectory() as folder:
         async with asynccontextmanager(PARTS[name].part)(Path(folder)) as part:
             quiet = await ask_others(part, options.requests, options.seconds)
-            hostile = await start_attack(name, part, folder)
-            try:
-                await asyncio.sleep(options.head_start)
-                attacked = await ask_others(part, options.requests, options.seconds)
-            finally:
-                outcomes, _ = await hostile.communicate(b"")
+            hostile = ("--attack", name, part.address, folder)
+            attacked, printed = await ask_beside(part, options, *hostile)
+            outcomes = json.loads(printed)
+            busy = ("--busy", str(outcomes["hostile client, processors"]))
+            control, _ = await ask_beside(part, options, *busy)
     return {
         "others, quiet": summarized(quiet),
         "others, attacked": summarized(attacked),
-        "p99, times its quiet value": round(attacked.at(0.99) / max(quiet.at(0.99), 1e-9), 2),
-        **json.loads(outcomes),
+        "others, beside a busy program": summarized(control),
+        "attacked p99, times the quiet one": times(attacked, quiet),
+        "p99 beside a busy program, times the quiet one": times(control, quiet),
+        **outcomes,
     }
+
+
+def times(found: Latencies, quiet: Latencies) -> float:
+    return round(found.at(0.99) / max(quiet.at(0.99), 1e-9), 2)
 
 
 def summarized(found: Latencies) -> dict[str, object]:
@@ -151,6 +191,7 @@ def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--without", action="append", default=[], help="a case to leave out")
     parser.add_argument("--case", action="append", default=[], help="a case to send, and no other")
     parser.add_argument("--attack", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--busy", type=float, help=argparse.SUPPRESS)
     return parser.parse_args(arguments)
 
 
@@ -159,12 +200,15 @@ async def main(arguments: Sequence[str] | None = None) -> None:
     if options.attack:
         await attack(options)
         return
+    if options.busy is not None:
+        be_busy(options.busy)
+        return
     facts: dict[str, object] = {**describe_machine(), "load at start": load_average()}
     work: dict[str, Awaitable[dict[str, object]]] = {
         name: measure(name, options) for name in (options.parts or PARTS)
     }
     for name, measuring in work.items():
-        facts[name] = await measuring
+        facts[name] = {"load before": load_average(), **await measuring}
     print(in_lines({**facts, "load at end": load_average()}))
 
 

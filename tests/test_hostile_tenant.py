@@ -8,6 +8,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from benchmarks.hostile_tenant import PARTS, options_of
 from tests.server.serving import WITH_REPL, Answer, Client, Held, server, submits
 from tests.server.test_files import _upload
@@ -18,6 +20,7 @@ EVE, OTHERS = ADA, BOB
 MEMORY = 40_000_000
 QUOTA = 3_000_000
 ORDINARY = 12
+FLOOD = 60
 
 
 def _bomb() -> bytes:
@@ -91,3 +94,25 @@ def test_the_load_test_is_bounded_by_default() -> None:
     assert set(PARTS) == {"server", "gateway", "viewer"}
     assert options.requests <= 1_000
     assert options.seconds <= 60
+
+
+@pytest.mark.parametrize("sender", [EVE, "a forged token"])
+async def test_a_flood_of_one_tenant_does_not_go_before_others(
+    tmp_path: Path, sender: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "rlm.server")
+    asked = json.dumps({"model": "no-such-model", "messages": [{"role": "user", "content": "hi"}]})
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nContent-Length: {len(asked)}\r\n"
+    head += "Host: x\r\nContent-Type: application/json\r\nAuthorization: Bearer"
+    async with server(tmp_path, tokens=[_token("eve", EVE), _token("others", OTHERS)]) as client:
+        senders = [await _connect(client) for _ in range(FLOOD + 1)]
+        for token, (_, writer) in zip([sender] * FLOOD + [OTHERS], senders, strict=True):
+            writer.write(f"{head} {token}\r\n\r\n{asked}".encode())  # All arrive together.
+        answers = [(await reader.readline()).split()[1] for reader, _ in senders]
+        for _, writer in senders:
+            writer.close()
+    refused = b"404" if sender == EVE else b"401"
+    assert answers == [refused] * FLOOD + [b"404"]
+    order = [line.split()[-2] for line in caplog.messages if line.startswith("POST /v1/chat")]
+    assert len(order) == FLOOD + 1
+    assert order.index("others") < FLOOD // 4

@@ -40,6 +40,7 @@ reply = '{"a": "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab"}'
 """
 LATENCY_MS = "50"
 BODY_BYTES = 10_000_000
+FLOOD = 100
 _LISTENING = re.compile(r"Listening at (http://\S+)/v1 ")
 
 
@@ -152,6 +153,10 @@ class Hostile:
         sent = (self._chat(content="answer with a cell", rlm=rlm) for _ in range(4))
         return " ".join(sorted(await asyncio.gather(*sent)))
 
+    async def floods(self) -> str:
+        answers = await asyncio.gather(*(self._chat() for _ in range(FLOOD)))
+        return f"{FLOOD} requests: {' '.join(sorted(set(answers)))}"
+
     async def forged(self) -> str:
         headers = {"Authorization": f"Bearer {'x' * 900}"}
         return await self._post("/v1/chat/completions", json=_asked(), headers=headers)
@@ -217,6 +222,7 @@ async def attacks(base: str, _folder: Path) -> AsyncGenerator[list[Attack], None
             Attack("uploads", hostile.uploads),
             Attack("streams", hostile.streams),
             Attack("names", hostile.names),
+            Attack("floods", hostile.floods, max_seconds=30),
             Attack("forged tokens", hostile.forged),
             Attack("slow clients", hostile.slow),
             Attack("garbage", hostile.garbage),

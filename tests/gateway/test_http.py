@@ -11,10 +11,12 @@ from typing import Any
 
 import aiohttp
 import pytest
+from starlette.types import Message, Receive, Scope, Send
 
 from rlm.errors import ConfigError
 from rlm.gateway import http
 from rlm.gateway.principals import Tokens, read_tokens
+from rlm.web.hosts import HostPolicy
 from tests.cli.running import one_clear_line, rlm
 from tests.gateway.serving import TEXT, Served, answer, http_client, make_tree, over_http, refusal
 
@@ -281,3 +283,27 @@ def test_a_token_file_may_hold_one_unnamed_token(tmp_path: Path) -> None:
 def test_principals_must_have_different_tokens() -> None:
     with pytest.raises(ConfigError, match="the same token"):
         Tokens({"anne": ANNE, "bert": ANNE})
+
+
+@pytest.mark.parametrize("sender", [ANNE, "forged"])
+async def test_a_flood_of_one_principal_does_not_go_before_others(sender: str) -> None:
+    order: list[str] = []
+
+    async def served(scope: Scope, _receive: Receive, _send: Send) -> None:
+        order.append(scope["state"]["principal"])
+
+    async def ask(token: str) -> None:
+        headers = [(b"host", b"127.0.0.1:1"), (b"authorization", f"Bearer {token}".encode())]
+        await app({"type": "http", "path": http.PATH, "headers": headers}, receive, send)
+
+    async def receive() -> Message:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            order.append(str(message["status"]))
+
+    app = http._Access(served, Tokens({"anne": ANNE, "bert": BERT}), HostPolicy("127.0.0.1", 1))
+    await asyncio.gather(*(ask(token) for token in [sender] * 50 + [BERT]))
+    assert len(order) == 51
+    assert order.index("bert") == 1

@@ -1,5 +1,7 @@
 """What the server reports about itself: health, metrics, and its OpenAPI document."""
 
+import gc
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -7,9 +9,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from rlm.messages import Price, Usage
+from rlm.server import serving
 from rlm.server.openapi import OPERATIONS
 from rlm.server.routes import make_app
 from rlm.testing.scripted import ScriptedClient
+from rlm.web.serving import WebServer, open_socket
 from tests.server.serving import LARGE, WITH_REPL, server, submits
 
 jsonschema = pytest.importorskip("jsonschema")
@@ -25,6 +29,21 @@ async def test_health_reports_that_the_server_is_closing(tmp_path: Path) -> None
         refused = await client.chat("hi")
         assert (refused.status, refused.json["error"]["code"]) == (503, "shutting_down")
         assert refused.headers["Retry-After"]
+
+
+async def test_what_is_loaded_is_not_searched_for_garbage_during_requests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: list[int] = []
+    searched: list[bool] = []
+
+    async def serve_nobody(_server: WebServer, _bound: socket.socket) -> None:
+        searched.append(any(each is loaded for each in gc.get_objects()))
+
+    monkeypatch.setattr(serving, "serve_until_signal", serve_nobody)
+    async with server(tmp_path) as client:
+        await serving.serve(client.service, open_socket("127.0.0.1", 0))
+    assert searched == [False]
 
 
 async def test_metrics_count_what_happened(tmp_path: Path) -> None:

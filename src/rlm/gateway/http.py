@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rlm.gateway.principals import ANONYMOUS, Tokens, check_address
 from rlm.web.hosts import HostPolicy
+from rlm.web.round_robin import RoundRobin
 from rlm.web.serving import WebServer, serve_until_signal
 from rlm.web.tokens import bearer_token
 
@@ -74,17 +75,22 @@ async def _health(_request: Request) -> JSONResponse:
 
 
 class _Access:
-    """Admits requests with a token, and stores its principal; `/health` needs none."""
+    """Admits requests with a token, and stores its principal; `/health` needs none.
+
+    Requests begin in turns between principals; all without a known token count as one.
+    """
 
     def __init__(self, app: ASGIApp, tokens: Tokens | None, hosts: HostPolicy) -> None:
         self._app = app
         self._tokens = tokens
         self._hosts = hosts
+        self._turns = RoundRobin()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] != HEALTH:
             headers = Headers(scope=scope)
             principal = self._principal(headers)
+            await self._turns.turn_of(principal)
             refusal = self._refusal(headers, principal)
             if refusal is not None:
                 await refusal(scope, receive, send)

@@ -43,14 +43,19 @@ class Access:
         self._tokens = tokens
         self._hosts = hosts
 
-    def admit(self, request: Request) -> None:
-        """Store the token of the request in its state; raise ApiError if it must be refused."""
+    def admit(self, request: Request) -> str:
+        """Store the token of the request in its state, and return its name.
+
+        Raise ApiError if the request must be refused.
+        """
         if not self._tokens:
             self._check_page(request)
         if path_of(request.scope) in PUBLIC:
-            request.state.token = Token(name="-")
+            token = Token(name="-")
         else:
-            request.state.token = self._tokens.find(request.headers.getlist("authorization"))
+            token = self._tokens.find(request.headers.getlist("authorization"))
+        request.state.token = token
+        return token.name
 
     def _check_page(self, request: Request) -> None:
         """Refuse requests from other sites' pages in a browser on this machine."""

@@ -200,7 +200,7 @@ class TenantViewers:
         self._viewers: OrderedDict[str, ViewerApp] = OrderedDict()
         self._closing: set[asyncio.Task[None]] = set()
         self._stopped = False
-        self._app = Border(self._dispatch, self._check_site, _error_response, HEADERS)
+        self._app = Border(self._dispatch, self._admit, _error_response, HEADERS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._app(scope, receive, send)
@@ -220,10 +220,13 @@ class TenantViewers:
         self._viewers.clear()
         await asyncio.gather(*self._closing, return_exceptions=True)
 
-    def _check_site(self, request: Request) -> None:
+    def _admit(self, request: Request) -> str | None:
+        """Return the name of the token that signed in; raise Refused for pages of other sites."""
         site = request.headers.get("sec-fetch-site", "none")
         if path_of(request.scope).startswith("/api/") and site not in {"same-origin", "none"}:
             raise Refused("pages of other sites may not use this viewer")
+        token = self._sessions.token_of(request)
+        return None if token is None else token.name
 
     async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
         request, path = Request(scope, receive), sent_path(scope)

@@ -10,6 +10,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rlm.web.events import Disconnected
+from rlm.web.round_robin import RoundRobin
 
 __all__ = ["Border", "path_of", "sent_path"]
 
@@ -40,19 +41,22 @@ def sent_path(scope: Scope) -> str:
 class Border:
     """Checks requests, adds headers that a response lacks, and answers exceptions.
 
-    `admit` raises if a request must be refused. `error_response` turns an exception of `admit` or
+    `admit` returns the name of the client, if clients have names, and raises if a request must be
+    refused. Requests begin in turns between clients; all that are refused count as one client.
+    `error_response` turns an exception of `admit` or
     of the application into a response, and logs what the client does not see.
     """
 
     def __init__(
         self,
         app: ASGIApp,
-        admit: Callable[[Request], None],
+        admit: Callable[[Request], str | None],
         error_response: Callable[[Exception], Response],
         headers: Mapping[str, str] | None = None,
     ) -> None:
         self._app = app
         self._admit = admit
+        self._turns = RoundRobin()
         self._error_response = error_response
         self._headers = {**HEADERS, **(headers or {})}
 
@@ -72,7 +76,7 @@ class Border:
             await send(message)
 
         try:
-            self._admit(Request(scope))
+            await self._begin(Request(scope))
             # With an "app", routers raise 404 and 405 instead of answering.
             await self._app({**scope, "app": self}, receive, send_with_headers)
         except (ClientDisconnect, Disconnected):
@@ -81,3 +85,11 @@ class Border:
             if not started:
                 with suppress(OSError):
                     await self._error_response(error)(scope, receive, send_with_headers)
+
+    async def _begin(self, request: Request) -> None:
+        """Wait for the turn of the client; raise if the request must be refused."""
+        client: tuple[str | None, bool] = (None, False)
+        try:
+            client = (self._admit(request), True)
+        finally:
+            await self._turns.turn_of(client)

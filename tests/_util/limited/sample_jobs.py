@@ -19,6 +19,14 @@ def process() -> int:
     return os.getpid()
 
 
+def niceness() -> int:
+    return os.getpriority(os.PRIO_PROCESS, 0)
+
+
+def session_priority() -> str:
+    return Path("/proc/self/autogroup").read_text()
+
+
 def descriptors() -> list[str]:
     return sorted(each.name for each in Path("/proc/self/fd").iterdir())
 

@@ -21,6 +21,7 @@ from tests.processes import descendants, is_running
 
 MODULE = "tests._util.limited.sample_jobs"
 ROOT = Path(__file__).resolve().parents[3]
+AUTOGROUP = Path("/proc/self/autogroup")
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux only")
 
 
@@ -103,6 +104,20 @@ def test_each_job_has_its_own_process(jobs: Jobs) -> None:
     used = {jobs.call("process") for _ in range(5)}
     assert len(used) == 5
     assert os.getpid() not in used
+
+
+# -- priority -------------------------------------------------------------------------------------
+
+
+def test_jobs_have_a_lower_priority_than_the_host(jobs: Jobs) -> None:
+    assert jobs.call("niceness") == min(19, os.nice(0) + 5)
+
+
+@pytest.mark.skipif(not AUTOGROUP.exists(), reason="this kernel has no autogroups")
+def test_their_session_has_a_lower_priority_too(forked: Jobs) -> None:
+    before = AUTOGROUP.read_text()
+    assert forked.call("session_priority").endswith("nice 5\n")
+    assert AUTOGROUP.read_text() == before
 
 
 # -- limits ---------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -71,6 +72,14 @@ def test_every_request_makes_a_separate_session(any_host: Host) -> None:
     assert len(pids) == 3
     assert pids == groups
     assert len(any_host.workers()) == 3
+
+
+def test_sessions_have_a_lower_priority_than_the_host(host: Host) -> None:
+    niceness = "import os; print(os.getpriority(os.PRIO_PROCESS, 0))"
+    assert host.open().run(niceness) == str(min(19, os.nice(0) + 5))
+    priority = Path(f"/proc/{host.process.pid}/autogroup")
+    if priority.exists():  # Linux shares the processors among sessions first.
+        assert priority.read_text().endswith("nice 5\n")
 
 
 def test_many_sessions_can_be_requested_at_once(host: Host) -> None:

@@ -29,6 +29,8 @@ _STREAM = 3
 def main(control_fd: int, module_name: str) -> None:
     """Load the module, then fork on request until the host closes its end."""
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # the starting thread may block some
+    privileges.make_session_nice()
+    privileges.be_nice()
     sys.dont_write_bytecode = True
     module = importlib.import_module(module_name)
     preload = getattr(module, "preload", None)

@@ -242,6 +242,7 @@ def _start(
         stderr=subprocess.DEVNULL,
         pass_fds=pass_fds,
         start_new_session=True,
+        creationflags=getattr(subprocess, "BELOW_NORMAL_PRIORITY_CLASS", 0),  # on Windows only
     )
 
 

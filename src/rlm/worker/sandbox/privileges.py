@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 import struct
+import time
 
 from . import kernel
 
@@ -19,6 +20,7 @@ __all__ = [
     "drop_capabilities",
     "forbid_new_privileges",
     "lower",
+    "make_session_nice",
     "make_undumpable",
     "spend_cpu",
 ]
@@ -93,6 +95,9 @@ def drop_bounding_set() -> None:
 
 _SECONDS_BETWEEN_SIGXCPU_AND_SIGKILL = 5
 _NICENESS = 5
+_SESSION_PRIORITY = "/proc/self/autogroup"
+_SECONDS_BETWEEN_CHANGES = 0.1
+"""How often Linux lets processes without privileges change the priority of a session."""
 
 _cpu_seconds: int | None = None
 """The limit on the processor time of this process's session; None for no limit."""
@@ -137,6 +142,26 @@ def spend_cpu(seconds: float) -> None:
 def be_nice() -> None:
     """Lower the priority, so that the host's own work goes first."""
     os.nice(_NICENESS)
+
+
+def make_session_nice() -> None:
+    """Lower the priority of all processes of a session; only its first process may call this.
+
+    Linux may share the processors among sessions before it shares them among the processes of each
+    (autogroups). The niceness of a process then has no effect outside its session.
+    """
+    if os.getsid(0) != os.getpid():
+        return  # The session is the host's.
+    for _ in range(3):
+        try:
+            with open(_SESSION_PRIORITY, "w") as file:
+                file.write(str(_NICENESS))
+        except BlockingIOError:
+            time.sleep(_SECONDS_BETWEEN_CHANGES)
+        except OSError:
+            return  # This kernel has no autogroups.
+        else:
+            return
 
 
 def lower(which: int, soft: int, hard: int | None = None) -> None:

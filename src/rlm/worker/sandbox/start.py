@@ -13,6 +13,7 @@ import struct
 import sys
 
 from .orders import Settings
+from .privileges import make_session_nice
 from .trials import Trials
 
 __all__ = ["main"]
@@ -44,6 +45,7 @@ def _made(fd: int, host_pid: int) -> Zygote | None:
     signal.pthread_sigmask(
         signal.SIG_SETMASK, ()
     )  # The thread that started this process may block some.
+    make_session_nice()
     control = socket.socket(fileno=fd)
     settings = _receive_settings(control)
     sys.path += settings["search_path"]
