@@ -17,7 +17,7 @@ HERE = Server("ollama", "http://localhost:11434/v1", True, ("qwen3:8b",), {"qwen
 @pytest.mark.parametrize(
     ("model", "variables", "chosen", "why"),
     [
-        ("groq/x", {"RLM_MODEL": "openai/y"}, "groq/x", "it was asked for"),
+        ("groq/x", {"RLM_MODEL": "openai/y"}, "groq/x", "it was requested"),
         (None, {"RLM_MODEL": "openai/y", "GROQ_API_KEY": "k"}, "openai/y", "RLM_MODEL names it"),
         (None, ALL_KEYS, "openai/gpt-5-mini", "OPENAI_API_KEY is set"),
         (

@@ -187,7 +187,7 @@ def test_verbose_shows_cells_and_truncates_them() -> None:
         "    cell 1 of step 2, run root, wrote:",
     ]
     assert len(lines) == 4 + 30 + 1
-    assert lines[-1] == "    | … (20,000 characters in all)"
+    assert lines[-1] == "    | … (20,000 characters in total)"
 
 
 @pytest.mark.parametrize("error", [BrokenPipeError(), ValueError("closed")])

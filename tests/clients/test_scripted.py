@@ -56,7 +56,7 @@ async def test_entries_may_be_texts_replies_errors_and_functions() -> None:
 async def test_an_exhausted_script_says_what_to_do() -> None:
     client = ScriptedClient(["one"])
     await text_of(client, asked())
-    with pytest.raises(ModelError, match=r"has 1 entry but this is request 2; add an entry"):
+    with pytest.raises(ModelError, match=r"has 1 entry, but this is request 2; add an entry"):
         await text_of(client, asked())
     assert (len(client.requests), client.in_flight) == (2, 0)
 

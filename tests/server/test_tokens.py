@@ -188,7 +188,7 @@ def test_an_unlimited_request_of_a_killed_server_uses_up_the_budget(tmp_path: Pa
     ledger.hold(token, "one", None)
     ledger.close()
     ledger = Ledger(tmp_path / "ledger.sqlite")
-    with pytest.raises(ApiError, match="exhausted"):
+    with pytest.raises(ApiError, match="used up"):
         ledger.hold(token, "two", Amount(tokens=1))
     ledger.close()
 

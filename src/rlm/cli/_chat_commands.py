@@ -221,7 +221,7 @@ def _show_one(conversation: Conversation, rest: str) -> None:
     if text is None:
         _show(f"There is no {rest} in the REPL; /vars lists its variables.")
         return
-    more = f"\n… ({len(text):,} characters in all)" if len(text) > SHOWN_CHARS else ""
+    more = f"\n… ({len(text):,} characters in total)" if len(text) > SHOWN_CHARS else ""
     _show(text[:SHOWN_CHARS] + more)
 
 

@@ -283,7 +283,7 @@ def _echo_text(text: str, mark: str, max_lines: int, written_chars: int = 0) -> 
         click.echo(mark + (line if len(line) <= 200 else f"{line[:199]}…"))
     size = max(len(text), written_chars)
     if len(lines) > max_lines or size > TEXT_CHARS:
-        click.echo(f"{mark}… ({size:,} characters in all)")
+        click.echo(f"{mark}… ({size:,} characters in total)")
 
 
 QUERY_CHARS = 2_000
