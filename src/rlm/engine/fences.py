@@ -8,7 +8,7 @@ from rlm._util.lazy import pattern
 __all__ = ["as_fences", "without_marks"]
 
 _FORMAT_MARKS = pattern("[\ufeff\u200b\u200e\u200f\u2060]")
-_QUOTED_FENCE = pattern(r"^[ \t]*+>[> \t]*+(?:```|~~~|>>>)", re.MULTILINE)
+_QUOTED_FENCE = pattern(r"^[ \t]*+>(?:[> \t]*+(?:```|~~~)|[ \t]++>>>)", re.MULTILINE)
 _QUOTE = pattern(r"^[ \t]*+>(?!>>)(?:[ \t]?>(?!>>))*+[ \t]?", re.MULTILINE)
 _INFO = pattern(
     r"""^(?P<mark>[ \t]*+(?:`{3,}+|~{3,}+)[ \t]*+) (?:lang(?:uage)?[-=:])?
@@ -27,7 +27,7 @@ _ANY_CODE = frozenset({"code", "cell", "script", "program"})
 _ONE_LINE = pattern(
     r"""^(?P<indent>[ \t]*+)(?P<mark>`{3,}+|~{3,}+)[ \t]*+
     (?:(?P<word>python3?|py|repl|tool_code|code|ipython|jupyter)[ \t:]++)?
-    (?P<code>[^`~\n]++)(?P=mark)[ \t\r]*+$""",
+    (?P<code>[^`~\n]++)(?:\r?\n[ \t]*+)?(?P=mark)[ \t\r]*+$""",
     re.MULTILINE | re.VERBOSE,
 )
 _OUTER = pattern(
@@ -40,8 +40,8 @@ _TAG = pattern(
     re.MULTILINE | re.DOTALL,
 )
 _LABEL = pattern(
-    r"""^[ \t]*+[*_]*+(?:python[ ]?)?(?:code|python|repl|cell|run|execute)
-    [*_]*+[ \t]*+:[*_]*+[ \t]*+(?=\S)""",
+    r"""^[ \t]*+[*_]*+(?:(?:python[ ]?)?(?:code|python|repl|cell|run|execute)|execute_python
+      |sure|okay?|(?:the[ ])?(?:answer|result)(?:[ ]is)?)[*_]*+[ \t]*+[:!.,][*_]*+[ \t]++(?=\S)""",
     re.MULTILINE | re.IGNORECASE | re.VERBOSE,
 )
 _SPAN = pattern(r"(?P<mark>`{1,2}+)(?P<code>[^`\n]++)(?P=mark)[ \t.:;!]*+")
@@ -73,7 +73,7 @@ def as_fences(text: str) -> str:
         text = _without_outer_fences(_INFO.sub(_known_info, text))
     if ">>>" in text or "In [" in text:
         text = _without_prompts(text)
-    return _LABEL.sub("", text).strip() if ":" in text else text.strip()
+    return _LABEL.sub("", text).strip()
 
 
 def _fence_of_tag(found: re.Match[str]) -> str:

@@ -21,7 +21,7 @@ from rlm.engine.cells import (
 )
 from rlm.engine.fences import as_fences, without_marks
 from rlm.engine.finals import unfenced
-from rlm.engine.repl_code import OF_THE_REPL, ReplNames, acts, code_paragraphs
+from rlm.engine.repl_code import OF_THE_REPL, CodeInProse, ReplNames, acts, code_paragraphs, defines
 from rlm.engine.submissions import (
     CODE,
     SUBMITTING,
@@ -30,7 +30,7 @@ from rlm.engine.submissions import (
     submitted_expression,
     touched,
 )
-from rlm.engine.written_calls import calls_in, final_channel
+from rlm.engine.written_calls import calls_in, code_in_json, final_channel
 from rlm.messages import Reply
 
 __all__ = ["PlainReply", "read_plain", "read_submission"]
@@ -105,23 +105,38 @@ class _Reading:
         """Read a reply without fenced code, which may still hold code between its lines."""
         if _is_expression(prose, self._names, self._python):
             return CODE
-        for_repl = [
-            code
-            for code, tree in code_paragraphs(prose[:MAX_PROSE_CHARS], self._python)
-            if (acts(tree) or any(map(submitted_expression, tree.body)))
-            and self._names.are_needed(tree, code)
-        ]
+        if code := code_in_json(prose):
+            tree = self._python.parse(code)
+            if tree is not None and acts(tree) and self._names.are_needed(tree, code):
+                return CODE
+        found_code = code_paragraphs(prose[:MAX_PROSE_CHARS], self._python)
+        for_repl = [each for each in found_code if self._is_for_repl(each, prose)]
         if not for_repl:
             return PlainReply(unfenced(self._text))
-        if (found := submitted(for_repl, self._python)) is not None:
+        codes = [each.code for each in for_repl]
+        if (found := submitted(codes, self._python)) is not None:
             return found
         beside = prose
-        for code in for_repl[:MAX_CUTS]:
-            beside = beside.replace(code, "", 1)
+        for each in for_repl[:MAX_CUTS]:
+            beside = beside.replace(each.written, "", 1)
         return PlainReply(_beside(beside), is_code=True)
+
+    def _is_for_repl(self, found: CodeInProse, prose: str) -> bool:
+        """Whether code between other lines is for the REPL, or cut off and all there is."""
+        if found.is_cut_off and prose.strip() == found.written.strip():
+            return self._names.run_alone(found.tree, found.code)
+        is_formula = not (
+            acts(found.tree)
+            or defines(found.tree)
+            or any(map(submitted_expression, found.tree.body))
+        )
+        return not is_formula and self._names.are_needed(found.tree, found.code)
 
     def _of_final(self, final: Final, unrun: list[str]) -> PlainReply:
         """Read `FINAL(...)` and the like, beside which there may be code that never ran."""
+        if final.kind == "variable" or final.maybe_name:
+            prose = prose_of(self._shown)[:MAX_PROSE_CHARS]
+            unrun = [*unrun, *(each.code for each in code_paragraphs(prose, self._python))]
         is_stale = any(touched(code, final.text.strip(), self._python) for code in unrun)
         if final.kind == "variable":
             return CODE if is_stale else PlainReply(variable=final.text, is_code=True)
@@ -237,10 +252,11 @@ def _with_spans_as_lines(text: str) -> str:
 def _beside(prose: str) -> str:
     """Return the part of a reply beside its code that may be an answer."""
     prose = prose.strip()
+    leads = prose.rstrip("*_ ").endswith(":")
     if len(prose) > MAX_ANNOUNCEMENT_CHARS:
-        return "" if prose.endswith(":") else prose
+        return "" if leads else prose
     sentences = _SENTENCE_END.split(prose)
-    return "" if prose.endswith(":") or all(map(_leads_to_code, sentences)) else prose
+    return "" if leads or all(map(_leads_to_code, sentences)) else prose
 
 
 def _leads_to_code(sentence: str) -> bool:

@@ -8,12 +8,21 @@ import ast
 import builtins
 import re
 from collections.abc import Collection, Iterator, Sequence
+from typing import NamedTuple
 
 from rlm._util.lazy import pattern
 from rlm._util.python_source import PythonParser
 from rlm.worker.repl_names import REPL_NAMES
 
-__all__ = ["OF_THE_REPL", "ReplNames", "acts", "code_paragraphs", "words_of"]
+__all__ = [
+    "OF_THE_REPL",
+    "CodeInProse",
+    "ReplNames",
+    "acts",
+    "code_paragraphs",
+    "defines",
+    "words_of",
+]
 
 OF_THE_REPL = frozenset(entry.name for entry in REPL_NAMES)
 _DISTINCT = frozenset(
@@ -119,7 +128,7 @@ def _calls(value: ast.AST) -> bool:
     return any(isinstance(node, ast.Call | ast.Await) for node in ast.walk(value))
 
 
-def _defines(tree: ast.Module) -> bool:
+def defines(tree: ast.Module) -> bool:
     return any(isinstance(each, _Definition) for each in tree.body)
 
 
@@ -167,7 +176,7 @@ class ReplNames:
         """
         if self.are_needed(tree, code) or tree is None:
             return True
-        if _defines(tree) or not acts(tree) or not _calls(tree):
+        if defines(tree) or not acts(tree) or not _calls(tree):
             return False
         only = tree.body[0] if len(tree.body) == 1 else None
         if only is None or isinstance(only, _FLOW) or _prints(only):
@@ -234,9 +243,19 @@ _CODE_LINE = pattern(
 _CONTINUES = pattern(r"[ \t]*+(?:$|[)\]}#]|(?:else|elif|except|finally)\b)")
 
 
-def code_paragraphs(text: str, python: PythonParser) -> Iterator[tuple[str, ast.Module]]:
+class CodeInProse(NamedTuple):
+    """Code between other lines: as written, without its margin, parsed."""
+
+    written: str
+    code: str
+    tree: ast.Module
+    is_cut_off: bool = False
+
+
+def code_paragraphs(text: str, python: PythonParser) -> Iterator[CodeInProse]:
     """Yield runs of lines outside fences that parse as Python; the last may be cut off."""
     code, tree = "", None
+    lines: list[str] = []
     for lines in _runs(text):
         code = _dedented(lines)
         tree = python.parse(code)
@@ -244,11 +263,12 @@ def code_paragraphs(text: str, python: PythonParser) -> Iterator[tuple[str, ast.
         for piece in pieces:
             parsed = tree or python.parse(piece)
             if parsed is not None:
-                yield piece, parsed
+                whole = "\n".join(lines) if tree is not None else piece
+                yield CodeInProse(whole, piece, parsed)
     if code and tree is None and len(code) <= MAX_COMPLETED_CHARS:
         for more in _completed(code):
             if (tree := python.parse(more)) is not None:
-                yield code, tree
+                yield CodeInProse("\n".join(lines), code, tree, is_cut_off=True)
                 return
 
 

@@ -59,24 +59,25 @@ def touched(code: str, name: str, python: PythonParser) -> bool:
     if tree is None:
         return name in words_of(code)
     return any(
-        not _prints(statement) and (name in _names_in(statement) or _calls_unknown(statement))
+        not _prints(statement)
+        and submitted_expression(statement) is None
+        and (name in _names_in(statement) or _calls_unknown(statement))
         for statement in tree.body
     )
 
 
 def _names_in(statement: ast.stmt) -> set[str]:
-    return {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
+    """Return the names in a statement, also in text, as in `globals()["rows"]`."""
+    nodes = tuple(ast.walk(statement))
+    texts = {node.value for node in nodes if isinstance(node, ast.Constant)}
+    names = {node.id for node in nodes if isinstance(node, ast.Name)}
+    return names | {each for each in texts if isinstance(each, str)}
 
 
 def _calls_unknown(statement: ast.stmt) -> bool:
-    """Whether a statement is only a call of a function that the REPL does not provide."""
-    call = statement.value if isinstance(statement, ast.Expr) else None
-    call = call.value if isinstance(call, ast.Await) else call
-    return (
-        isinstance(call, ast.Call)
-        and isinstance(call.func, ast.Name)
-        and call.func.id not in _HARMLESS
-    )
+    """Whether a statement calls a function that neither Python nor the REPL provides."""
+    called = (node.func for node in ast.walk(statement) if isinstance(node, ast.Call))
+    return any(isinstance(each, ast.Name) and each.id not in _HARMLESS for each in called)
 
 
 def _last_given(tree: ast.Module) -> PlainReply | None:

@@ -10,7 +10,7 @@ from rlm.engine.finals import unfenced
 from rlm.messages import ToolCall
 from rlm.worker.repl_names import REPL_NAMES
 
-__all__ = ["calls_in", "final_channel"]
+__all__ = ["calls_in", "code_in_json", "final_channel"]
 
 MAX_CALLS = 64
 _RUNS_CODE = (
@@ -18,25 +18,29 @@ _RUNS_CODE = (
     *("code_interpreter", "run_python", "execute_code", "run_code"),
 )
 _TOOLS = frozenset({*_RUNS_CODE, "submit_answer", *(each.name for each in REPL_NAMES)})
-_TOOL = r"(?:functions?\.|default_api\.)?(?:" + "|".join((*_RUNS_CODE, "submit_answer")) + r")\b"
+_PLAIN_TOOL = "|".join((*_RUNS_CODE, "submit_answer"))
+_TOOL = rf"(?:functions?\.|default_api\.)?(?:{_PLAIN_TOOL})\b"
 
 _MARK = pattern(
-    rf"""(?<![`'"\w])(?:
-      <[|｜](?:python_tag|tool[_▁]calls?[_▁](?:section[_▁])?begin|tool[_▁]calls?|START_ACTION
+    rf"""(?<![`'"])(?:
+      <[|｜](?:python_tag|tool[_▁]calls?[_▁](?:section[_▁])?(?:begin|start)|tool[_▁]calls?|START_ACTION
         |channel|start)[|｜]>
     | <[|｜]DSML[|｜]\w
     | \[/?(?:TOOL_CALLS?|tool_calls?)\]
-    | <(?:\w{{1,20}}:)?(?:tool_calls?|function_calls?|tool_use|tool_code)>
+    | <(?:\w{{1,20}}:)?(?:tool_calls?|function_calls?|tool_use|tool_code)(?:[ ][^>\n]{{0,80}})?>
     | <(?:function=|(?:\w{{1,20}}:)?invoke[ ]name=|(?:function|tool)[ ]name=["']?(?={_TOOL}))
     | (?m:^)[ \t]*+[*_]*+(?:Tool|Tool[ ]call|Function|Function[ ]call)[*_]*+[ \t]*+:[*_ \t`]*+
-        (?={_TOOL}[`*_ \t]*+$)
+        (?={_TOOL}[`*_ \t]*+(?m:$))
     | (?m:^)[ \t]*+[*_]*+Action[*_]*+[ \t]*+:
         (?:[*_ \t`]*+(?={_TOOL})|[^\n]*+\n[*_ \t]*+Action[ ]Input)
+    | (?m:^)[ \t]*+(?=functions\.(?:{_PLAIN_TOOL}))
+    | (?=\{{\s*"(?:name|tool|tool_name|action|recipient_name)"\s*:\s*"{_TOOL}"\s*,\s*
+        "(?:arguments|parameters|args|(?:tool_|action_)?input|params)")
     | (?m:^)[ \t]*+(?:assistant[ ]*)?(?:commentary[ ]+)?to=(?={_TOOL})
     )""",
     re.VERBOSE,
 )
-_MARKS = ("<", "[", "Action", "Tool", "Function", "to=")
+_MARKS = ("<", "[", "{", "Action", "Tool", "Function", "functions.", "to=")
 _NAME = pattern(rf"(?<![\w.]){_TOOL}")
 _FINAL_CHANNEL = pattern(r"<\|channel\|>final(?:[ ]*<\|constrain\|>\w+)?[ ]*<\|message\|>")
 _ENDS = pattern(r"<[|｜](?:end|return|call|im_end|eot_id|eom_id|endoftext|end▁of▁sentence)[|｜]>")
@@ -111,16 +115,26 @@ def _first_json(written: str) -> Any:
     return None
 
 
+def code_in_json(text: str) -> str:
+    """Return the code in a reply such as `{"code": "print(1)"}`; empty if there is none."""
+    plain = _json(text) if '"code"' in text else None
+    code = plain.get("code") if isinstance(plain, dict) else None
+    return code if isinstance(code, str) else ""
+
+
 def _of_json(text: str) -> Iterator[ToolCall]:
     """Yield the calls in a reply that is nothing but JSON."""
+    if any(name in text for name in ('"name"', '"tool', '"action"')):
+        yield from _of_plain(_json(text))
+
+
+def _json(text: str) -> Any:
+    """Return what a reply says in JSON, or None."""
     text = unfenced(text)
-    if text[:1] not in {"{", "["} or not any(name in text for name in ("name", "tool", "code")):
-        return
     try:
-        plain: Any = json.loads(text)
+        return json.loads(text) if text[:1] in {"{", "["} else None
     except (ValueError, RecursionError):
-        return
-    yield from _of_plain(plain)
+        return None
 
 
 _NAMES = ("name", "tool", "tool_name", "function", "action", "recipient_name")
@@ -132,8 +146,12 @@ def _of_plain(plain: Any) -> Iterator[ToolCall]:
     for each in plain[:MAX_CALLS] if isinstance(plain, list) else [plain]:
         if not isinstance(each, dict):
             continue
-        function = each.get("function")
+        calls = each.get("tool_calls")
+        each = calls[0] if isinstance(calls, list) and calls else each
+        function = each.get("function") if isinstance(each, dict) else None
         each = function if isinstance(function, dict) else each
+        if not isinstance(each, dict):
+            continue
         name = next((each[key] for key in _NAMES if isinstance(each.get(key), str)), "")
         given = [each[key] for key in _ARGUMENTS if key in each]
         if _plain_name(name) in _TOOLS and given:
