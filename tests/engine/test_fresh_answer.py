@@ -217,3 +217,97 @@ async def test_a_thread_left_by_a_turn_can_make_no_calls_between_turns() -> None
     assert (await chat.aask("Second?")).answer == "the run has ended"
     await chat.aclose()
     await one.aclose()
+
+
+ANSWERING = {
+    "FINAL": "FINAL('OLD')",
+    "answer": "answer['content'] = 'OLD'\n    answer['ready'] = True",
+    "a draft": "answer['content'] = 'OLD'",
+    "an answer in one": "globals().update(answer={'content': 'OLD', 'ready': True})",
+    "a variable": "globals().update(final_answer='OLD')",
+}
+THREAD = """
+import threading, time
+gate, over = threading.Event(), threading.Event()
+def late():
+    gate.wait()
+    {answering}
+def go():
+    try: late()
+    except RuntimeError: pass
+    finally: over.set()
+threading.Thread(target=go).start()
+FINAL('first')
+"""
+TASK = """
+import asyncio
+gate, over = asyncio.Event(), asyncio.Event()
+async def late():
+    await gate.wait()
+    {answering}
+async def go():
+    try: await late()
+    except RuntimeError: pass
+    finally: over.set()
+task = asyncio.create_task(go())
+await asyncio.sleep(0)
+FINAL('first')
+"""
+
+
+@pytest.mark.parametrize("environment", ["local", "agent", "inprocess"])
+@pytest.mark.parametrize("answering", ANSWERING.values(), ids=ANSWERING)
+@pytest.mark.parametrize(
+    ("left", "wait"),
+    [(THREAD, "gate.set(); over.wait(10)"), (TASK, "gate.set(); await over.wait()")],
+    ids=["thread", "task"],
+)
+async def test_what_a_turn_left_running_does_not_answer_the_next(
+    left: str, wait: str, answering: str, environment: str
+) -> None:
+    """Neither by submitting, nor at a limit."""
+    one = engine(
+        code(left.format(answering=answering)),
+        code(wait),
+        "asked",
+        limits=ONE_STEP,
+        environment=environment,
+    )
+    first, second = await two_turns(one.chat("text"))
+    assert (first.answer, first.answer_source) == ("first", "submitted")
+    assert (second.answer, second.answer_source) == ("asked", "asked")
+
+
+async def test_nor_does_it_spoil_the_answer_of_the_turn() -> None:
+    left = THREAD.format(answering=ANSWERING["an answer in one"])
+    one = engine(
+        code(left),
+        code("gate.set(); over.wait(10)"),
+        code('answer["content"] = "second"; answer["ready"] = True'),
+    )
+    _, second = await two_turns(one.chat("text"))
+    assert (second.answer, second.answer_source) == ("second", "submitted")
+
+
+async def test_a_helper_of_an_earlier_turn_may_submit() -> None:
+    helper = """
+def done(value):
+    answer["content"] = value
+    answer["ready"] = True
+FINAL("first")
+"""
+    one = engine(code(helper), code("done('second')"))
+    _, second = await two_turns(one.chat("text"))
+    assert (second.answer, second.answer_source) == ("second", "submitted")
+
+
+async def test_answer_stays_a_dict_for_cells() -> None:
+    look = """
+import copy, json, pickle
+answer["content"] = "x"
+same = [copy.deepcopy(answer), copy.copy(answer), pickle.loads(pickle.dumps(answer)), answer | {}]
+FINAL([isinstance(answer, dict), json.dumps(answer), {type(each) for each in same} == {dict}])
+"""
+    one = engine(code("FINAL(1)"), code(look))
+    _, second = await two_turns(one.chat("text"))
+    assert second.answer == """[True, '{"content": "x", "ready": false}', True]"""

@@ -94,6 +94,15 @@ CODE = {
     "prose that leads to code": f"Let me look:\n{fenced('print(rows)')}",
     "prose beside code": f"It is Ada, I think.\n{fenced('print(rows)')}",
     "a tool call as text": '<tool_call>{"name": "execute_python", "arguments": {"code": "x()"}}',
+    "a condition in prose": "FINAL('yes' if rows else 'no')",
+    "a comprehension in prose": "FINAL([r for r in rows])",
+    "a fence around a fence": f"````markdown\n{fenced('print(rows)')}\n````",
+    "a quoted fence": "> ```repl\n> print(rows)\n> ```",
+    "code after a lead-in, without a fence": "Let me count.\n\nfor r in rows:\n    print(r)",
+    "code after a lead-in": f"Let me look.\n{fenced('import os; print(os.listdir())', 'python')}",
+    "code cut off": 'count = llm_query(f"How many',
+    "a tool call in other markup": '<function=execute_python>{"code": "print(1)"}</function>',
+    "a change of the variable that it names": f"{fenced('rows.append(3)')}\nFINAL_VAR(rows)",
     "a function": fenced("def find():\n    return best", "python"),
 }
 

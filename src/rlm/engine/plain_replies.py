@@ -1,73 +1,168 @@
 """Read replies that should be plain text: a model used to the REPL may write code instead.
 
 Where no code runs any more, `FINAL('ok')` still states the answer, and `FINAL_VAR(rows)` names the
-variable that holds it. Other code can't be shown as an answer.
+variable that holds it. Other code for the REPL can't be shown as an answer, but code that somebody
+asked for can: `repl_code.py` tells them apart.
 """
 
 import ast
-import builtins
-import json
 import re
-from collections.abc import Collection
-from typing import Any
-
-from msgspec import Struct
+from collections.abc import Collection, Sequence
 
 from rlm._util.lazy import pattern
-from rlm._util.python_source import PythonParser, names_bound, names_used
-from rlm.engine.cells import Actions, parse_reply, parse_tool_calls, prose_of, strip_thinking
+from rlm._util.python_source import PythonParser
+from rlm.engine.cells import (
+    Actions,
+    Final,
+    parse_reply,
+    parse_tool_calls,
+    prose_of,
+    strip_thinking,
+)
+from rlm.engine.fences import as_fences, without_marks
 from rlm.engine.finals import unfenced
-from rlm.messages import Reply, ToolCall
-from rlm.worker.repl_names import REPL_NAMES
+from rlm.engine.repl_code import OF_THE_REPL, CodeInProse, ReplNames, acts, code_paragraphs, defines
+from rlm.engine.submissions import (
+    CODE,
+    SUBMITTING,
+    PlainReply,
+    submitted,
+    submitted_expression,
+    touched,
+)
+from rlm.engine.written_calls import calls_in, code_in_json, final_channel
+from rlm.messages import Reply
 
 __all__ = ["PlainReply", "read_plain", "read_submission"]
 
-OF_THE_REPL = frozenset(entry.name for entry in REPL_NAMES)
-SUBMITTING = frozenset({"FINAL", "FINAL_VAR", "SUBMIT", "submit_answer"})
-_TOOL_CALL = pattern(r"<(tool_call|function_call)>\s*(.*?)\s*(?:</\1>|\Z)", re.DOTALL)
-_REPL_FENCE = pattern(r"(?:```|~~~)[ \t]*repl\b")
-_COMPUTING = (ast.Call, ast.Subscript, ast.BinOp, ast.JoinedStr, ast.ListComp, ast.GeneratorExp)
+_REPL_FENCE = pattern(r"(?:```|~~~)[ \t]*(?:repl|tool_code)\b")
+_KEYWORD = pattern(r"(?:answer|value|content|result|variable_name|name)\s*=(?!=)")
 
-
-class PlainReply(Struct, frozen=True):
-    """What a reply says: `text`, or the value of `variable` if it exists.
-
-    `is_code`: the reply is code, and no answer unless that variable exists; `text` is then only
-    what was written beside the code.
-    """
-
-    text: str = ""
-    json: str | None = None
-    variable: str = ""
-    is_code: bool = False
-
-
-CODE = PlainReply(is_code=True)
+MAX_EXPRESSION_CHARS = 20_000
+MAX_PROSE_CHARS = 50_000
+"""How far code is searched for between the lines of a reply."""
+MAX_CUTS = 64
 
 
 def read_plain(reply: Reply, variables: Collection[str] = ()) -> PlainReply:
     """Return the answer in a reply to "answer now, without code"; `variables` are those of the
     REPL.
     """
-    text = strip_thinking(reply.text).strip()
-    if calls := reply.tool_calls or _calls_in(text):
-        actions, prose = parse_tool_calls(calls), "" if not reply.tool_calls else text
-        if not actions.cells and actions.final is None:
-            return PlainReply(prose, is_code=not prose)
-    else:
-        actions, prose = parse_reply(text), prose_of(text)
-    if actions.final is not None:
-        return _of_final(text, actions, variables)
-    if not actions.cells:
-        return PlainReply(unfenced(text))
-    codes = [cell.code for cell in actions.cells]
-    if (found := _submitted(codes)) is not None:
-        return found
-    if prose == text:  # All of it is code, without a fence; `total = 42` may be an answer.
-        return CODE if any(map(names_used, codes)) else PlainReply(text)
-    if prose and not reply.tool_calls and not _is_for_repl(text, codes, variables):
-        return PlainReply(text)  # an explanation that quotes code
-    return PlainReply("" if prose.endswith(":") else prose, is_code=True)
+    text = without_marks(final_channel(strip_thinking(reply.text)))
+    return _Reading(text, ReplNames(variables)).read(reply)
+
+
+class _Reading:
+    """How one reply is read. `text` is what it says; `shown` has all code in fences."""
+
+    def __init__(self, text: str, names: ReplNames) -> None:
+        self._text = text
+        self._names = names
+        self._python = PythonParser()
+        shown = as_fences(text)
+        self._shown = _with_spans_as_lines(shown) if _announces(shown) else shown
+
+    def read(self, reply: Reply) -> PlainReply:
+        """Return what the reply says."""
+        if calls := reply.tool_calls:
+            actions, prose = parse_tool_calls(calls), self._text
+            if not actions.cells and actions.final is None:
+                return PlainReply(prose, is_code=not prose)
+        elif calls := calls_in(self._text):
+            actions, prose = parse_tool_calls(calls), ""
+            if actions.final is None:
+                actions = Actions(actions.cells, parse_reply(self._shown).final)
+            if not actions.cells and actions.final is None:
+                return CODE
+        else:
+            actions, prose = parse_reply(self._shown), prose_of(self._shown)
+        codes = [cell.code for cell in actions.cells]
+        if actions.final is not None:
+            return self._of_final(actions.final, codes)
+        if calls:
+            found = submitted(codes, self._python)
+            return PlainReply(_beside(prose), is_code=True) if found is None else found
+        return self._of_code(codes, prose) if codes else self._of_prose(self._shown)
+
+    def _of_code(self, codes: list[str], prose: str) -> PlainReply:
+        """Read a reply with code that would have run."""
+        if (found := submitted(codes, self._python)) is not None:
+            return found
+        trees = [self._python.parse(code) for code in codes]
+        pairs = tuple(zip(trees, codes, strict=True))
+        is_whole = prose in {"", self._shown}
+        is_for_repl = (
+            _REPL_FENCE.search(self._shown) is not None
+            or any(self._names.are_needed(*pair) for pair in pairs)
+            or (is_whole and any(self._names.run_alone(*pair) for pair in pairs))
+            or (_announces(prose) and any(tree is None or acts(tree) for tree in trees))
+        )
+        if is_for_repl:
+            return PlainReply("" if is_whole else _beside(prose), is_code=True)
+        return PlainReply(self._text) if is_whole else self._of_prose(prose)
+
+    def _of_prose(self, prose: str) -> PlainReply:
+        """Read a reply without fenced code, which may still hold code between its lines."""
+        if _is_expression(prose, self._names, self._python):
+            return CODE
+        if code := code_in_json(prose):
+            tree = self._python.parse(code)
+            if tree is not None and acts(tree) and self._names.are_needed(tree, code):
+                return CODE
+        found_code = code_paragraphs(prose[:MAX_PROSE_CHARS], self._python)
+        for_repl = [each for each in found_code if self._is_for_repl(each, prose)]
+        if not for_repl:
+            return PlainReply(unfenced(self._text))
+        codes = [each.code for each in for_repl]
+        if (found := submitted(codes, self._python)) is not None:
+            return found
+        beside = prose
+        for each in for_repl[:MAX_CUTS]:
+            beside = beside.replace(each.written, "", 1)
+        return PlainReply(_beside(beside), is_code=True)
+
+    def _is_for_repl(self, found: CodeInProse, prose: str) -> bool:
+        """Whether code between other lines is for the REPL, or cut off and all there is."""
+        if found.is_cut_off and prose.strip() == found.written.strip():
+            return self._names.run_alone(found.tree, found.code)
+        is_formula = not (
+            acts(found.tree)
+            or defines(found.tree)
+            or any(map(submitted_expression, found.tree.body))
+        )
+        return not is_formula and self._names.are_needed(found.tree, found.code)
+
+    def _of_final(self, final: Final, unrun: list[str]) -> PlainReply:
+        """Read `FINAL(...)` and the like, beside which there may be code that never ran."""
+        if final.kind == "variable" or final.maybe_name:
+            prose = prose_of(self._shown)[:MAX_PROSE_CHARS]
+            unrun = [*unrun, *(each.code for each in code_paragraphs(prose, self._python))]
+        is_stale = any(touched(code, final.text.strip(), self._python) for code in unrun)
+        if final.kind == "variable":
+            return CODE if is_stale else PlainReply(variable=final.text, is_code=True)
+        if final.maybe_name:
+            if is_stale:
+                return CODE
+            is_name = final.text in OF_THE_REPL or "_" in final.text
+            may_be_name = final.text.islower() and f"({final.text})" in self._shown  # not `Paris`
+            word = "" if is_name else final.text
+            return PlainReply(word, variable=final.text, is_code=is_name or may_be_name)
+        if _is_quoted(final.text, self._shown):
+            return PlainReply(final.text)
+        return self._of_argument(final.text)
+
+    def _of_argument(self, text: str) -> PlainReply:
+        """Read what stands in the brackets of `FINAL(...)`, or after a label, without quotes."""
+        call = f"FINAL({text}\n)"
+        if _KEYWORD.match(text) and self._python.parse(call) is not None:
+            return submitted([call], self._python) or CODE
+        inner = _Reading(text, self._names)
+        actions = parse_reply(inner._shown)
+        if actions.final is not None:
+            return PlainReply(text)
+        codes = [cell.code for cell in actions.cells]
+        found = inner._of_code(codes, prose_of(inner._shown)) if codes else inner._of_prose(text)
+        return found if found.is_code else PlainReply(text)
 
 
 def read_submission(reply: Reply) -> PlainReply:
@@ -80,203 +175,90 @@ def read_submission(reply: Reply) -> PlainReply:
     if not any(name in text for name in (*SUBMITTING, 'answer["', "answer['")):
         return plain
     actions, prose = parse_reply(text), prose_of(text)
+    python = PythonParser()
     if actions.cells:
-        found = _submitted([cell.code for cell in actions.cells])
+        found = submitted([cell.code for cell in actions.cells], python)
         return found if found is not None and prose in {"", text} else plain
-    whole = PythonParser().parse(text)
+    whole = python.parse(text)
     is_call = (
         whole is not None
         and len(whole.body) == 1
-        and _submitted_expression(whole.body[0]) is not None
+        and submitted_expression(whole.body[0]) is not None
     )
-    return _of_final(text, actions, ()) if actions.final is not None and is_call else plain
+    if actions.final is None or not is_call:
+        return plain
+    return _Reading(text, ReplNames(()))._of_final(actions.final, [])
 
 
-# --- finals in prose, and tool calls -------------------------------------------------------------
+# --- expressions ---------------------------------------------------------------------------------
 
 
-def _of_final(text: str, actions: Actions, variables: Collection[str]) -> PlainReply:
-    final = actions.final
-    assert final is not None
-    unrun = {name for cell in actions.cells for name in names_bound(cell.code)}
-    if final.kind == "variable":
-        return CODE if final.text in unrun else PlainReply(variable=final.text, is_code=True)
-    if final.maybe_name:
-        if final.text in unrun:
-            return CODE
-        is_name = final.text in OF_THE_REPL or "_" in final.text
-        may_be_name = final.text.islower() and f"({final.text})" in text  # unlike `FINAL(Paris)`
-        word = "" if is_name else final.text
-        return PlainReply(word, variable=final.text, is_code=is_name or may_be_name)
-    return CODE if _computes(final.text, variables) else PlainReply(final.text)
-
-
-def _computes(text: str, variables: Collection[str]) -> bool:
+def _is_expression(text: str, names: ReplNames, python: PythonParser) -> bool:
     """Whether a text is an expression over variables, as in `FINAL(len(rows))`."""
-    tree = PythonParser().parse(text)
-    nodes = () if tree is None else tuple(ast.walk(tree))
-    if any(isinstance(node, ast.FormattedValue) for node in nodes):
-        return True
-    names = names_used(text)
-    known = {*variables, *OF_THE_REPL, *dir(builtins)}
-    return bool(names) and names <= known and any(isinstance(n, _COMPUTING) for n in nodes)
-
-
-def _calls_in(text: str) -> tuple[ToolCall, ...]:
-    """Return tool calls that a model wrote into its text; an unreadable one has no name."""
-    found = []
-    for number, match in enumerate(_TOOL_CALL.finditer(text)):
-        try:
-            plain: Any = json.loads(match[2])
-            name, arguments = str(plain["name"]), plain.get("arguments", {})
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            name, arguments = "", {}
-        found.append(ToolCall(f"text-{number}", name, arguments))
-    return tuple(found)
-
-
-# --- what code submits ---------------------------------------------------------------------------
-
-
-def _is_for_repl(text: str, codes: list[str], variables: Collection[str]) -> bool:
-    names = {name for code in codes for name in names_used(code)}
-    return bool(_REPL_FENCE.search(text)) or not names.isdisjoint({*OF_THE_REPL, *variables})
-
-
-def _submitted(codes: list[str]) -> PlainReply | None:
-    """Return what the last submitting cell would submit; None if none submits anything."""
-    for code in reversed(codes):
-        tree = PythonParser().parse_values(code)
-        if tree is None:
-            if any(name in code for name in SUBMITTING):
-                return CODE  # incomplete, or with ambiguous escapes
-            continue
-        if (found := _last_given(tree)) is not None:
-            return found
-        if any(_is_submitting_call(node) for node in ast.walk(tree)):
-            return CODE  # under a condition, or in a function
-    return None
-
-
-def _last_given(tree: ast.Module) -> PlainReply | None:
-    literals: dict[str, Any] = {}
-    given: ast.expr | None = None
-    others: set[str] = set()
-    for statement in tree.body:
-        if (found := _submitted_expression(statement)) is not None:
-            given = found
-        elif not _is_assigned(statement, literals) and not _prints(statement):
-            others |= {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
-    return None if given is None else _meant_by(given, literals, others)
-
-
-def _submitted_expression(statement: ast.stmt) -> ast.expr | None:
-    """Return the expression that a statement submits: of `FINAL(x)`, `answer["content"] = x` and so
-    on.
-
-    A variable name in a string is returned as the variable.
-    """
-    if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
-        return _assigned_answer(statement.targets[0], statement.value)
-    if isinstance(statement, ast.AugAssign) and _is_answer(statement.target):
-        return _content(statement.value)
-    call = statement.value if isinstance(statement, ast.Expr) else None
-    call = call.value if isinstance(call, ast.Await) else call
-    if not isinstance(call, ast.Call):
-        return None
-    if isinstance(call.func, ast.Attribute) and _is_answer(call.func.value):
-        contents = [each.value for each in call.keywords if each.arg == "content"]
-        return next(filter(None, (*contents, *map(_content, call.args))), None)
-    return _argument(call) if _is_submitting_call(call) else None
-
-
-def _argument(call: ast.Call) -> ast.expr:
-    named = {each.arg: each.value for each in call.keywords}
-    given = [*call.args, *named.values()]
-    if len(given) != 1:
-        return call  # which can't be read
-    is_name = "variable_name" in named or getattr(call.func, "id", "") == "FINAL_VAR"
-    value = getattr(given[0], "value", None)
-    if is_name and isinstance(value, str) and value.strip().isidentifier():
-        return ast.Name(value.strip(), ast.Load())
-    return given[0]
-
-
-def _assigned_answer(target: ast.expr, value: ast.expr) -> ast.expr | None:
-    if _is_answer(target):
-        return _content(value) or value
-    if not isinstance(target, ast.Subscript) or not _is_answer(target.value):
-        return None
-    return value if getattr(target.slice, "value", None) == "content" else None
-
-
-def _content(value: ast.expr) -> ast.expr | None:
-    """Return the x of `{"content": x, "ready": True}`."""
-    if not isinstance(value, ast.Dict):
-        return None
-    pairs = zip(value.keys, value.values, strict=True)
-    return next((v for k, v in pairs if getattr(k, "value", None) == "content"), None)
-
-
-def _meant_by(given: ast.expr, literals: dict[str, Any], others: set[str]) -> PlainReply:
-    """Return a literal as the answer; a variable only if no other code could change it."""
-    name = _variable(given)
-    if name and name not in literals:
-        return CODE if name in others else PlainReply(variable=name, is_code=True)
-    try:
-        value = literals[name] if name else _literal(given)
-        return PlainReply(str(value), _json_of(value))
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-        return CODE
-
-
-def _variable(given: ast.expr) -> str:
-    """Return the name in `x`, `str(x)` or f"{x}"."""
-    if isinstance(given, ast.Call) and getattr(given.func, "id", "") == "str" and given.args:
-        given = given.args[0]
-    if isinstance(given, ast.JoinedStr) and len(given.values) == 1:
-        inner = given.values[0]
-        if isinstance(inner, ast.FormattedValue) and inner.format_spec is None:
-            given = inner.value
-    return given.id if isinstance(given, ast.Name) else ""
-
-
-def _literal(given: ast.expr) -> Any:
-    if isinstance(given, ast.JoinedStr):
-        return "".join(str(ast.literal_eval(each)) for each in given.values)
-    return ast.literal_eval(given)
-
-
-def _json_of(value: Any) -> str | None:
-    try:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False)
-    except (TypeError, ValueError, RecursionError):
-        return None
-
-
-def _is_assigned(statement: ast.stmt, literals: dict[str, Any]) -> bool:
-    """Whether a statement only binds a name to a literal, which is then in `literals`."""
-    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+    if len(text) > MAX_EXPRESSION_CHARS:
         return False
-    target = statement.targets[0]
-    if not isinstance(target, ast.Name):
+    tree = python.parse(text)
+    if tree is None and "\n" not in text:  # perhaps arguments, as in `FINAL(*rows)`
+        tree = python.parse(f"_({text}\n)")
+    only = tree.body[0] if tree is not None and len(tree.body) == 1 else None
+    return isinstance(only, ast.Expr) and names.compute(_arguments(only.value))
+
+
+def _arguments(value: ast.expr) -> Sequence[ast.expr]:
+    """Return what is given to the call that `_is_expression` adds, or the expression itself."""
+    if isinstance(value, ast.Call) and getattr(value.func, "id", "") == "_":
+        return [*value.args, *(each.value for each in value.keywords)]
+    return [value]
+
+
+def _is_quoted(value: str, text: str) -> bool:
+    """Whether the value of a final was a string literal, so that it is the answer as it is."""
+    start = text.rfind(value)
+    return start < 0 or text[start - 1 : start] in {"'", '"'}
+
+
+# --- what stands beside code ---------------------------------------------------------------------
+
+_SENTENCE_END = pattern(r"(?<=[.!?…:])\s+|\n+")
+_ANNOUNCEMENT = pattern(
+    r"""\W*+
+    (?:(?:ok|okay|sure|right|alright|great|now|first|next|then|so|well|hmm|wait)\b[,.!\s]*+)*+
+    (?:let\ me|let['’]?s|let\ us|i['’]?ll|i\ will|i['’]?m\ going\ to|i\ am\ going\ to
+      |i\ (?:still\ )?(?:need|have|want)\ to|i\ should|i\ must
+      |we\ (?:need|have)\ to|we\ should|we['’]?ll)\b
+    (?!\s+(?:\w+\s+)?(?:show|write|give|explain|suggest|propose|share|present|provide|answer|sum)\b)
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+_INTERJECTION = pattern(
+    r"\W*+\d*+\W*+(?:(?:ok|okay|sure|right|alright|great|well|hmm)\W*+)*+", re.IGNORECASE
+)
+MAX_ANNOUNCEMENT_CHARS = 2_000
+_LINE_SPAN = pattern(r"`([^`\n]++)`[ \t.:;!]*+$", re.MULTILINE)
+
+
+def _announces(prose: str) -> bool:
+    """Whether a text says what its writer will do next: "Let me look." """
+    if len(prose) > MAX_ANNOUNCEMENT_CHARS:
         return False
-    literals.pop(target.id, None)
-    try:
-        literals[target.id] = _literal(statement.value)
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-        return False
-    return True
+    return any(_ANNOUNCEMENT.match(sentence) for sentence in _SENTENCE_END.split(prose))
 
 
-def _prints(statement: ast.stmt) -> bool:
-    call = statement.value if isinstance(statement, ast.Expr) else None
-    return isinstance(call, ast.Call) and getattr(call.func, "id", "") == "print"
+def _with_spans_as_lines(text: str) -> str:
+    """Put code at the end of lines on lines of its own: "Let me run `print(rows)`." """
+    return text if "```" in text else _LINE_SPAN.sub(r"\n\n\1\n", text)
 
 
-def _is_answer(node: ast.expr) -> bool:
-    return isinstance(node, ast.Name) and node.id == "answer"
+def _beside(prose: str) -> str:
+    """Return the part of a reply beside its code that may be an answer."""
+    prose = prose.strip()
+    leads = prose.rstrip("*_ ").endswith(":")
+    if len(prose) > MAX_ANNOUNCEMENT_CHARS:
+        return "" if leads else prose
+    sentences = _SENTENCE_END.split(prose)
+    return "" if leads or all(map(_leads_to_code, sentences)) else prose
 
 
-def _is_submitting_call(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and getattr(node.func, "id", "") in SUBMITTING
+def _leads_to_code(sentence: str) -> bool:
+    is_short = _INTERJECTION.fullmatch(sentence) is not None
+    return is_short or sentence.endswith(":") or _ANNOUNCEMENT.match(sentence) is not None

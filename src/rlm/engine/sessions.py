@@ -10,6 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
+from rlm._util.lazy import pattern
 from rlm._util.python_source import names_bound
 from rlm.calls.scope import Scope
 from rlm.config import RunConfig
@@ -39,6 +40,7 @@ CANCEL_SECONDS = 5.0
 """How long the cell of a cancelled run may take to unwind if the session outlives the run."""
 
 
+_WORD = pattern(r"\w++")
 RUN_NAME = "_rlm_run"
 """A private REPL variable: the id of the run that `answer` belongs to."""
 
@@ -98,6 +100,7 @@ class RunSession:
         self._is_stopped = False
         self._earlier: frozenset[str] = frozenset()  # variables from before the current run
         self._rebound: set[str] = set()  # those of them that this run has bound again
+        self._words: set[str] = set()  # of the code of this run
         self._is_reused = False
         self.prepared: dict[str, str] = {}
         """The variables that `setup_code` left, with their descriptions."""
@@ -176,6 +179,7 @@ class RunSession:
         if self._session is None:
             await self._start()
         self._earlier, self._rebound = frozenset(self.variables), set()
+        self._words = set()
 
     async def _renew_answer(self) -> None:
         """Bind a fresh `answer`; close the session if its worker died since the last run."""
@@ -412,9 +416,13 @@ class RunSession:
 
     def _note_bound(self, code: str, result: CellResult) -> None:
         """Note which earlier variables a cell has bound again, even to an equal value."""
-        if self._earlier:
-            found = {*result.new_variables, *result.changed_variables, *names_bound(code)}
-            self._rebound |= self._earlier & found
+        found = {*result.new_variables, *result.changed_variables}
+        if self._is_reused:
+            self._words |= set(_WORD.findall(code))
+            unnamed = found - self._words  # bound by a thread or task of an earlier run
+            self._earlier |= unnamed
+            found -= unnamed
+        self._rebound |= self._earlier & {*found, *names_bound(code)}
 
     async def _catch_up(self) -> None:
         """Bring a session that was restored from a checkpoint up to date with this run.

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import json
 
 from .replies import whole_text
+from .turns import Turns, follow_threads
 
 __all__ = ["Finals", "Submission"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from .variables import Variables
@@ -28,15 +31,54 @@ class Submission:
         self.json = _json_of(value)
 
 
+class _Answer(dict):  # type: ignore[type-arg]
+    """The `answer` of a turn, which threads and tasks of earlier turns can't change."""
+
+    __slots__ = ("_turns",)
+    __module__ = "__main__"
+
+    def __init__(self, turns: Turns, content: dict[str, Any]) -> None:
+        super().__init__(content)
+        self._turns = turns
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return dict, (dict(self),)
+
+
+def _of_the_turn(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method of `dict` that first checks which turn calls it."""
+
+    @functools.wraps(method)
+    def checked(self: _Answer, *arguments: Any, **named: Any) -> Any:
+        self._turns.check()
+        return method(self, *arguments, **named)
+
+    return checked
+
+
+for _method in (
+    *(dict.__setitem__, dict.__delitem__, dict.__ior__),
+    *(dict.setdefault, dict.update, dict.clear, dict.pop, dict.popitem),
+):
+    setattr(_Answer, _method.__name__, _of_the_turn(_method))
+
+
 class Finals:
-    """Records what a cell submits; the cell continues, and the last submission counts."""
+    """Records what a cell submits; the cell continues, and the last submission counts.
+
+    Binding `answer` anew begins another turn: what threads and tasks of earlier turns submit is
+    then refused.
+    """
 
     def __init__(self, namespace: dict[str, Any], variables: Variables) -> None:
         self._namespace = namespace
         self._variables = variables
         self.max_chars = 0
         self._submission: Submission | None = None
-        self.answer: dict[str, Any] = {"content": "", "ready": False}
+        follow_threads()
+        self._turns = Turns()
+        self._answer: Any = _Answer(self._turns, {"content": "", "ready": False})
+        self._may_rebind = True
 
     def names(self) -> dict[str, Any]:
         """Return the functions for submitting an answer, by name."""
@@ -65,14 +107,27 @@ class Finals:
         for function in functions:
             function.__module__ = "__main__"
             function.__qualname__ = function.__name__
-        return {"answer": self.answer, **{each.__name__: each for each in functions}}
+        return {"answer": self._answer, **{each.__name__: each for each in functions}}
 
-    def begin_cell(self) -> None:
+    def loaded(self, name: str, value: Any) -> Any:
+        """Return what to bind for a value from the host: `answer` begins another turn."""
+        if name != "answer" or not isinstance(value, dict):
+            return value
+        self._turns.begin()
+        self._answer = _Answer(self._turns, value)
+        self._may_rebind = False
+        return self._answer
+
+    def begin_cell(self, source: str) -> None:
         """Forget what the last cell submitted."""
         self._submission = None
+        self._turns.enter()
+        self._may_rebind = self._may_rebind or "answer" in source
 
     def collect(self) -> tuple[Submission | None, str | None]:
         """Return what the cell submitted and the content of `answer`; this runs user code."""
+        if not self._may_rebind:  # No cell of this turn can have bound `answer` to anything else.
+            self._namespace["answer"] = self._answer
         answer = self._namespace.get("answer")
         if not isinstance(answer, dict):
             return self._submission, None
@@ -89,6 +144,7 @@ class Finals:
         return self._meant_by(self._namespace[name])
 
     def _submit(self, value: Any, how: str) -> None:
+        self._turns.check()
         submission = Submission(value, how)
         size = len(submission.text)
         if size > self.max_chars:

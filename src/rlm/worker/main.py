@@ -198,7 +198,7 @@ class Worker:
         meta = {}
         self._memory.before_load(size_bytes)
         try:
-            self._namespace.load(frame.text(0), value())
+            self._namespace.load(frame.text(0), self._finals.loaded(frame.text(0), value()))
         except (OSError, ValueError, MemoryError, RecursionError) as error:
             meta["error"] = f"{type(error).__name__}: {error}"[: bounds.MAX_MESSAGE_CHARS]
         self._memory.after_load(size_bytes)
@@ -209,8 +209,9 @@ class Worker:
             self._runner.forget_loop()
 
     def _execute(self, frame: wire.Frame) -> None:
-        self._finals.begin_cell()
-        outcome = self._runner.run_cell(frame.text(0), self._finals.collect)
+        source = frame.text(0)
+        self._finals.begin_cell(source)
+        outcome = self._runner.run_cell(source, self._finals.collect)
         parts = parts_of_done(outcome, self._runner, self._variables)
         self._channel.send(wire.DONE, frame.id, parts)
 

@@ -111,7 +111,7 @@ class InProcessRepl:
 
     def execute(self, code: str) -> list[bytes]:
         """Run a cell and return the parts of its report."""
-        self._finals.begin_cell()
+        self._finals.begin_cell(code)
         with captured(self._captured):
             outcome = self._runner.run_cell(code, self._finals.collect)
         return parts_of_done(outcome, self._runner, self._variables)
@@ -119,7 +119,8 @@ class InProcessRepl:
     def load(self, name: str, kind: str, chunks: Iterable[bytes]) -> str | None:
         """Bind a context; return why that failed, or None if it did not."""
         try:
-            self._namespace.load(name, self._functions.loaded(kind, b"".join(chunks)))
+            value = self._functions.loaded(kind, b"".join(chunks))
+            self._namespace.load(name, self._finals.loaded(name, value))
         except (OSError, ValueError, MemoryError, RecursionError) as error:
             return f"{type(error).__name__}: {error}"
         return None

@@ -45,6 +45,7 @@ class WasmEnvironment(BaseEnvironment):
         "concurrency: calls are nested: a thread": _NO_THREADS,
         "concurrency: threads left behind": _NO_THREADS,
         "tools: threads": _NO_THREADS,
+        "finals: threads": _NO_THREADS,
         "interrupts: a thread that is joined": _NO_THREADS,
         "interrupts: a deadlock": _NO_WAITING,
         "interrupts: a queue that stays empty": _NO_WAITING,

@@ -1,0 +1,215 @@
+"""What code that will not run would have submitted: a literal, a variable, or something unknown."""
+
+import ast
+import builtins
+import json
+from typing import Any
+
+from msgspec import Struct
+
+from rlm._util.python_source import PythonParser
+from rlm.engine.repl_code import OF_THE_REPL, words_of
+
+__all__ = ["CODE", "SUBMITTING", "PlainReply", "submitted", "submitted_expression", "touched"]
+
+SUBMITTING = frozenset({"FINAL", "FINAL_VAR", "SUBMIT", "submit_answer"})
+_HARMLESS = frozenset({*dir(builtins), *OF_THE_REPL}) - {"exec", "eval", "setattr", "delattr"}
+
+
+class PlainReply(Struct, frozen=True):
+    """What a reply says: `text`, or the value of `variable` if it exists.
+
+    `is_code`: the reply is code, and no answer unless that variable exists; `text` is then only
+    what was written beside the code.
+    """
+
+    text: str = ""
+    json: str | None = None
+    variable: str = ""
+    is_code: bool = False
+
+
+CODE = PlainReply(is_code=True)
+
+
+def submitted(codes: list[str], python: PythonParser) -> PlainReply | None:
+    """Return what the last submitting cell would submit; None if none submits anything."""
+    for number, code in reversed(tuple(enumerate(codes))):
+        tree = python.parse_values(code)
+        if tree is None:
+            if any(name in code for name in SUBMITTING):
+                return CODE  # incomplete, or with ambiguous escapes
+            continue
+        if (found := _last_given(tree)) is not None:
+            return _unless_touched(found, codes[:number], python)
+        if any(_is_submitting_call(node) for node in ast.walk(tree)):
+            return CODE  # under a condition, or in a function
+    return None
+
+
+def _unless_touched(found: PlainReply, earlier: list[str], python: PythonParser) -> PlainReply:
+    """Return CODE for a variable that earlier cells, which never ran, would have changed."""
+    is_touched = found.variable and any(touched(c, found.variable, python) for c in earlier)
+    return CODE if is_touched else found
+
+
+def touched(code: str, name: str, python: PythonParser) -> bool:
+    """Whether code might change a variable: it names it, or calls a function of the user."""
+    tree = python.parse(code)
+    if tree is None:
+        return name in words_of(code)
+    return any(
+        not _prints(statement)
+        and submitted_expression(statement) is None
+        and (name in _names_in(statement) or _calls_unknown(statement))
+        for statement in tree.body
+    )
+
+
+def _names_in(statement: ast.stmt) -> set[str]:
+    """Return the names in a statement, also in text, as in `globals()["rows"]`."""
+    nodes = tuple(ast.walk(statement))
+    texts = {node.value for node in nodes if isinstance(node, ast.Constant)}
+    names = {node.id for node in nodes if isinstance(node, ast.Name)}
+    return names | {each for each in texts if isinstance(each, str)}
+
+
+def _calls_unknown(statement: ast.stmt) -> bool:
+    """Whether a statement calls a function that neither Python nor the REPL provides."""
+    called = (node.func for node in ast.walk(statement) if isinstance(node, ast.Call))
+    return any(isinstance(each, ast.Name) and each.id not in _HARMLESS for each in called)
+
+
+def _last_given(tree: ast.Module) -> PlainReply | None:
+    literals: dict[str, Any] = {}
+    given: ast.expr | None = None
+    others: set[str] = set()
+    changes_any = False
+    for statement in tree.body:
+        if (found := submitted_expression(statement)) is not None:
+            given = found
+        elif not _is_assigned(statement, literals) and not _prints(statement):
+            others |= _names_in(statement)
+            changes_any = changes_any or _calls_unknown(statement)
+    if given is None:
+        return None
+    meant = _meant_by(given, literals, others)
+    return CODE if changes_any and meant.variable else meant
+
+
+def submitted_expression(statement: ast.stmt) -> ast.expr | None:
+    """Return the expression that a statement submits: of `FINAL(x)`, `answer["content"] = x` and so
+    on.
+
+    A variable name in a string is returned as the variable.
+    """
+    if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+        return _assigned_answer(statement.targets[0], statement.value)
+    if isinstance(statement, ast.AugAssign) and _is_answer(statement.target):
+        return _content(statement.value)
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    call = call.value if isinstance(call, ast.Await) else call
+    if not isinstance(call, ast.Call):
+        return None
+    if isinstance(call.func, ast.Attribute) and _is_answer(call.func.value):
+        contents = [each.value for each in call.keywords if each.arg == "content"]
+        return next(filter(None, (*contents, *map(_content, call.args))), None)
+    return _argument(call) if _is_submitting_call(call) else None
+
+
+def _argument(call: ast.Call) -> ast.expr:
+    named = {each.arg: each.value for each in call.keywords}
+    given = [*call.args, *named.values()]
+    if len(given) != 1:
+        return call  # which can't be read
+    is_name = "variable_name" in named or getattr(call.func, "id", "") == "FINAL_VAR"
+    value = getattr(given[0], "value", None)
+    if is_name and isinstance(value, str) and value.strip().isidentifier():
+        return ast.Name(value.strip(), ast.Load())
+    return given[0]
+
+
+def _assigned_answer(target: ast.expr, value: ast.expr) -> ast.expr | None:
+    if _is_answer(target):
+        return _content(value) or value
+    if not isinstance(target, ast.Subscript) or not _is_answer(target.value):
+        return None
+    return value if getattr(target.slice, "value", None) == "content" else None
+
+
+def _content(value: ast.expr) -> ast.expr | None:
+    """Return the x of `{"content": x, "ready": True}`."""
+    if not isinstance(value, ast.Dict):
+        return None
+    pairs = zip(value.keys, value.values, strict=True)
+    return next((v for k, v in pairs if getattr(k, "value", None) == "content"), None)
+
+
+def _meant_by(given: ast.expr, literals: dict[str, Any], others: set[str]) -> PlainReply:
+    """Return a literal as the answer; a variable only if no other code could change it."""
+    name = _variable(given)
+    if name in others:
+        return CODE
+    if name and name not in literals:
+        return PlainReply(variable=name, is_code=True)
+    try:
+        value = literals[name] if name else _literal(given)
+        return PlainReply(str(value), _json_of(value))
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return CODE
+
+
+def _variable(given: ast.expr) -> str:
+    """Return the name in `x`, `str(x)` or f"{x}"."""
+    if isinstance(given, ast.Call) and getattr(given.func, "id", "") == "str" and given.args:
+        given = given.args[0]
+    if isinstance(given, ast.JoinedStr) and len(given.values) == 1:
+        inner = given.values[0]
+        if isinstance(inner, ast.FormattedValue) and inner.format_spec is None:
+            given = inner.value
+    return given.id if isinstance(given, ast.Name) else ""
+
+
+def _literal(given: ast.expr) -> Any:
+    if isinstance(given, ast.JoinedStr):
+        return "".join(str(ast.literal_eval(each)) for each in given.values)
+    return ast.literal_eval(given)
+
+
+def _json_of(value: Any) -> str | None:
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        return None
+
+
+def _is_assigned(statement: ast.stmt, literals: dict[str, Any]) -> bool:
+    """Whether a statement only binds a name to a literal, which is then in `literals`."""
+    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+        return False
+    target = statement.targets[0]
+    if not isinstance(target, ast.Name):
+        return False
+    literals.pop(target.id, None)
+    try:
+        literals[target.id] = _literal(statement.value)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return False
+    return True
+
+
+def _prints(statement: ast.stmt) -> bool:
+    """Whether a statement only prints, unlike `print(rows.pop())`."""
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    if not isinstance(call, ast.Call) or getattr(call.func, "id", "") != "print":
+        return False
+    inner = (node for node in ast.walk(call) if isinstance(node, ast.Call))
+    return all(getattr(each.func, "id", "") in _HARMLESS for each in inner)
+
+
+def _is_answer(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id == "answer"
+
+
+def _is_submitting_call(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and getattr(node.func, "id", "") in SUBMITTING
