@@ -422,7 +422,8 @@ class RunSession:
             unnamed = found - self._words  # bound by a thread or task of an earlier run
             self._earlier |= unnamed
             found -= unnamed
-        self._rebound |= self._earlier & {*found, *names_bound(code)}
+        if self._earlier:
+            self._rebound |= self._earlier & {*found, *names_bound(code)}
 
     async def _catch_up(self) -> None:
         """Bring a session that was restored from a checkpoint up to date with this run.
