@@ -150,7 +150,10 @@ def _run(
         unread.tell()
         fetching: Any = {"quiet": options.quiet, "max_fetch_mb": options.max_fetch_mb}
         data = data_of(options.tables, options.db, options.db_schemas, **fetching)
-        context = context_of(options.files, **fetching) if data is None else data
+        if data is None:
+            context: Any = context_of(options.files, **fetching, timeout=options.timeout)
+        else:
+            context = data
         if context is None and not options.quiet:
             say(_without_context())
         try:

@@ -234,7 +234,8 @@ def _context_for(kept: Archive, facts: RunFacts, options: ResumeOptions) -> Stor
             return kept.context_of(facts)
         except ConfigError as error:
             raise ConfigError(f"{error}{_option_for(facts)}") from error
-    given = data_of((), options.db, options.db_schemas) or context_of(files)
+    data = data_of((), options.db, options.db_schemas)
+    given = data or context_of(files, timeout=options.timeout)
     found = store_context(given)
     if not wanted.is_same(
         replace(wanted, kind=found.kind, sha256=found.sha256, size_bytes=found.size_bytes)
