@@ -199,3 +199,17 @@ def test_the_unexpected_is_one_line_too(
     shown = capfd.readouterr().err
     assert "Traceback" in shown
     assert "\x1b" not in shown
+
+
+def test_the_unexpected_names_no_option_that_the_command_lacks(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("oops")
+
+    monkeypatch.setattr("rlm.cli._benching.show_tasks", fails)
+    monkeypatch.setattr("rlm.cli._listing.show_runs", fails)
+    for asked in (["bench", "list"], ["runs"]):
+        assert _errors.run(commands, asked) == 1
+        line = one_clear_line(capfd.readouterr().err)
+        assert line.startswith("Error: ZeroDivisionError: oops (unexpected: in test_mistakes.py:")
