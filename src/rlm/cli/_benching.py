@@ -37,6 +37,7 @@ from rlm.cli._bench_table import show_results
 from rlm.cli._errors import ANSWERED, CANCELLED, FAILED, LIMITED, say
 from rlm.cli._output import show_table
 from rlm.cli._progress import Complaints
+from rlm.cli._stopping import stoppable
 from rlm.errors import UnknownPriceError
 from rlm.prompts import call_chars
 from rlm.records.recorders.console import one_line
@@ -307,13 +308,13 @@ def _run(engine: RLM, bench: Bench, left: list[Any], options: Options) -> int:
 
     async def whole() -> Tally:
         try:
-            return await bench.run(left)
+            return await stoppable(bench.run(left))
         finally:
             await engine.aclose()
 
     try:
         tally = asyncio.run(whole())
-    except KeyboardInterrupt:
+    except (asyncio.CancelledError, KeyboardInterrupt):
         say("Cancelled. Finished results are kept: run the same command again to continue.")
         return CANCELLED
     except UnknownPriceError as error:

@@ -17,9 +17,10 @@ from rlm.cli._asking import Options, Setting, make_rlm, prepare
 from rlm.cli._chat_commands import COMMANDS, MAX_CONTEXT_BYTES, ChatFolder, perform
 from rlm.cli._chat_input import Keyboard, Piped
 from rlm.cli._context import STDIN, context_of
-from rlm.cli._errors import ANSWERED, say, unknown_price
+from rlm.cli._errors import ANSWERED, CANCELLED, say, unknown_price
 from rlm.cli._output import show
 from rlm.cli._progress import RunDisplay
+from rlm.cli._stopping import is_terminated
 from rlm.context import ContextValue
 from rlm.errors import ConfigError, RLMError, UnknownPriceError
 from rlm.logger import RLMLogger
@@ -64,11 +65,13 @@ def _until_the_end(conversation: "Conversation", source: Keyboard | Piped) -> in
             if said is None:
                 return code
             code = conversation.hear(said) or code
+            if is_terminated():
+                return CANCELLED
             if source.is_terminal:
                 click.echo(err=True)  # an empty line before the next prompt
                 code = ANSWERED  # the user has seen what went wrong
         except KeyboardInterrupt:
-            if not source.is_terminal:
+            if is_terminated() or not source.is_terminal:
                 raise
             click.echo(err=True)
             conversation.tell("Ctrl-D or /quit leaves.")

@@ -15,6 +15,8 @@ from msgspec import Struct
 from rlm.api import RLM
 from rlm.cli._errors import CANCELLED, FAILED, say
 from rlm.cli._output import how_to_go_on, show
+from rlm.cli._stopping import exit_code_of, on_stop
+from rlm.clients.command import kill_programs
 from rlm.errors import RLMError, UnknownPriceError
 from rlm.events import Event, RunStarted
 from rlm.logger import RLMLogger
@@ -82,35 +84,36 @@ class Watch:
 def first_interrupt_stops(
     engine: RLM, watch: Watch, note: Callable[[str], None] | None
 ) -> Generator[None, None, None]:
-    """Let the first Ctrl-C stop the run with its best answer; before a run, end the command."""
-    before = signal.getsignal(signal.SIGINT)
-    if before is signal.SIG_IGN:  # started in the background, where Ctrl-C is for others
-        yield
-        return
+    """Let the first Ctrl-C, SIGTERM or SIGHUP stop the run with its best answer; before a run, end
+    the command.
+    """
+    is_stopping = False
 
-    def stop(*_: object) -> None:
-        signal.signal(signal.SIGINT, lambda *_: _quit(watch))
+    def stop(number: int) -> None:
+        nonlocal is_stopping
+        if is_stopping:
+            _quit(watch)
+        is_stopping = True
         if watch.run_id is None:
             raise KeyboardInterrupt
         if note is not None:
-            note("Stopping; press Ctrl-C again to quit at once.")
+            again = "; press Ctrl-C again to quit at once" if number == signal.SIGINT else ""
+            note(f"Stopping{again}.")
         engine.stop()
 
-    signal.signal(signal.SIGINT, stop)
-    try:
+    with on_stop(stop):
         yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _quit(watch: Watch) -> None:
-    """Exit at once; workers end with this process."""
+    """Exit at once; workers end with this process, and programs that answer are killed."""
+    kill_programs()
     if sys.stderr is not None:
         cursor = SHOW_CURSOR if sys.stderr.isatty() else ""
         more = f"\n{how_to_go_on(watch.run_id)}" if watch.journaled and watch.run_id else ""
         said = watch.farewell or f"Quit: run {watch.run_id}{more}"
         os.write(2, f"{cursor}\n{said}\n".encode())
-    os._exit(CANCELLED)
+    os._exit(exit_code_of(CANCELLED))
 
 
 class Manner(Struct, frozen=True, kw_only=True):
