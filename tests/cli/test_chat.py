@@ -106,6 +106,19 @@ def test_limits_errors_and_misuse_have_the_exit_codes_of_ask(notes: Path, state:
     assert used_up.returncode == 3
 
 
+def test_an_error_ends_a_piped_chat(notes: Path, state: Path) -> None:
+    with endpoint(submits("raise ValueError('broken')")) as server:
+        done = rlm(
+            *("chat", str(notes), *MODEL),
+            stdin="first\nsecond\n",
+            LLM_BASE_URL=server.url,
+            RLM_STATE_DIR=str(state),
+        )
+        asked = {str(body["messages"][1]["content"]).splitlines()[0] for body in server.bodies}
+    assert done.returncode == 1
+    assert asked == {"Query: first"}
+
+
 def test_no_chat_to_go_on_with(run: Run) -> None:
     assert run("chat", "--load", "nothing", stdin=b"a\n")[0] == 1
     assert run("chat", "-", stdin=b"a\n")[0] == 2

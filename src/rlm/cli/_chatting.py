@@ -17,7 +17,7 @@ from rlm.cli._asking import Options, Setting, make_rlm, prepare
 from rlm.cli._chat_commands import COMMANDS, MAX_CONTEXT_BYTES, ChatFolder, perform
 from rlm.cli._chat_input import Keyboard, Piped
 from rlm.cli._context import STDIN, context_of
-from rlm.cli._errors import ANSWERED, CANCELLED, say, unknown_price
+from rlm.cli._errors import ANSWERED, CANCELLED, FAILED, say, unknown_price
 from rlm.cli._output import show
 from rlm.cli._progress import RunDisplay
 from rlm.cli._stopping import is_terminated
@@ -28,6 +28,10 @@ from rlm.portal import portal
 from rlm.results import RunResult
 
 __all__ = ["Conversation", "Wanted", "converse"]
+
+
+ENDING = (FAILED, CANCELLED)
+"""Outcomes of a turn that end a piped chat: later questions may depend on it."""
 
 
 class Wanted(NamedTuple):
@@ -64,29 +68,32 @@ def _until_the_end(conversation: "Conversation", source: Keyboard | Piped) -> in
             said = source.next()
             if said is None:
                 return code
-            code = conversation.hear(said) or code
-            if is_terminated():
-                return CANCELLED
-            if source.is_terminal:
-                click.echo(err=True)  # an empty line before the next prompt
-                code = ANSWERED  # the user has seen what went wrong
+            heard = conversation.hear(said)
         except KeyboardInterrupt:
             if is_terminated() or not source.is_terminal:
                 raise
             click.echo(err=True)
             conversation.tell("Ctrl-D or /quit leaves.")
-        except click.ClickException as error:
-            if not source.is_terminal:
-                raise
-            say(f"Error: {error.format_message()}")
-        except (RLMError, OSError) as error:
+            continue
+        except (click.ClickException, RLMError, OSError) as error:
             if not source.is_terminal:
                 raise
             say(f"Error: {_in_words(error)}")
+            continue
+        if is_terminated():
+            return CANCELLED
+        if source.is_terminal:
+            click.echo(err=True)  # an empty line before the next prompt
+        elif heard in ENDING:
+            return heard
+        else:
+            code = heard or code  # In a terminal, the user has seen what went wrong.
     return code
 
 
-def _in_words(error: RLMError | OSError) -> str:
+def _in_words(error: click.ClickException | RLMError | OSError) -> str:
+    if isinstance(error, click.ClickException):
+        return error.format_message()
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return str(error)
