@@ -224,6 +224,19 @@ def test_an_empty_standard_input_is_no_context(
     assert (NO_CONTEXT in err.decode()) == (source != "/dev/null" and not quiet)
 
 
+def test_a_binary_file_that_was_named_is_read_or_refused(tmp_path: Path) -> None:
+    (tmp_path / "small.log.gz").write_bytes(b"\x1f\x8b\0\0")
+    (tmp_path / "LICENSE").write_text(TEXT)
+    alone = rlm("ask", QUESTION, "-f", "small.log.gz", cwd=tmp_path)
+    assert alone.stderr.startswith("small.log.gz is not text: it is bytes in the REPL\n")
+    beside = rlm("ask", QUESTION, "-f", "small.log.gz", "-f", "LICENSE", "--quiet", cwd=tmp_path)
+    assert (beside.returncode, beside.stdout) == (1, "")
+    assert one_clear_line(beside.stderr).endswith(
+        "small.log.gz can't be read beside other files: it is a binary file; pass it alone, or "
+        "leave it out"
+    )
+
+
 def test_an_empty_source_that_was_named_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "empty.txt").touch()
     for source in (str(tmp_path / "empty.txt"), "-"):

@@ -46,7 +46,7 @@ class Complaints(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
         if record.name in SAID_AT_ONCE:
-            say(f"{text[:1].upper()}{text[1:]}")
+            say(text)  # As it is: it may begin with the name of a file.
         is_news = len(self.texts) < MAX_TEXTS and text not in self.texts
         if is_news and Path(record.pathname).parent.name == JOURNAL:
             self.texts.append(text)
