@@ -26,14 +26,14 @@ from rlm.results import RunResult
 
 __all__ = ["Complaints", "Manner", "RunDisplay"]
 
-JOURNAL = "journal"
+JOURNAL, LOGGER = "journal", "logger"
 SAID_AT_ONCE = ("rlm.context", "rlm.environments.auto")
 """Loggers that warn of files that were not read, and of an unexpected environment."""
 MAX_TEXTS = 20
 
 
 class Complaints(logging.Handler):
-    """Collect what journals could not store, and say at once what is known before a run begins.
+    """Collect what journals and logs could not store; say at once what is known before a run.
 
     That is which files were not read, and which environment was chosen and why. Other log messages
     are dropped meanwhile.
@@ -42,14 +42,16 @@ class Complaints(logging.Handler):
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self.texts: list[str] = []
+        self.lost_logs: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
         if record.name in SAID_AT_ONCE:
             say(text)  # As it is: it may begin with the name of a file.
-        is_news = len(self.texts) < MAX_TEXTS and text not in self.texts
-        if is_news and Path(record.pathname).parent.name == JOURNAL:
-            self.texts.append(text)
+        kinds = {JOURNAL: self.texts, LOGGER: self.lost_logs}
+        texts = kinds.get(Path(record.pathname).parent.name)
+        if texts is not None and len(texts) < MAX_TEXTS and text not in texts:
+            texts.append(text)
 
     def listen(self) -> None:
         """Listen in place of an earlier one, so that nothing is said twice."""
@@ -171,8 +173,9 @@ class RunDisplay:
     def show(self, result: RunResult, model: str, *, typed: bool) -> int:
         """Print the answer, the path of its log and how to continue; return the exit code."""
         manner = self._manner
-        if self._log is not None and self._log.log_file_path and not manner.quiet:
-            say(f"Log: {self._log.log_file_path}")
+        log = None if self._complaints.lost_logs else self._log
+        if log is not None and log.log_file_path and not manner.quiet:
+            say(f"Log: {log.log_file_path}")
         return show(
             result,
             model,
@@ -194,7 +197,9 @@ class RunDisplay:
         self._complaints.close()
 
     def _tell_complaints(self) -> None:
-        """Report an incomplete journal, from which a run cannot continue."""
+        """Report an incomplete log, or journal, from which a run cannot continue."""
+        for text in self._complaints.lost_logs:
+            say(text)
         if self._complaints.texts:
             self._watch.journaled = False
         for text in self._complaints.texts:
