@@ -34,6 +34,18 @@ ENDING = (FAILED, CANCELLED)
 """Outcomes of a turn that end a piped chat: later questions may depend on it."""
 
 
+def _check_writable(path: Path) -> None:
+    """Refuse a file that the chat can't be saved to, before anything is paid for."""
+    if path.is_dir():
+        raise ConfigError(f"{path} is a folder; name a file to save the chat to")
+    try:
+        tempfile.TemporaryFile(dir=path.parent).close()
+    except OSError as error:
+        raise ConfigError(
+            f"the chat can't be saved to {path}: {path.parent}: {error.strerror or error}"
+        ) from error
+
+
 class Wanted(NamedTuple):
     """Where a chat is loaded from, and where it is saved."""
 
@@ -116,6 +128,8 @@ class Conversation:
         logging.getLogger("rlm").addHandler(self._silence)
         path = self._loaded_from(wanted)
         self.path = wanted.save or path
+        if self.path is not None:
+            _check_writable(self.path)
         self.engine = self._new_engine(options, made_of)
         try:
             self.chat = self.new_chat(path)
