@@ -126,10 +126,10 @@ def test_a_task_of_ones_own(run: Run, tmp_path: Path) -> None:
     [
         (("run", "nothing"), 1, "there is no task 'nothing'"),
         (("run", "s-niah", "--method", "magic"), 2, "'magic' is none of rlm, plain, mapreduce"),
-        (("run", "s-niah", "--method", "operators"), 1, "operators can't answer s-niah/single"),
+        (("run", "s-niah", "--method", "operators"), 2, "operators can't answer s-niah/single"),
         (("run", "s-niah", "--method", ","), 2, "name a method"),
-        (("run", "s-niah", "--size", "many"), 1, "'many' is no size in tokens"),
-        (("run", "codeqa", "--size", "2k"), 1, "codeqa/calls needs a size of 4k tokens at least"),
+        (("run", "s-niah", "--size", "many"), 2, "'many' is no size in tokens"),
+        (("run", "codeqa", "--size", "2k"), 2, "codeqa/calls needs a size of 4k tokens at least"),
         (("run",), 2, "Missing argument 'TASK...'"),
         (("report", "nowhere"), 1, "nowhere has no settings.json"),
         (("generate", "s-niah"), 2, "Missing option '--out'"),

@@ -117,7 +117,7 @@ def test_a_wrong_script_is_one_clear_line(tmp_path: Path, name: str, text: str, 
 
 def test_a_script_that_is_not_there() -> None:
     done = rlm("fake-server", "nowhere.toml")
-    assert done.returncode == 2
+    assert done.returncode == 1
     assert "nowhere.toml" in one_clear_line(done.stderr)
 
 

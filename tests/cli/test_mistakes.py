@@ -32,7 +32,6 @@ def folder(tmp_path: Path) -> Path:
         (["-m", "nonsense"], {}, "names no provider"),
         (["-m", "openai/gpt-5"], {}, "set OPENAI_API_KEY"),
         ([], {"RLM_MODEL": "openai/gpt-5"}, "set OPENAI_API_KEY"),
-        (["--environment", "moon"], {}, "there is no environment 'moon'"),
         (["--environment-option", "moon=1"], {}, "'local' has no option 'moon'"),
         (["-f", "missing.txt"], {}, "missing.txt: No such file or directory"),
         (["-f", "txt.txt"], {}, "txt.txt: No such file or directory; did you mean text.txt?"),
@@ -71,6 +70,31 @@ def test_an_address_that_can_not_be_read(arguments: tuple[str, ...], told: str) 
     assert "pw" not in line
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("ask", "?", "-f", "gone.x"),
+        ("ask", "?", "--table", "gone.x"),
+        ("ask", "?", "--schema", "gone.x"),
+        ("ask", "?", "--setup-code", "gone.x"),
+        ("batch", "gone.x"),
+        ("chat", "gone.x"),
+        ("fake-server", "gone.x"),
+        ("fork", "last", "--step", "1", "--edit", "gone.x"),
+        ("index", "gone.x", "-o", "corpus"),
+        ("provenance", "verify", "gone.x"),
+        ("replay", "./gone.x"),
+        ("show", "./gone.x"),
+        ("view", "./gone.x"),
+    ],
+)
+def test_a_file_that_is_missing_is_an_error_and_no_misuse(
+    run: Run, arguments: tuple[str, ...]
+) -> None:
+    code, out, err = run(*arguments)
+    assert (code, out) == (1, ""), err
+
+
 @pytest.mark.parametrize("option", ["-f", "--table"])
 def test_an_address_without_its_library(option: str) -> None:
     done = rlm("ask", QUESTION, "--quiet", option, "s3://bucket/a.csv")
@@ -106,7 +130,13 @@ def test_a_server_that_is_not_there(run: Run, monkeypatch: pytest.MonkeyPatch) -
         (["bench", "run", "--metod", "x"], "'--metod'. Did you mean '--method'? See"),
         (["aks", "?"], "No such command 'aks'. Did you mean 'ask'? See 'rlm --help'."),
         (["nonsense\x1b[31m"], "No such command 'nonsense\\x1b[31m'"),
-        (["ask", "?", "--schema", "missing.json"], "missing.json: No such file"),
+        (["ask", "?", "--environment", "moon"], "there is no environment 'moon'"),
+        (["bench", "run", "s-niah", "--size", "8q"], "'--size': '8q' is no size"),
+        (["bench", "generate", "s-niah", "--size", "1", "--out", "x"], "'--size': a context has"),
+        (["runs", "--where", "foo=1"], "'--where': "),
+        (["export", "--format", "sft", "--where", "foo=1"], "'--where': "),
+        (["judge", "last", "--score", "nan"], "'--score': a score is a number"),
+        (["judge", "last", "--tag", "a b"], "'--tag': 'a b' can't be a tag"),
         (["ask", "?", "--schema", "text.txt"], "text.txt is not JSON"),
         (["ask", "?", "--schema", "list.json"], "list.json holds no JSON schema"),
         (["ask", "?", "--schema", "no-schema.json"], "this is no JSON schema"),

@@ -75,5 +75,5 @@ def test_an_empty_file_is_whole(run: Run, tmp_path: Path) -> None:
 
 def test_a_file_that_is_not_there_is_reported(run: Run) -> None:
     code, _, err = run("provenance", "verify", "nowhere")
-    assert code == 2
+    assert code == 1
     assert "nowhere" in err

@@ -263,7 +263,7 @@ def _schema(path: Path) -> Any:
     except (ValueError, RecursionError) as error:
         raise _misused(f"{path} is not JSON: {error}") from error
     except OSError as error:
-        raise _misused(f"{path}: {error.strerror}") from error
+        raise click.ClickException(f"{path}: {error.strerror}") from error
     if not isinstance(schema, dict):
         raise _misused(f"{path} holds no JSON schema: a schema is an object such as {{'type': …}}")
     try:

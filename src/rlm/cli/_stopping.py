@@ -1,6 +1,5 @@
 """Let SIGTERM and SIGHUP end a command as Ctrl-C does, with an exit code of their own."""
 
-import asyncio
 import signal
 import threading
 from collections.abc import Callable, Coroutine, Generator, Iterable
@@ -49,6 +48,8 @@ def on_stop(then: Callable[[int], object]) -> Generator[None, None, None]:
 
 async def stoppable(work: Coroutine[Any, Any, T]) -> T:
     """Await work that a signal cancels."""
+    import asyncio  # imported here, to keep --help light
+
     loop, task = asyncio.get_running_loop(), asyncio.ensure_future(work)
     with on_stop(lambda _: loop.call_soon_threadsafe(task.cancel)):
         return await task
