@@ -365,6 +365,21 @@ def test_a_full_disk_is_one_line() -> None:
     assert "No space left" in one_clear_line(done.stderr.decode())
 
 
+@pytest.mark.parametrize("arguments", [("ask", QUESTION), ("chat",), ("resume", "last")])
+def test_nothing_is_asked_if_the_answer_can_be_printed_nowhere(arguments: tuple[str, ...]) -> None:
+    with endpoint(submits("FINAL('lost')")) as server:
+        done = subprocess.run(
+            ["/bin/sh", "-c", '"$@" >&-', "-", *command(*arguments)],
+            input=TEXT.encode(),
+            stderr=subprocess.PIPE,
+            env=environment({"LLM_BASE_URL": server.url, "RLM_MODEL": "openai-compatible/m"}),
+            timeout=60,
+            check=False,
+        )
+    assert (done.returncode, server.bodies) == (1, [])
+    assert "standard output is closed" in one_clear_line(done.stderr.decode())
+
+
 def test_what_a_library_prints_is_no_answer(capsys: pytest.CaptureFixture[str]) -> None:
     """Ray, for one, tells of lost nodes on stdout."""
 

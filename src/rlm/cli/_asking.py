@@ -17,6 +17,7 @@ from rlm.cli import dotenv
 from rlm.cli._context import context_of, data_of, has_unread_input, is_piped
 from rlm.cli._errors import say, unknown_price
 from rlm.cli._models import Choice, choose, find_servers, windows_of
+from rlm.cli._output import check_stdout
 from rlm.cli._progress import Manner, RunDisplay
 from rlm.cli._records import where_to_journal
 from rlm.config import Strategy
@@ -87,6 +88,7 @@ class Options(Struct, frozen=True, kw_only=True):
 
 def answer(query: str, options: Options) -> int:
     """Answer the query, show the answer, and return the exit code."""
+    check_stdout()
     made_of = prepare(options)
     display = RunDisplay(options.manner, journaled=made_of.journal is not None)
     with _page(options.view, made_of.journal) as page:

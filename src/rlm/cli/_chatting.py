@@ -18,7 +18,7 @@ from rlm.cli._chat_commands import COMMANDS, MAX_CONTEXT_BYTES, ChatFolder, perf
 from rlm.cli._chat_input import Keyboard, Piped
 from rlm.cli._context import STDIN, context_of
 from rlm.cli._errors import ANSWERED, CANCELLED, FAILED, say, unknown_price
-from rlm.cli._output import show
+from rlm.cli._output import check_stdout, show
 from rlm.cli._progress import RunDisplay
 from rlm.cli._stopping import is_terminated
 from rlm.context import ContextValue
@@ -60,6 +60,7 @@ def converse(options: Options, wanted: Wanted) -> int:
         raise click.UsageError(
             "stdin is for questions here: name the files", click.get_current_context()
         )
+    check_stdout()
     made_of = prepare(options)
     with Conversation(options, made_of, wanted) as conversation:
         in_terminal = sys.stdin is not None and sys.stdin.isatty()

@@ -17,6 +17,7 @@ from rlm.cli import dotenv
 from rlm.cli._context import context_of, data_of, shown_source
 from rlm.cli._errors import ANSWERED, say, unknown_price
 from rlm.cli._operator_results import with_results
+from rlm.cli._output import check_stdout
 from rlm.cli._progress import Manner, RunDisplay
 from rlm.cli._records import archive, facts_of, find_run
 from rlm.config import RunConfig
@@ -160,6 +161,7 @@ class ResumeOptions(Struct, frozen=True, kw_only=True):
 
 def resume_run(kept: Archive, run: RunFile, options: ResumeOptions) -> int:
     """Continue a run, show the answer, and return the exit code."""
+    check_stdout()
     run.check_writer()
     facts = facts_of(kept, run)
     recipe = recipe_of(facts)
@@ -276,6 +278,7 @@ def fork_run(
     name: str, step: int, edit: str | None, options: ResumeOptions, *, only_make: bool
 ) -> int:
     """Fork a run and continue; return the exit code."""
+    check_stdout()
     kept = archive()
     run = find_run(kept, name)
     run.check_writer()
