@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -93,6 +94,68 @@ def test_a_file_that_is_missing_is_an_error_and_no_misuse(
 ) -> None:
     code, out, err = run(*arguments)
     assert (code, out) == (1, ""), err
+
+
+def test_a_device_is_refused(run: Run) -> None:
+    for device in ("/dev/zero", "/dev/null"):
+        code, out, err = run("ask", "?", "-m", "offline/extractive", "-q", "-f", device)
+        assert (code, out) == (1, "")
+        assert f"{device} is a device, not a file" in one_clear_line(err)
+
+
+@pytest.mark.parametrize("command", ["show", "view", "replay", "judge"])
+def test_a_file_that_is_no_log_is_called_that(run: Run, tmp_path: Path, command: str) -> None:
+    (tmp_path / "sales.csv").write_text("place,sold\nHere,3\n")
+    for name in ("sales.csv", "./sales.csv"):
+        code, out, err = run(command, name)
+        assert (code, out) == (1, "")
+        assert "sales.csv is not a log: those have a JSON object" in one_clear_line(err)
+
+
+@pytest.mark.parametrize("environment", ["e2b", "modal"])
+def test_an_environment_that_can_not_start_records_no_run(run: Run, environment: str) -> None:
+    named = ("--environment", environment)
+    code, out, err = run("ask", "?", "-m", "offline/extractive", "-q", *named, stdin=b"text")
+    assert (code, out) == (1, "")
+    assert f"environment='{environment}' needs" in one_clear_line(err)
+    assert json.loads(run("runs", "--json")[1]) == []
+
+
+def test_an_index_without_its_library_leaves_no_folder(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "tantivy", None)
+    (tmp_path / "notes.txt").write_text("text")
+    code, out, err = run("index", "notes.txt", "-o", "corpus")
+    assert (code, out) == (1, "")
+    assert "a corpus needs tantivy" in err
+    assert not (tmp_path / "corpus").exists()
+
+
+def test_an_output_that_can_not_be_written_has_its_own_name(run: Run) -> None:
+    run("ask", "?", "-m", "offline/extractive", "-q", stdin=b"text")
+    code, out, err = run("export", "last", "--format", "sft", "-o", "gone/out.jsonl")
+    assert (code, out) == (1, "")
+    assert one_clear_line(err).endswith("/gone/out.jsonl: No such file or directory")
+
+
+def test_ctrl_c_while_it_starts_has_no_traceback() -> None:
+    program = """
+import sys
+import rlm.__main__
+
+class Interrupted:
+    def find_spec(self, name, *_):
+        if name == "click":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupted())
+rlm.__main__.main()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "Cancelled.\n")
 
 
 @pytest.mark.parametrize("option", ["-f", "--table"])

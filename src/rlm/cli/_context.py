@@ -187,6 +187,8 @@ def _stream(source: str, timeout: float | None) -> str:
 
 
 def _may_have_content(source: str) -> bool:
-    """Return whether a source may have content; folders and patterns are checked later."""
-    path = Path(source)
-    return is_pattern(source) or path.is_dir() or path.stat().st_size > 0
+    """Return whether a source may have content; only a file can be seen to be empty here."""
+    if is_pattern(source):
+        return True
+    facts = Path(source).stat()
+    return not stat.S_ISREG(facts.st_mode) or facts.st_size > 0
