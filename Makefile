@@ -52,8 +52,8 @@ $(demo_venv)/.ready-$(version): requirements/core.txt .ci/demo-venv .ci/venv
 	@touch $@
 
 .PHONY: demo
-demo: $(demo_venv)/.ready-$(version) ## ask a question about a context larger than any window, without a key
-	@$(demo_venv)/bin/python demo.py
+demo: $(demo_venv)/.ready-$(version) ## play a scripted run over 10 MB, without a key; MODEL=provider/model uses a model
+	@$(demo_venv)/bin/python demo.py $(if $(filter command,$(origin MODEL)),--model $(MODEL),--scripted)
 
 .PHONY: test
 test: $(ready) ## run the tests, in parallel

@@ -3,11 +3,15 @@
 The root model gets a short query; the ten megabytes are the variable `context` in its REPL. It
 searches them with code, and a child run with a fresh REPL and a fresh history reads what it found.
 
-Set `RLM_MODEL=provider/model` (also in a `.env` file) to use that model. Without it, the demo uses
-Groq if `GROQ_API_KEY` is set, else the first provider with a key, else a script that plays the part
-of a model: its replies were written in advance, and everything else is real.
+`make demo` runs it with `--scripted`: a script plays the part of a model, so no key is used and
+nothing is billed. Its replies were written in advance, and everything else is real.
+`make demo MODEL=provider/model` uses that model.
+
+`python demo.py` takes the model of `RLM_MODEL=provider/model` (also in a `.env` file). Without it,
+it uses Groq if `GROQ_API_KEY` is set, else the first provider with a key, else the script.
 """
 
+import argparse
 import os
 import re
 import sys
@@ -111,17 +115,25 @@ def report(result: RunResult, text: str) -> None:
     print(f'Ask about your files:   {rlm} ask "…" -f FOLDER')
 
 
+def arguments() -> argparse.Namespace:
+    """Return which model the command line asks for."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    asked = parser.add_mutually_exclusive_group()
+    asked.add_argument("--scripted", action="store_true", help="use no model, but a script")
+    asked.add_argument("--model", metavar="PROVIDER/MODEL", help="use this model")
+    return parser.parse_args()
+
+
 def main() -> int:
+    asked = arguments()
     variables = settings(os.environ, Path.cwd()).variables
-    model = demo_model(variables)
+    model = OFFLINE_MODEL if asked.scripted else asked.model or demo_model(variables)
     haystack = make_haystack(SIZE_BYTES, seed=7)
     print(f"Context:  {len(haystack.text):,} characters")
     print(f"Question: {haystack.question}")
     if model == OFFLINE_MODEL:
-        print("Model:    none is configured, so a script plays its part: its replies were written")
-        print(
-            "          in advance. The sandbox, the code, the child run and the citation are real."
-        )
+        print("Model:    none: a script plays its part, with replies that were written in advance.")
+        print("          The sandbox, the code, the child run and the citation are real.")
     else:
         print(f"Model:    {model}")
     sys.stdout.flush()

@@ -1,5 +1,6 @@
 """A file is replaced as a whole, or not at all."""
 
+import errno
 import stat
 from pathlib import Path
 
@@ -44,3 +45,14 @@ def test_long_file_names_are_supported(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError), replacing(tmp_path / "no" / "folder"):
         pass
     assert [len(each.name) for each in tmp_path.iterdir()] == [250]
+
+
+def test_errors_name_the_file_that_was_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "gone" / "file"
+    with pytest.raises(FileNotFoundError) as gone, replacing(path):
+        pass
+    assert gone.value.filename == str(path)
+    full = OSError(errno.ENOSPC, "No space left on device")
+    with pytest.raises(OSError, match="No space") as found, replacing(tmp_path / "file"):
+        raise full
+    assert found.value.filename == str(tmp_path / "file")

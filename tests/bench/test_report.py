@@ -237,3 +237,13 @@ def test_a_folder_without_results_is_reported(tmp_path: Path) -> None:
         write_report([tmp_path], tmp_path)
     with pytest.raises(ConfigError, match="has no results yet"):
         write_report([kept(tmp_path / "empty", [])], tmp_path)
+
+
+def test_trials_that_all_failed_have_no_picture(tmp_path: Path) -> None:
+    """As after Ctrl-C before the first result."""
+    failed = outcome(score=None, status="failed", cost_usd=None)
+    folder = kept(tmp_path / "mine", [failed])
+    text = write_report([folder], folder).read_text("utf-8")
+    assert "| 1 failed, to be tried again |" in text
+    assert ".svg" not in text
+    assert not list(folder.glob("*.svg"))

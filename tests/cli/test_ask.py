@@ -224,6 +224,19 @@ def test_empty_standard_input_is_not_a_context(
     assert (NO_CONTEXT in err.decode()) == (source != "/dev/null" and not quiet)
 
 
+def test_a_binary_file_that_was_named_is_read_or_refused(tmp_path: Path) -> None:
+    (tmp_path / "small.log.gz").write_bytes(b"\x1f\x8b\0\0")
+    (tmp_path / "LICENSE").write_text(TEXT)
+    alone = rlm("ask", QUESTION, "-f", "small.log.gz", cwd=tmp_path)
+    assert alone.stderr.startswith("small.log.gz is not text: it is bytes in the REPL\n")
+    beside = rlm("ask", QUESTION, "-f", "small.log.gz", "-f", "LICENSE", "--quiet", cwd=tmp_path)
+    assert (beside.returncode, beside.stdout) == (1, "")
+    assert one_clear_line(beside.stderr).endswith(
+        "small.log.gz can't be read beside other files: it is a binary file; pass it alone, or "
+        "leave it out"
+    )
+
+
 def test_an_explicitly_named_empty_source_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "empty.txt").touch()
     for source in (str(tmp_path / "empty.txt"), "-"):
@@ -350,6 +363,21 @@ def test_a_full_disk_is_reported_in_one_line() -> None:
         )
     assert done.returncode == 1
     assert "No space left" in one_clear_line(done.stderr.decode())
+
+
+@pytest.mark.parametrize("arguments", [("ask", QUESTION), ("chat",), ("resume", "last")])
+def test_nothing_is_asked_if_the_answer_can_be_printed_nowhere(arguments: tuple[str, ...]) -> None:
+    with endpoint(submits("FINAL('lost')")) as server:
+        done = subprocess.run(
+            ["/bin/sh", "-c", '"$@" >&-', "-", *command(*arguments)],
+            input=TEXT.encode(),
+            stderr=subprocess.PIPE,
+            env=environment({"LLM_BASE_URL": server.url, "RLM_MODEL": "openai-compatible/m"}),
+            timeout=60,
+            check=False,
+        )
+    assert (done.returncode, server.bodies) == (1, [])
+    assert "standard output is closed" in one_clear_line(done.stderr.decode())
 
 
 def test_output_of_a_library_is_not_printed_as_the_answer(

@@ -5,6 +5,7 @@ import re
 import resource
 import signal
 import subprocess
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,49 @@ from rlm.testing.fake_server import FakeServer
 from rlm.testing.fake_server.script import Answer
 from tests.cli.journaled import ANSWER, SECONDS, story
 from tests.cli.running import QUESTION, TEXT, command, environment, one_clear_line, rlm
+from tests.endpoint import endpoint
 
 GO_ON = re.compile(r"^Continue with: rlm resume (\S+)(.*)$", re.MULTILINE)
 
 
 def count(state: Path) -> int:
     return len(list(Places(state).listed()))
+
+
+def test_a_run_that_asked_nobody_cost_nothing(tmp_path: Path) -> None:
+    """And one that was stopped while it asked cost nobody knows what."""
+    state: dict[str, Any] = {"RLM_STATE_DIR": str(tmp_path), "OPENAI_API_KEY": "sk-x"}
+    done = rlm(
+        *("ask", QUESTION, "-m", "openai/gpt-5-mini", "--max-tokens", "25", "--json"),
+        stdin=TEXT,
+        OPENAI_BASE_URL="http://127.0.0.1:9/v1",
+        **state,
+    )
+    assert (done.returncode, json.loads(done.stdout)["cost_usd"]) == (3, 0)
+    (listed,) = json.loads(rlm("runs", "--json", **state).stdout)
+    assert (listed["requests"], listed["cost_usd"]) == (0, 0)
+    assert "unknown" not in rlm("runs", **state).stdout
+    assert "0 tokens, $0.0000, " in rlm("show", "last", **state).stdout
+    began, goes_on = threading.Event(), threading.Event()
+
+    def hangs(_: dict[str, Any]) -> str:
+        began.set()
+        goes_on.wait(SECONDS)
+        return "FINAL(1)"
+
+    with endpoint(hangs) as server:
+        process = subprocess.Popen(
+            command("ask", QUESTION, "-m", "openai-compatible/m", "--json"),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            env=environment({**state, "LLM_BASE_URL": server.url}),
+        )
+        assert began.wait(SECONDS)
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=SECONDS)
+        goes_on.set()
+    assert json.loads(out)["cost_usd"] is None
+    assert json.loads(rlm("runs", "--json", **state).stdout)[0]["cost_usd"] is None
 
 
 def test_only_the_owner_can_read_a_recorded_run(tmp_path: Path) -> None:

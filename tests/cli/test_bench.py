@@ -126,10 +126,10 @@ def test_a_custom_task_can_be_loaded_from_a_file(run: Run, tmp_path: Path) -> No
     [
         (("run", "nothing"), 1, "unknown task 'nothing'"),
         (("run", "s-niah", "--method", "magic"), 2, "'magic' is not one of rlm, plain, mapreduce"),
-        (("run", "s-niah", "--method", "operators"), 1, "operators can't answer s-niah/single"),
+        (("run", "s-niah", "--method", "operators"), 2, "operators can't answer s-niah/single"),
         (("run", "s-niah", "--method", ","), 2, "name at least one method"),
-        (("run", "s-niah", "--size", "many"), 1, "'many' is not a size in tokens"),
-        (("run", "codeqa", "--size", "2k"), 1, "codeqa/calls needs a size of at least 4k tokens"),
+        (("run", "s-niah", "--size", "many"), 2, "'many' is not a size in tokens"),
+        (("run", "codeqa", "--size", "2k"), 2, "codeqa/calls needs a size of at least 4k tokens"),
         (("run",), 2, "Missing argument 'TASK...'"),
         (("report", "nowhere"), 1, "nowhere has no settings.json"),
         (("generate", "s-niah"), 2, "Missing option '--out'"),

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from rlm.cli._chat_input import message
 from tests.cli.conftest import Run
-from tests.cli.running import CONTROLS, QUESTION, TEXT, rlm
+from tests.cli.running import CONTROLS, QUESTION, TEXT, one_clear_line, rlm
 from tests.cli.scripts import AS_CODE, submits
 from tests.cli.talking import PROMPT, talking
 from tests.endpoint import Answer, endpoint, texts
@@ -104,6 +104,42 @@ def test_exit_codes_are_those_of_ask(notes: Path, state: Path) -> None:
         used_up = rlm(*("chat", str(notes), *MODEL, "--max-tokens", "100"), stdin="a\nb\n", **known)
     assert limited.returncode == 3
     assert used_up.returncode == 3
+
+
+def test_an_error_ends_a_piped_chat(notes: Path, state: Path) -> None:
+    with endpoint(submits("raise ValueError('broken')")) as server:
+        done = rlm(
+            *("chat", str(notes), *MODEL),
+            stdin="first\nsecond\n",
+            LLM_BASE_URL=server.url,
+            RLM_STATE_DIR=str(state),
+        )
+        asked = {str(body["messages"][1]["content"]).splitlines()[0] for body in server.bodies}
+    assert done.returncode == 1
+    assert asked == {"Query: first"}
+
+
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [
+        ("--save=gone/x.rlm", "the chat can't be saved to gone/x.rlm: gone: No such file"),
+        ("--save=notes.txt/x.rlm", "notes.txt: Not a directory"),
+        ("--save=.", ". is a folder; name a file to save the chat to"),
+    ],
+)
+def test_what_can_not_be_saved_is_not_asked(
+    notes: Path, state: Path, option: str, told: str
+) -> None:
+    with endpoint(submits("FINAL('paid for')")) as server:
+        done = rlm(
+            *("chat", notes.name, *MODEL, option),
+            stdin="first\n",
+            cwd=notes.parent,
+            LLM_BASE_URL=server.url,
+            RLM_STATE_DIR=str(state),
+        )
+    assert (done.returncode, done.stdout, server.bodies) == (1, "", [])
+    assert told in one_clear_line(done.stderr)
 
 
 def test_a_missing_or_invalid_chat_is_reported(run: Run) -> None:

@@ -40,6 +40,25 @@ def test_doctor_on_a_fresh_machine(tmp_path: Path) -> None:
     )
 
 
+def test_what_keeps_ask_from_running_is_a_problem_here_too(tmp_path: Path) -> None:
+    broken = "Expected '=' after a key in a key/value pair"
+    (tmp_path / "rlm.toml").write_text("broken [")
+    for asked in (("ask", "?", "-m", "offline/extractive"), ("doctor",)):
+        done = rlm(*asked, cwd=tmp_path)
+        assert done.returncode == 1
+        assert broken in done.stdout + done.stderr
+    assert "`rlm ask` would fail." in done.stdout
+    (tmp_path / "rlm.toml").unlink()
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "config.toml").write_text('environment = "e2b"')
+    where = {"RLM_CONFIG_DIR": str(tmp_path / "config")}
+    asked_for_cells = ("ask", "?", "-m", "offline/extractive", "--strategy", "rlm")
+    assert rlm(*asked_for_cells, cwd=tmp_path, **where).returncode == 1
+    done = rlm("doctor", "--json", cwd=tmp_path, **where)
+    assert (done.returncode, json.loads(done.stdout)["ok"]) == (1, False)
+    assert "The setting environment is e2b" in json.loads(done.stdout)["to_do"][-1]
+
+
 def test_keys_are_counted_and_never_shown(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("GROQ_API_KEY=sk-file\nOLLAMA_HOST=evil\n")
     done = rlm("doctor", "--json", cwd=tmp_path, OPENAI_API_KEY="sk-real", RLM_SUB_MODEL="groq/x")

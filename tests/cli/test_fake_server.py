@@ -119,7 +119,7 @@ def test_a_wrong_script_is_reported_in_one_line(
 
 def test_a_missing_script_is_reported() -> None:
     done = rlm("fake-server", "nowhere.toml")
-    assert done.returncode == 2
+    assert done.returncode == 1
     assert "nowhere.toml" in one_clear_line(done.stderr)
 
 

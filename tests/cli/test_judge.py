@@ -89,7 +89,7 @@ def test_runs_are_listed_by_a_condition(state: Path, run: Run) -> None:
     code, out, err = run("runs", "--where", "tag=x")
     assert (code, out, err) == (0, "", "None of 2 runs has tag=x.\n")
     code, _, err = run("runs", "--where", "scroe>1")
-    assert code == 1
+    assert code == 2
     assert "Did you mean score?" in one_clear_line(err)
 
 

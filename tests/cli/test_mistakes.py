@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -32,7 +33,6 @@ def folder(tmp_path: Path) -> Path:
         (["-m", "nonsense"], {}, "does not name a provider"),
         (["-m", "openai/gpt-5"], {}, "set OPENAI_API_KEY"),
         ([], {"RLM_MODEL": "openai/gpt-5"}, "set OPENAI_API_KEY"),
-        (["--environment", "moon"], {}, "unknown environment 'moon'"),
         (["--environment-option", "moon=1"], {}, "'local' has no option 'moon'"),
         (["-f", "missing.txt"], {}, "missing.txt: No such file or directory"),
         (["-f", "txt.txt"], {}, "txt.txt: No such file or directory; did you mean text.txt?"),
@@ -71,6 +71,93 @@ def test_an_invalid_address_is_reported(arguments: tuple[str, ...], told: str) -
     assert "pw" not in line
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("ask", "?", "-f", "gone.x"),
+        ("ask", "?", "--table", "gone.x"),
+        ("ask", "?", "--schema", "gone.x"),
+        ("ask", "?", "--setup-code", "gone.x"),
+        ("batch", "gone.x"),
+        ("chat", "gone.x"),
+        ("fake-server", "gone.x"),
+        ("fork", "last", "--step", "1", "--edit", "gone.x"),
+        ("index", "gone.x", "-o", "corpus"),
+        ("provenance", "verify", "gone.x"),
+        ("replay", "./gone.x"),
+        ("show", "./gone.x"),
+        ("view", "./gone.x"),
+    ],
+)
+def test_a_file_that_is_missing_is_an_error_and_no_misuse(
+    run: Run, arguments: tuple[str, ...]
+) -> None:
+    code, out, err = run(*arguments)
+    assert (code, out) == (1, ""), err
+
+
+def test_a_device_is_refused(run: Run) -> None:
+    for device in ("/dev/zero", "/dev/null"):
+        code, out, err = run("ask", "?", "-m", "offline/extractive", "-q", "-f", device)
+        assert (code, out) == (1, "")
+        assert f"{device} is a device, not a file" in one_clear_line(err)
+
+
+@pytest.mark.parametrize("command", ["show", "view", "replay", "judge"])
+def test_a_file_that_is_no_log_is_called_that(run: Run, tmp_path: Path, command: str) -> None:
+    (tmp_path / "sales.csv").write_text("place,sold\nHere,3\n")
+    for name in ("sales.csv", "./sales.csv"):
+        code, out, err = run(command, name)
+        assert (code, out) == (1, "")
+        assert "sales.csv is not a log: those have a JSON object" in one_clear_line(err)
+
+
+@pytest.mark.parametrize("environment", ["e2b", "modal"])
+def test_an_environment_that_can_not_start_records_no_run(run: Run, environment: str) -> None:
+    named = ("--environment", environment)
+    code, out, err = run("ask", "?", "-m", "offline/extractive", "-q", *named, stdin=b"text")
+    assert (code, out) == (1, "")
+    assert f"environment='{environment}' needs" in one_clear_line(err)
+    assert json.loads(run("runs", "--json")[1]) == []
+
+
+def test_an_index_without_its_library_leaves_no_folder(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "tantivy", None)
+    (tmp_path / "notes.txt").write_text("text")
+    code, out, err = run("index", "notes.txt", "-o", "corpus")
+    assert (code, out) == (1, "")
+    assert "a corpus needs tantivy" in err
+    assert not (tmp_path / "corpus").exists()
+
+
+def test_an_output_that_can_not_be_written_has_its_own_name(run: Run) -> None:
+    run("ask", "?", "-m", "offline/extractive", "-q", stdin=b"text")
+    code, out, err = run("export", "last", "--format", "sft", "-o", "gone/out.jsonl")
+    assert (code, out) == (1, "")
+    assert one_clear_line(err).endswith("/gone/out.jsonl: No such file or directory")
+
+
+def test_ctrl_c_while_it_starts_has_no_traceback() -> None:
+    program = """
+import sys
+import rlm.__main__
+
+class Interrupted:
+    def find_spec(self, name, *_):
+        if name == "click":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupted())
+rlm.__main__.main()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "Cancelled.\n")
+
+
 @pytest.mark.parametrize("option", ["-f", "--table"])
 def test_an_address_whose_library_is_missing_is_reported(option: str) -> None:
     done = rlm("ask", QUESTION, "--quiet", option, "s3://bucket/a.csv")
@@ -106,7 +193,13 @@ def test_an_unreachable_server_is_reported(run: Run, monkeypatch: pytest.MonkeyP
         (["bench", "run", "--metod", "x"], "'--metod'. Did you mean '--method'? See"),
         (["aks", "?"], "No such command 'aks'. Did you mean 'ask'? See 'rlm --help'."),
         (["nonsense\x1b[31m"], "No such command 'nonsense\\x1b[31m'"),
-        (["ask", "?", "--schema", "missing.json"], "missing.json: No such file"),
+        (["ask", "?", "--environment", "moon"], "there is no environment 'moon'"),
+        (["bench", "run", "s-niah", "--size", "8q"], "'--size': '8q' is no size"),
+        (["bench", "generate", "s-niah", "--size", "1", "--out", "x"], "'--size': a context has"),
+        (["runs", "--where", "foo=1"], "'--where': "),
+        (["export", "--format", "sft", "--where", "foo=1"], "'--where': "),
+        (["judge", "last", "--score", "nan"], "'--score': a score is a number"),
+        (["judge", "last", "--tag", "a b"], "'--tag': 'a b' can't be a tag"),
         (["ask", "?", "--schema", "text.txt"], "text.txt is not JSON"),
         (["ask", "?", "--schema", "list.json"], "list.json is not a JSON schema"),
         (["ask", "?", "--schema", "no-schema.json"], "not a valid JSON schema"),
@@ -199,3 +292,17 @@ def test_an_unexpected_error_is_one_line_too(
     shown = capfd.readouterr().err
     assert "Traceback" in shown
     assert "\x1b" not in shown
+
+
+def test_the_unexpected_names_no_option_that_the_command_lacks(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("oops")
+
+    monkeypatch.setattr("rlm.cli._benching.show_tasks", fails)
+    monkeypatch.setattr("rlm.cli._listing.show_runs", fails)
+    for asked in (["bench", "list"], ["runs"]):
+        assert _errors.run(commands, asked) == 1
+        line = one_clear_line(capfd.readouterr().err)
+        assert line.startswith("Error: ZeroDivisionError: oops (unexpected: in test_mistakes.py:")

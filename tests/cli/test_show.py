@@ -71,6 +71,15 @@ def scripted(state: Path, rules: list[tuple[str, str]], *codes: str, **options: 
     return kept.scripted(state, *codes, rules=rules, **options)
 
 
+def test_passages_have_their_file_as_in_the_answer(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "big.log").write_text("nothing here\n" * 3_000 + "The quota is 17.\n")
+    _, answer, _ = run("ask", "What is the quota?", "-m", "offline/extractive", "-f", "big.log")
+    shown = run("show", "last")[1].partition("\nPassages (submitted):\n")[2]
+    for each in (answer, shown):
+        assert "\n1. big.log:3001" in each
+        assert "line 3001" not in each
+
+
 def test_one_step_is_shown_in_full(state: Path, run: Run) -> None:
     long = "y" * 10_000
     scripted(

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from rlm.errors import ModelError
+from rlm.errors import ConfigError, ModelError
 from rlm.messages import Message, ModelInfo, Price, Reply, Request, Usage
 from rlm.testing.scripted import ScriptedClient
 from tests.clients.misbehaving import asked
@@ -146,3 +146,8 @@ def test_info() -> None:
     client = ScriptedClient(price=Price(1.0, 2.0), window_tokens=100, profile="tiny")
     assert client.info("any") == ModelInfo(100, Price(1.0, 2.0), "tiny")
     assert ScriptedClient().info("any") == ModelInfo()
+
+
+def test_a_single_text_is_refused_with_what_to_write() -> None:
+    with pytest.raises(ConfigError, match=r"write ScriptedClient\(\['FINAL\(1\)'\]\)"):
+        ScriptedClient("FINAL(1)")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rlm.context import files, store_context
+from rlm.context import ContextValue, FileSet, files, store_context
 from rlm.errors import ConfigError
 from tests.context.helpers import make_tree, seen_by_worker
 
@@ -29,6 +29,18 @@ def test_an_explicitly_named_file_is_read_even_if_ignored(tree: Path) -> None:
     stored = store_context([Path(), Path("log/a.log")])
     assert f"{tree.name}/log/a.log" in stored.documents
     assert stored.skipped == ()
+
+
+@pytest.mark.parametrize("named", [Path("log.gz"), files("log.gz"), Path("orders.parquet")])
+def test_a_file_that_is_named_is_never_left_out(tree: Path, named: ContextValue) -> None:
+    (tree / "log.gz").write_bytes(b"\x1f\x8b\0\0")
+    (tree / "orders.parquet").write_bytes(b"PAR1\0\0\0PAR1")
+    given: ContextValue = [named, Path("README.md")]
+    if isinstance(named, FileSet):
+        given = files("log.gz", "README.md")
+    with pytest.raises(ConfigError, match="can't be read beside other files: it is a"):
+        store_context(given)
+    assert store_context(tree).documents  # A folder leaves it out, and says so.
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,9 @@
 """The conformance suite: it passes where it should, and notices what is broken."""
 
 import asyncio
+import gc
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from rlm.errors import SessionError
 from rlm.protocols import ContextSource, Environment, Host, Session
 from rlm.results import CellError, CellResult
 from rlm.testing.conformance import CHECKS, Report, check
+from rlm.testing.conformance.bench import Repl
 from rlm.testing.conformance.runner import Task, run_tasks
 from tests.environments.plain import PlainEnvironment
 
@@ -285,3 +288,20 @@ async def test_rows_keep_their_order_and_none_is_lost() -> None:
 
 async def test_a_report_without_rows_is_not_ok() -> None:
     assert (await run_tasks([])).ok is False
+
+
+async def test_a_cell_that_nobody_waits_for_any_more_fails_in_silence() -> None:
+    """As after Ctrl-C in the middle of a check."""
+    unheard: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, told: unheard.append(told))
+
+    class Dead:
+        async def execute(self, code: str, *, timeout_seconds: float) -> CellResult:
+            raise SessionError("the worker is gone")
+
+    repl = Repl(SimpleNamespace(patience=1.0), Dead(), None)  # type: ignore[arg-type]
+    cell = repl.begin("1")
+    await asyncio.wait([cell])
+    del cell
+    gc.collect()
+    assert unheard == []

@@ -1,6 +1,8 @@
 """003: a small implementation with context isolation. Its demo runs here, with every model."""
 
+import os
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -118,6 +120,28 @@ def test_the_demo_with_a_gemini_key(tmp_path: Path) -> None:
     assert {each.path.rpartition(":")[0] for each in server.requests} == {
         "/v1beta/models/gemini-2.0-flash"
     }
+
+
+def test_make_demo_plays_a_script_whatever_keys_are_set(tmp_path: Path) -> None:
+    make = ("make", "-n", "demo")
+    used = {"MODEL": "gpt-4o", "RLM_MODEL": "gpt-4o", "OPENAI_API_KEY": "sk-x"}
+    planned = subprocess.run(
+        make, cwd=ROOT, env={**os.environ, **used}, capture_output=True, text=True, check=True
+    ).stdout.splitlines()[-1]
+    assert planned.endswith("demo.py --scripted")
+    asked = subprocess.run(
+        (*make, "MODEL=groq/x"), cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.splitlines()[-1]
+    assert asked.endswith("demo.py --model groq/x")
+    with endpoint(searcher) as server:
+        given = {"RLM_MODEL": "gpt-4o", **variables_of("gpt-4o", server)}
+        done = run_python([DEMO, "--scripted"], tmp_path, **given)
+        assert "right: the needle says 3077052" in done.stdout, done.stdout + done.stderr
+        assert "Model:    none: a script plays its part" in done.stdout
+        assert server.bodies == []
+        done = run_python([DEMO, "--model", "gpt-4o"], tmp_path, **variables_of("gpt-4o", server))
+        assert "Model:    gpt-4o" in done.stdout
+        assert server.bodies != []
 
 
 def test_the_demo_reads_a_key_from_dot_env(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ BORDERS: dict[str, tuple[str, ...]] = {
         "rlm.testing.fake_server.connection:_serve",
         "rlm.web.border:__call__",
     ),
-    "command": ("rlm.cli._errors:run",),
+    "command": ("rlm.cli._errors:_run",),
     "elizaOS": (
         "elizaos_plugin_rlm.client:_answered",
         "elizaos_plugin_rlm.client:generate",

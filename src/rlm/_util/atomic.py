@@ -6,6 +6,7 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import BinaryIO
 
+from rlm._util.disks import is_full
 from rlm._util.files import BINARY
 
 __all__ = ["replacing"]
@@ -22,6 +23,11 @@ def replacing(path: Path, mode: int = 0o600) -> Generator[BinaryIO, None, None]:
     beside it.
     """
     unfinished = path.with_name(f".{path.name[:NAME_CHARS]}.{os.urandom(8).hex()}")
+    with _named(path, unfinished):
+        yield from _replacing(path, unfinished, mode)
+
+
+def _replacing(path: Path, unfinished: Path, mode: int) -> Generator[BinaryIO, None, None]:
     fd = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL | BINARY, mode)
     try:
         with os.fdopen(fd, "w+b") as file:
@@ -33,6 +39,21 @@ def replacing(path: Path, mode: int = 0o600) -> Generator[BinaryIO, None, None]:
         unfinished.unlink(missing_ok=True)
         raise
     _sync_folder(path.parent)
+
+
+@contextlib.contextmanager
+def _named(path: Path, unfinished: Path) -> Generator[None, None, None]:
+    """Let errors of the unfinished file, and those of a full disk, name the file that was asked
+    for.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and is_full(error):
+            error.filename = str(path)
+        elif str(error.filename) == str(unfinished):
+            error.filename, error.filename2 = str(path), None
+        raise
 
 
 def _sync_folder(folder: Path) -> None:

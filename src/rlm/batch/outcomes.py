@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from rlm._util.disks import is_of_the_disk
 from rlm.batch.rows import Row, RowPosition
 from rlm.errors import ConfigError
 from rlm.limits import Amount, amount_of
@@ -98,7 +99,10 @@ class RowTable:
             self._database.execute("UPDATE rows SET status = 'again' WHERE status = 'failed'")
         except sqlite3.DatabaseError as error:
             self._database.close()
-            raise ConfigError(f"{path} can't be used: {error}; delete it to start over") from error
+            advice = "delete it to start over"
+            if is_of_the_disk(error):
+                advice = "check the disk and its free space; the answers so far are kept"
+            raise ConfigError(f"{path} can't be used: {error}; {advice}") from error
 
     def close(self) -> None:
         self._database.close()

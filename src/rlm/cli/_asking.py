@@ -17,6 +17,7 @@ from rlm.cli import dotenv
 from rlm.cli._context import context_of, data_of, has_unread_input, is_piped
 from rlm.cli._errors import say, unknown_price
 from rlm.cli._models import Choice, choose, find_servers, windows_of
+from rlm.cli._output import check_stdout
 from rlm.cli._progress import Manner, RunDisplay
 from rlm.cli._records import where_to_journal
 from rlm.config import Strategy
@@ -87,6 +88,7 @@ class Options(Struct, frozen=True, kw_only=True):
 
 def answer(query: str, options: Options) -> int:
     """Answer the query, show the answer, and return the exit code."""
+    check_stdout()
     made_of = prepare(options)
     display = RunDisplay(options.manner, journaled=made_of.journal is not None)
     with _page(options.view, made_of.journal) as page:
@@ -150,7 +152,10 @@ def _run(
         unread.tell()
         fetching: Any = {"quiet": options.quiet, "max_fetch_mb": options.max_fetch_mb}
         data = data_of(options.tables, options.db, options.db_schemas, **fetching)
-        context = context_of(options.files, **fetching) if data is None else data
+        if data is None:
+            context: Any = context_of(options.files, **fetching, timeout=options.timeout)
+        else:
+            context = data
         if context is None and not options.quiet:
             say(_without_context())
         try:
@@ -260,7 +265,7 @@ def _schema(path: Path) -> Any:
     except (ValueError, RecursionError) as error:
         raise _misused(f"{path} is not JSON: {error}") from error
     except OSError as error:
-        raise _misused(f"{path}: {error.strerror}") from error
+        raise click.ClickException(f"{path}: {error.strerror}") from error
     if not isinstance(schema, dict):
         raise _misused(f"{path} is not a JSON schema: a schema is an object such as {{'type': …}}")
     try:

@@ -1,10 +1,9 @@
 """Run `rlm batch`, and show progress: a bar in a terminal, else a line every few seconds."""
 
 import asyncio
-import signal
 import sys
 import time
-from contextlib import AbstractContextManager, closing, redirect_stdout, suppress
+from contextlib import AbstractContextManager, closing, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from rlm.batch.rows import Source
 from rlm.cli._asking import Options, Setting, make_rlm, prepare
 from rlm.cli._errors import ANSWERED, CANCELLED, FAILED, LIMITED, PASSAGES, say, unknown_price
 from rlm.cli._progress import Complaints
+from rlm.cli._stopping import stoppable
 from rlm.config import Strategy
 from rlm.errors import UnknownPriceError
 from rlm.limits import Budget, Limits
@@ -277,12 +277,8 @@ def _run(
             batch = Batch(
                 engine, source, table, answers, budget, plan, folder.journals, shown.update
             )
-            task = asyncio.ensure_future(batch.run())
-            loop = asyncio.get_running_loop()
-            with suppress(NotImplementedError, ValueError):
-                loop.add_signal_handler(signal.SIGINT, task.cancel)
             try:
-                await task
+                await stoppable(batch.run())
             except asyncio.CancelledError:
                 return batch.tally, True
             finally:

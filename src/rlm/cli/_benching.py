@@ -35,8 +35,10 @@ from rlm.bench.task import Task
 from rlm.cli import _asking as asking
 from rlm.cli._bench_table import show_results
 from rlm.cli._errors import ANSWERED, CANCELLED, FAILED, LIMITED, say
+from rlm.cli._options import misused
 from rlm.cli._output import show_table
 from rlm.cli._progress import Complaints
+from rlm.cli._stopping import stoppable
 from rlm.errors import UnknownPriceError
 from rlm.prompts import call_chars
 from rlm.records.recorders.console import one_line
@@ -225,8 +227,8 @@ def write_samples(
     specs: Iterable[str], sizes: str, count: int, seed: int, out: Path, *, quiet: bool
 ) -> None:
     """Run `rlm bench generate`."""
-    tasks, chosen = _tasks(specs), parse_sizes(sizes)
-    check_sizes(tasks, chosen)
+    tasks = _tasks(specs)
+    chosen = _sizes(sizes, tasks)
 
     def tell(name: str) -> None:
         if not quiet:
@@ -248,9 +250,10 @@ def run_bench(options: Options) -> int:
 
 
 def _run_missing(options: Options) -> int:
-    tasks, sizes, methods = _tasks(options.tasks), parse_sizes(options.sizes), _methods(options)
-    check_sizes(tasks, sizes)
-    check_methods(tasks, methods)
+    tasks, methods = _tasks(options.tasks), _methods(options)
+    sizes = _sizes(options.sizes, tasks)
+    with misused("--method"):
+        check_methods(tasks, methods)
     one = options.of_one_run()
     made_of = asking.prepare(one)._replace(journal=journals_in(options.out).root)
     engine = asking.make_rlm(one, made_of, [])
@@ -307,13 +310,13 @@ def _run(engine: RLM, bench: Bench, left: list[Any], options: Options) -> int:
 
     async def whole() -> Tally:
         try:
-            return await bench.run(left)
+            return await stoppable(bench.run(left))
         finally:
             await engine.aclose()
 
     try:
         tally = asyncio.run(whole())
-    except KeyboardInterrupt:
+    except (asyncio.CancelledError, KeyboardInterrupt):
         say("Cancelled. Finished results are kept: run the same command again to continue.")
         return CANCELLED
     except UnknownPriceError as error:
@@ -332,6 +335,13 @@ def _run(engine: RLM, bench: Bench, left: list[Any], options: Options) -> int:
 
 def _tasks(specs: Iterable[str]) -> dict[str, Task]:
     return {name: task for spec in specs for name, task in find_tasks(spec).items()}
+
+
+def _sizes(text: str, tasks: dict[str, Task]) -> tuple[int, ...]:
+    with misused("--size"):
+        sizes = parse_sizes(text)
+        check_sizes(tasks, sizes)
+    return sizes
 
 
 def _methods(options: Options) -> list[str]:

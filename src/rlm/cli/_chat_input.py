@@ -13,6 +13,8 @@ __all__ = ["Keyboard", "Piped", "message"]
 PROMPT, MORE = "rlm> ", "...> "
 QUOTES = '"""'
 KEPT_LINES = 1_000
+MAX_LINE_BYTES = 8 << 20
+"""How long a piped line may be: a question is held in memory and sent as a whole."""
 MAX_MATCHES = 200
 FILES_AFTER = ("/context ", "/load ", "/save ")
 
@@ -61,7 +63,12 @@ class Piped:
 
     def _line(self, more: bool) -> str | None:
         stream = None if sys.stdin is None else sys.stdin.buffer
-        while stream is not None and (data := stream.readline()):
+        while stream is not None and (data := stream.readline(MAX_LINE_BYTES + 1)):
+            if len(data) > MAX_LINE_BYTES:
+                raise click.ClickException(
+                    f"a line of standard input is longer than {MAX_LINE_BYTES >> 20} MiB; write "
+                    "the text to a file and name that, and ask about it in a short line"
+                )
             text = data.decode("utf-8", "surrogateescape").rstrip("\r\n")
             if more or text.strip():
                 return text

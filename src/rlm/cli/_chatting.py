@@ -17,9 +17,10 @@ from rlm.cli._asking import Options, Setting, make_rlm, prepare
 from rlm.cli._chat_commands import COMMANDS, MAX_CONTEXT_BYTES, ChatFolder, perform
 from rlm.cli._chat_input import Keyboard, Piped
 from rlm.cli._context import STDIN, context_of
-from rlm.cli._errors import ANSWERED, say, unknown_price
-from rlm.cli._output import show
+from rlm.cli._errors import ANSWERED, CANCELLED, FAILED, say, unknown_price
+from rlm.cli._output import check_stdout, show
 from rlm.cli._progress import RunDisplay
+from rlm.cli._stopping import is_terminated
 from rlm.context import ContextValue
 from rlm.errors import ConfigError, RLMError, UnknownPriceError
 from rlm.logger import RLMLogger
@@ -27,6 +28,22 @@ from rlm.portal import portal
 from rlm.results import RunResult
 
 __all__ = ["Conversation", "Wanted", "converse"]
+
+
+ENDING = (FAILED, CANCELLED)
+"""Outcomes of a turn that end a piped chat: later questions may depend on it."""
+
+
+def _check_writable(path: Path) -> None:
+    """Refuse a file that the chat can't be saved to, before anything is paid for."""
+    if path.is_dir():
+        raise ConfigError(f"{path} is a folder; name a file to save the chat to")
+    try:
+        tempfile.TemporaryFile(dir=path.parent).close()
+    except OSError as error:
+        raise ConfigError(
+            f"the chat can't be saved to {path}: {path.parent}: {error.strerror or error}"
+        ) from error
 
 
 class Wanted(NamedTuple):
@@ -43,6 +60,7 @@ def converse(options: Options, wanted: Wanted) -> int:
         raise click.UsageError(
             "stdin provides the questions: name files instead of -", click.get_current_context()
         )
+    check_stdout()
     made_of = prepare(options)
     with Conversation(options, made_of, wanted) as conversation:
         in_terminal = sys.stdin is not None and sys.stdin.isatty()
@@ -63,27 +81,32 @@ def _until_the_end(conversation: "Conversation", source: Keyboard | Piped) -> in
             said = source.next()
             if said is None:
                 return code
-            code = conversation.hear(said) or code
-            if source.is_terminal:
-                click.echo(err=True)  # an empty line before the next prompt
-                code = ANSWERED  # the user has seen what went wrong
+            heard = conversation.hear(said)
         except KeyboardInterrupt:
-            if not source.is_terminal:
+            if is_terminated() or not source.is_terminal:
                 raise
             click.echo(err=True)
             conversation.tell("Press Ctrl-D or type /quit to leave.")
-        except click.ClickException as error:
-            if not source.is_terminal:
-                raise
-            say(f"Error: {error.format_message()}")
-        except (RLMError, OSError) as error:
+            continue
+        except (click.ClickException, RLMError, OSError) as error:
             if not source.is_terminal:
                 raise
             say(f"Error: {_in_words(error)}")
+            continue
+        if is_terminated():
+            return CANCELLED
+        if source.is_terminal:
+            click.echo(err=True)  # an empty line before the next prompt
+        elif heard in ENDING:
+            return heard
+        else:
+            code = heard or code  # In a terminal, the user has seen what went wrong.
     return code
 
 
-def _in_words(error: RLMError | OSError) -> str:
+def _in_words(error: click.ClickException | RLMError | OSError) -> str:
+    if isinstance(error, click.ClickException):
+        return error.format_message()
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return str(error)
@@ -106,6 +129,8 @@ class Conversation:
         logging.getLogger("rlm").addHandler(self._silence)
         path = self._loaded_from(wanted)
         self.path = wanted.save or path
+        if self.path is not None:
+            _check_writable(self.path)
         self.engine = self._new_engine(options, made_of)
         try:
             self.chat = self.new_chat(path)

@@ -275,6 +275,27 @@ def _answers(name: str) -> bool:
     return known_problem(name) is None and asyncio.run(tried()) is None
 
 
+def check_limits(defaults: Defaults) -> str | None:
+    """Return why no run may start: a limit of the project that can't be read."""
+    try:
+        defaults.check_limits()
+    except ConfigError as error:
+        return str(error)
+    return None
+
+
+def check_configured(name: str) -> str | None:
+    """Return why code can't run in the environment that the settings name, if so."""
+    try:
+        environment = with_defaults(make_environment(name))
+    except ConfigError as error:
+        return f"The setting environment is {name}, which can't be used: {error}"
+    if environment.is_paid and environment.problem() is None:
+        return None  # A trial would cost money.
+    problem = check_environment(name).problem
+    return None if problem is None else f"The setting environment is {name}: {problem}"
+
+
 def check_environment(name: str) -> EnvironmentCheck:
     """Open a real session and compute 1+1 in it."""
     try:

@@ -7,35 +7,43 @@ import stat
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import click
 
 from rlm.cli._options import ADDRESS, is_pattern
+from rlm.cli._streams import read_text
 from rlm.context import ContextValue, FileSet, files, store_context
 from rlm.data import Database, Fetched, FetchLimits, GivenTables, database, place, table, tables
 
 STDIN = "-"
+STANDARD_INPUT = "standard input"
 
 
 def context_of(
-    sources: Sequence[str], *, quiet: bool = False, max_fetch_mb: int | None = None
+    sources: Sequence[str],
+    *,
+    quiet: bool = False,
+    max_fetch_mb: int | None = None,
+    timeout: float | None = None,
 ) -> ContextValue:
     """Return the context of the sources; without any, standard input if it has text, else None.
 
     Files elsewhere are fetched, with progress on standard error unless `quiet`.
     Scheduled jobs and CI run commands with an empty standard input, which means no context. A
-    named source that is empty is a mistake.
+    named source that is empty is a mistake. A stream may take `timeout` seconds.
     """
     if not sources:
-        return None if sys.stdin is None or sys.stdin.isatty() else _text(sys.stdin.buffer) or None
+        if sys.stdin is None or sys.stdin.isatty():
+            return None
+        return read_text(sys.stdin.buffer, STANDARD_INPUT, timeout) or None
     elsewhere = [
         fetched(each, quiet=quiet, max_fetch_mb=max_fetch_mb)
         for each in sources
         if ADDRESS.match(each)
     ]
     here = [source for source in sources if not ADDRESS.match(source)]
-    streams = {source: _stream(source) for source in here if _is_stream(source)}
+    streams = {source: _stream(source, timeout) for source in here if _is_stream(source)}
     paths = [source for source in here if source not in streams]
     if not (elsewhere or any(streams.values()) or any(map(_may_have_content, paths))):
         raise click.ClickException(
@@ -167,23 +175,20 @@ def _is_stream(source: str) -> bool:
     return not is_pattern(source) and stat.S_ISFIFO(Path(source).stat().st_mode)
 
 
-def _stream(source: str) -> str:
+def _stream(source: str, timeout: float | None) -> str:
     if source != STDIN:
         with Path(source).open("rb") as pipe:
-            return _text(pipe)
+            return read_text(pipe, source, timeout)
     if sys.stdin is None:
         raise click.ClickException("-f - reads standard input, but it is closed")
     if sys.stdin.isatty():
         click.echo("Reading the context from the terminal; end it with Ctrl-D.", err=True)
-    return _text(sys.stdin.buffer)
-
-
-def _text(stream: BinaryIO) -> str:
-    """Decode a stream byte for byte: what is not UTF-8 becomes surrogates."""
-    return stream.read().decode("utf-8", "surrogateescape")
+    return read_text(sys.stdin.buffer, STANDARD_INPUT, timeout)
 
 
 def _may_have_content(source: str) -> bool:
-    """Return whether a source may have content; folders and patterns are checked later."""
-    path = Path(source)
-    return is_pattern(source) or path.is_dir() or path.stat().st_size > 0
+    """Return whether a source may have content; only a file can be seen to be empty here."""
+    if is_pattern(source):
+        return True
+    facts = Path(source).stat()
+    return not stat.S_ISREG(facts.st_mode) or facts.st_size > 0

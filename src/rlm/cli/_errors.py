@@ -10,6 +10,8 @@ from pathlib import Path
 
 import click
 
+from rlm.cli._stopping import CANCELLED, exit_code_of, terminable
+
 __all__ = [
     "ANSWERED",
     "CANCELLED",
@@ -22,7 +24,7 @@ __all__ = [
     "unknown_price",
 ]
 
-ANSWERED, FAILED, MISUSED, LIMITED, PASSAGES, CANCELLED = 0, 1, 2, 3, 4, 130
+ANSWERED, FAILED, MISUSED, LIMITED, PASSAGES = 0, 1, 2, 3, 4
 SHORTEST_TYPED, MOST_MEANT = len("--en"), 3
 MOST_FILES = 1_000
 UNBRACKETED = re.compile(r"\.? \((Did you mean [^()]*\?)\)$")
@@ -31,6 +33,11 @@ UNBRACKETED = re.compile(r"\.? \((Did you mean [^()]*\?)\)$")
 
 def run(commands: click.Group, arguments: Sequence[str] | None = None) -> int:
     """Run a command; every outcome becomes an exit code."""
+    with terminable():
+        return exit_code_of(_run(commands, arguments))
+
+
+def _run(commands: click.Group, arguments: Sequence[str] | None) -> int:
     try:
         code = commands.main(arguments, prog_name="rlm", standalone_mode=False)
         _flush()
@@ -50,7 +57,7 @@ def run(commands: click.Group, arguments: Sequence[str] | None = None) -> int:
         _drop(1)
         return FAILED
     except Exception as error:  # noqa: BLE001 - the command boundary: no traceback leaves here
-        return _failed(error, "--verbose" in (arguments or sys.argv))
+        return _failed(error, commands, arguments or sys.argv[1:])
 
 
 def say(text: str, code: int = FAILED) -> int:
@@ -101,7 +108,7 @@ def unknown_price(models: Iterable[str]) -> click.ClickException:
     )
 
 
-def _failed(error: Exception, verbose: bool) -> int:
+def _failed(error: Exception, commands: click.Group, arguments: Sequence[str]) -> int:
     """Report an error: ours and the system's say what to do; others are bugs, and say so."""
     from rlm.errors import RLMError
 
@@ -112,13 +119,30 @@ def _failed(error: Exception, verbose: bool) -> int:
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename else ""
         return say(f"Error: {where}{error.strerror}{_file_meant(error)}")
-    if verbose:
+    if "--verbose" in arguments:
         from rlm.records.recorders.console import harmless
 
         click.echo(harmless("".join(traceback.format_exception(error))), err=True, nl=False)
         return FAILED
     what = f"{type(error).__name__}: {error}"
-    return say(f"Error: {what} (unexpected: run with --verbose for the traceback)")
+    more = f"in {_place_of(error)}"
+    if _takes_verbose(commands, arguments):
+        more = "run with --verbose for the traceback"
+    return say(f"Error: {what} (unexpected: {more})")
+
+
+def _takes_verbose(command: click.Command, arguments: Sequence[str]) -> bool:
+    """Return whether the command that was run has the option `--verbose`."""
+    for word in arguments:
+        if isinstance(command, click.Group):
+            command = command.commands.get(word, command)
+    return any("--verbose" in each.opts for each in command.params)
+
+
+def _place_of(error: Exception) -> str:
+    """Return the file and line that raised an error, for a report."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{Path(last.filename).name}:{last.lineno}"
 
 
 def _file_meant(error: OSError) -> str:

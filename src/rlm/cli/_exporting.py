@@ -10,6 +10,7 @@ import click
 from rlm._util.atomic import replacing
 from rlm._util.text import counted
 from rlm.cli._errors import say
+from rlm.cli._options import misused
 from rlm.cli._records import Recorded, archive, find_recorded
 from rlm.errors import ConfigError
 from rlm.records.judging import Condition, Judgments, parse_condition
@@ -30,7 +31,8 @@ def export_recorded(
     names: Sequence[str], form: str, output: Path | None, *, force: bool, where: str | None = None
 ) -> None:
     """Export runs and logs by name, or all recorded runs; `where` chooses among them."""
-    condition = None if where is None else parse_condition(where)
+    with misused("--where"):
+        condition = None if where is None else parse_condition(where)
     target = None if output is None else _free(output, force=force)
     places = archive().places
     found = [find_recorded(name) for name in names] or [Recorded(places.runs)]

@@ -1,6 +1,5 @@
 """Run `rlm index`: update a corpus, show progress, and report what was left out."""
 
-import signal
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from rlm._util.text import counted
 from rlm.cli._errors import ANSWERED, CANCELLED, say
 from rlm.cli._fetching import FetchProgress
 from rlm.cli._progress_line import ProgressLine
+from rlm.cli._stopping import on_stop
 from rlm.data.corpus import Corpus, Fields, Indexed, update_corpus
 from rlm.data.filesystem.opening import display_path
 from rlm.data.places import Place
@@ -132,20 +132,14 @@ def _sleep(seconds: float, is_wanted: Callable[[], bool]) -> None:
 
 @contextmanager
 def _interrupts() -> Generator[Callable[[], bool], None, None]:
-    """Let the first Ctrl-C finish the batch in progress; the second ends the command at once."""
-    before = signal.getsignal(signal.SIGINT)
+    """Let the first signal finish the batch in progress; the second ends the command at once."""
     stopped = False
 
-    def stop(*_: object) -> None:
+    def stop(_: int) -> None:
         nonlocal stopped
         if stopped:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
             raise KeyboardInterrupt
         stopped = True
 
-    if before is not signal.SIG_IGN:  # started in the background, where Ctrl-C is for others
-        signal.signal(signal.SIGINT, stop)
-    try:
+    with on_stop(stop):
         yield lambda: not stopped
-    finally:
-        signal.signal(signal.SIGINT, before)

@@ -5,11 +5,18 @@ from typing import Any
 import click
 import msgspec
 
+from rlm.cli._options import misused
 from rlm.cli._output import as_harmless_json
 from rlm.cli._records import archive, find_recorded
 from rlm.errors import ConfigError
 from rlm.records.journal import Archive
-from rlm.records.judging import Judgment, JudgmentChange, Judgments
+from rlm.records.judging import (
+    Judgment,
+    JudgmentChange,
+    Judgments,
+    checked_score,
+    checked_tag,
+)
 from rlm.records.recorders.console import harmless, one_line
 from rlm.records.trajectories import open_trajectory
 from rlm.records.trajectories.exports import clock_time
@@ -27,6 +34,11 @@ def change_of(
     gone: str | None,
 ) -> JudgmentChange | None:
     """Return what the options change; None if they only ask to print."""
+    with misused("--tag"):
+        for tag in tags:
+            checked_tag(tag)
+    with misused("--score"):
+        checked_score(score)
     given: dict[str, Any] = {"add_tags": tags, "remove_tags": untags, "comment": comment}
     given["remove_comment"] = gone
     if score is not None or no_score:

@@ -14,6 +14,7 @@ import msgspec
 
 from rlm._util.text import counted, dollars
 from rlm.cli._errors import ANSWERED, FAILED, say
+from rlm.cli._options import misused
 from rlm.cli._output import as_harmless_json
 from rlm.cli._records import archive, find_run, newest_first, short_id
 from rlm.errors import ConfigError
@@ -36,7 +37,8 @@ def show_runs(
     *, as_json: bool, most: int | None, status: str | None, where: str | None = None
 ) -> None:
     """Print the newest runs that fit; runs that cannot be read are reported and skipped."""
-    condition = None if where is None else parse_condition(where)
+    with misused("--where"):
+        condition = None if where is None else parse_condition(where)
     kept = archive()
     judgments = Judgments(kept.places.root).all()
     files = newest_first(kept.places)
@@ -155,8 +157,9 @@ def remove_runs(
     if not runs:
         say("No run matches.")
         return ANSWERED
-    if not yes:
-        _ask(runs, by_name=bool(names))
+    if not (yes or _is_wanted(runs, by_name=bool(names))):
+        say("Nothing is removed.")
+        return ANSWERED
     named = _contexts_of(kept, runs)
     removed = [run for run in runs if _is_removed(kept, run)]
     _let_go(kept, named)
@@ -181,17 +184,18 @@ def _has(summary: RunSummary, status: str | None) -> bool:
     return status is None or status in status_words(summary.status, summary.status)
 
 
-def _ask(runs: list[RunFile], *, by_name: bool) -> None:
+def _is_wanted(runs: list[RunFile], *, by_name: bool) -> bool:
     """Ask before more than one run is removed; without a terminal, require --yes."""
     if len(runs) == 1:
-        return
+        return True
     if sys.stdin is not None and sys.stdin.isatty():
-        click.confirm(f"Remove {counted(len(runs), 'run')}?", abort=True, err=True)
-    elif not by_name:
+        return click.confirm(f"Remove {counted(len(runs), 'run')}?", err=True)
+    if not by_name:
         raise click.UsageError(
             f"this would remove {counted(len(runs), 'run')}; pass --yes to confirm",
             click.get_current_context(),
         )
+    return True
 
 
 def _is_removed(kept: Archive, run: RunFile) -> bool:

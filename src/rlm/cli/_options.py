@@ -5,7 +5,8 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,11 +16,11 @@ from click.shell_completion import CompletionItem
 __all__ = [
     "ADDRESS",
     "SOURCE",
-    "SOURCE_TABLE",
     "above_zero",
     "complete_models",
     "complete_recorded",
     "complete_runs",
+    "environment_name",
     "environment_option",
     "environment_settings_option",
     "exclusive",
@@ -27,6 +28,7 @@ __all__ = [
     "key_and_value",
     "max_depth_option",
     "max_fetch_option",
+    "misused",
     "model_option",
     "of_going_on",
     "price_option",
@@ -48,6 +50,28 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 MAX_CODE_BYTES = 1 << 20
 PROPOSED = 20
 """The number of runs offered as completions, newest first."""
+
+
+@contextmanager
+def misused(option: str) -> Generator[None, None, None]:
+    """Report what the block refuses as a value that an option does not take."""
+    from rlm.errors import ConfigError
+
+    try:
+        yield
+    except ConfigError as error:
+        ctx = click.get_current_context(silent=True)
+        raise click.BadParameter(str(error), ctx, param_hint=f"'{option}'") from error
+
+
+def environment_name(value: str) -> str:
+    """Check the name of an environment."""
+    from rlm._util.text import no_such
+    from rlm.wiring.registry import environments
+
+    if value not in (known := environments()):
+        raise click.BadParameter(no_such("environment", value, known))
+    return value
 
 
 def prices(value: str) -> tuple[float, float]:
@@ -80,14 +104,11 @@ class Source(click.Path):
             except ConfigError as error:
                 self.fail(str(error), param, ctx)
             return value
-        if self.exists and isinstance(value, str) and is_pattern(value):
-            return value
         return super().convert(value, param, ctx)
 
 
 ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 SOURCE = Source(allow_dash=True, path_type=str)
-SOURCE_TABLE = Source(exists=True, path_type=str)
 
 
 def key_and_value(text: str) -> tuple[str, Any]:
@@ -110,7 +131,7 @@ def code_in(name: str) -> str:
             raise click.BadParameter(f"{name} has more than {MAX_CODE_BYTES:,} bytes")
         return data.decode("utf-8-sig")
     except OSError as error:
-        raise click.BadParameter(f"{name}: {error.strerror}") from error
+        raise click.ClickException(f"{name}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise click.BadParameter(f"{name} is not UTF-8: {error.reason}") from error
 
@@ -194,6 +215,7 @@ sub_model_option = click.option(
 )
 environment_option = click.option(
     "--environment",
+    type=environment_name,
     default="auto",
     show_default=True,
     help="Where model-written code runs; `rlm env list` lists the choices. `auto` is the first of "

@@ -13,7 +13,7 @@ import click
 from msgspec import structs
 
 from rlm._util.text import counted, sendable
-from rlm.citations import footnotes, warning_of
+from rlm.citations import Citation, footnotes, warning_of
 from rlm.cli._errors import ANSWERED, CANCELLED, FAILED, LIMITED, PASSAGES, say
 from rlm.records.recorders.console import harmless, one_line
 from rlm.results import BY_ITSELF, RunResult
@@ -22,12 +22,14 @@ __all__ = [
     "EXIT_CODES",
     "NARROWEST",
     "as_harmless_json",
+    "check_stdout",
     "how_to_go_on",
     "short_path",
     "show",
     "show_facts",
     "show_table",
     "terminal_width",
+    "with_places",
 ]
 
 LINE_PLACE = re.compile(r"^(\d+\. )line (?=\d)", re.MULTILINE)
@@ -159,16 +161,29 @@ def how_to_go_on(run_id: str, more: str | None = None) -> str:
     return f"Continue with: rlm resume {run_id}" + (f" {more}" if more else "")
 
 
-def _told_apart(result: RunResult) -> str:
-    """Return the text of an answer; passages also name their file, and say what they are.
+def with_places(answer: str, stop_reason: str, citations: Sequence[Citation]) -> str:
+    """Return the text of an answer; passages also name their file.
 
     In the REPL one file is a text without a name, so the search could only count its lines.
     """
-    answer = str(result.answer)
+    if stop_reason == "passages" and citations and (file := citations[0].file):
+        return LINE_PLACE.sub(lambda found: f"{found[1]}{file}:", answer)
+    return answer
+
+
+def check_stdout() -> None:
+    """Refuse to pay for an answer that could be printed nowhere."""
+    if sys.stdout is None:
+        raise click.ClickException(
+            "standard output is closed, so the answer would be lost: redirect it to a file"
+        )
+
+
+def _told_apart(result: RunResult) -> str:
+    """Return the text of an answer; passages also say what they are."""
+    answer = with_places(str(result.answer), result.stop_reason, result.citations)
     if result.stop_reason != "passages":
         return answer
-    if result.citations and (file := result.citations[0].file):
-        answer = LINE_PLACE.sub(lambda found: f"{found[1]}{file}:", answer)
     if answer.startswith("No language model"):
         return answer
     return f"{result.detail[:1].upper()}{result.detail[1:]}.\n\n{answer}"

@@ -15,6 +15,8 @@ from msgspec import Struct
 from rlm.api import RLM
 from rlm.cli._errors import CANCELLED, FAILED, say
 from rlm.cli._output import how_to_go_on, show
+from rlm.cli._stopping import exit_code_of, on_stop
+from rlm.clients.command import kill_programs
 from rlm.errors import RLMError, UnknownPriceError
 from rlm.events import Event, RunStarted
 from rlm.logger import RLMLogger
@@ -24,14 +26,14 @@ from rlm.results import RunResult
 
 __all__ = ["Complaints", "Manner", "RunDisplay"]
 
-JOURNAL = "journal"
+JOURNAL, LOGGER = "journal", "logger"
 SAID_AT_ONCE = ("rlm.context", "rlm.environments.auto")
 """Loggers that warn of files that were not read, and of an unexpected environment."""
 MAX_TEXTS = 20
 
 
 class Complaints(logging.Handler):
-    """Collect what journals could not store, and say at once what is known before a run begins.
+    """Collect what journals and logs could not store; say at once what is known before a run.
 
     That is which files were not read, and which environment was chosen and why. Other log messages
     are dropped meanwhile.
@@ -40,14 +42,16 @@ class Complaints(logging.Handler):
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self.texts: list[str] = []
+        self.lost_logs: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
         if record.name in SAID_AT_ONCE:
-            say(f"{text[:1].upper()}{text[1:]}")
-        is_news = len(self.texts) < MAX_TEXTS and text not in self.texts
-        if is_news and Path(record.pathname).parent.name == JOURNAL:
-            self.texts.append(text)
+            say(text)  # As it is: it may begin with the name of a file.
+        kinds = {JOURNAL: self.texts, LOGGER: self.lost_logs}
+        texts = kinds.get(Path(record.pathname).parent.name)
+        if texts is not None and len(texts) < MAX_TEXTS and text not in texts:
+            texts.append(text)
 
     def listen(self) -> None:
         """Listen in place of an earlier one, so that nothing is reported twice."""
@@ -82,35 +86,36 @@ class Watch:
 def first_interrupt_stops(
     engine: RLM, watch: Watch, note: Callable[[str], None] | None
 ) -> Generator[None, None, None]:
-    """Let the first Ctrl-C stop the run with its best answer; before a run, end the command."""
-    before = signal.getsignal(signal.SIGINT)
-    if before is signal.SIG_IGN:  # started in the background, where Ctrl-C is for others
-        yield
-        return
+    """Let the first Ctrl-C, SIGTERM or SIGHUP stop the run with its best answer; before a run, end
+    the command.
+    """
+    is_stopping = False
 
-    def stop(*_: object) -> None:
-        signal.signal(signal.SIGINT, lambda *_: _quit(watch))
+    def stop(number: int) -> None:
+        nonlocal is_stopping
+        if is_stopping:
+            _quit(watch)
+        is_stopping = True
         if watch.run_id is None:
             raise KeyboardInterrupt
         if note is not None:
-            note("Stopping; press Ctrl-C again to quit at once.")
+            again = "; press Ctrl-C again to quit at once" if number == signal.SIGINT else ""
+            note(f"Stopping{again}.")
         engine.stop()
 
-    signal.signal(signal.SIGINT, stop)
-    try:
+    with on_stop(stop):
         yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _quit(watch: Watch) -> None:
-    """Exit at once; workers end with this process."""
+    """Exit at once; workers end with this process, and programs that answer are killed."""
+    kill_programs()
     if sys.stderr is not None:
         cursor = SHOW_CURSOR if sys.stderr.isatty() else ""
         more = f"\n{how_to_go_on(watch.run_id)}" if watch.journaled and watch.run_id else ""
         said = watch.farewell or f"Quit: run {watch.run_id}{more}"
         os.write(2, f"{cursor}\n{said}\n".encode())
-    os._exit(CANCELLED)
+    os._exit(exit_code_of(CANCELLED))
 
 
 class Manner(Struct, frozen=True, kw_only=True):
@@ -168,8 +173,9 @@ class RunDisplay:
     def show(self, result: RunResult, model: str, *, typed: bool) -> int:
         """Print the answer, the path of its log and how to continue; return the exit code."""
         manner = self._manner
-        if self._log is not None and self._log.log_file_path and not manner.quiet:
-            say(f"Log: {self._log.log_file_path}")
+        log = None if self._complaints.lost_logs else self._log
+        if log is not None and log.log_file_path and not manner.quiet:
+            say(f"Log: {log.log_file_path}")
         return show(
             result,
             model,
@@ -191,7 +197,9 @@ class RunDisplay:
         self._complaints.close()
 
     def _tell_complaints(self) -> None:
-        """Report an incomplete journal, from which a run cannot continue."""
+        """Report an incomplete log, or journal, from which a run cannot continue."""
+        for text in self._complaints.lost_logs:
+            say(text)
         if self._complaints.texts:
             self._watch.journaled = False
         for text in self._complaints.texts:

@@ -1,6 +1,7 @@
 """Find the run or log that an argument names, and the folder of recorded runs."""
 
 import calendar
+import codecs
 import os
 import re
 import tempfile
@@ -26,6 +27,9 @@ __all__ = [
 LAST = "last"
 OFF = frozenset({"0", "no", "off", "false"})
 LONGEST_NAME = 4_096
+HEAD_BYTES = 4_096
+"""How much of a file is looked at: a log begins with `{`, a journal with `SQLite`."""
+
 MADE_HERE = re.compile(r"(?P<second>\d{8}-\d{6})-(?P<millisecond>\d{3})-[0-9a-f]{8}")
 CHILD = re.compile(r"(?P<root>.+)-[0-9a-f]{10}")
 
@@ -103,17 +107,36 @@ def find_recorded(name: str) -> Recorded:
     kept = archive()
     path = Path(name)
     if len(name) > LONGEST_NAME or not _may_be_id(name):
+        _refuse_other_files(path)
         return Recorded(path)
     try:
         run = find_run(kept, name)
     except ConfigError:
         if path.exists():
+            _refuse_other_files(path)
             return Recorded(path)
         if (child := CHILD.fullmatch(name)) and kept.places.journal_of(child["root"]).is_file():
             run = kept.places.find(child["root"])
             return Recorded(run.path, name, run)
         raise
     return Recorded(run.path, run.run_id, run)
+
+
+def _refuse_other_files(path: Path) -> None:
+    """Refuse a file that begins as no log and no journal does; others are checked when read."""
+    try:
+        if not path.is_file():
+            return
+        with path.open("rb") as file:
+            start = file.read(HEAD_BYTES)
+    except (OSError, ValueError):
+        return
+    start = start.removeprefix(codecs.BOM_UTF8).lstrip()
+    if start and not start.startswith((b"{", b"SQLite format 3")):
+        raise ConfigError(
+            f"{path} is not a log: those have a JSON object in each line. To ask about a file: "
+            f'rlm ask "…" -f {path}'
+        )
 
 
 def facts_of(kept: Archive, run: RunFile) -> RunFacts:

@@ -18,6 +18,7 @@ from rlm.cli import dotenv
 from rlm.cli._context import context_of, data_of, shown_source
 from rlm.cli._errors import ANSWERED, say, unknown_price
 from rlm.cli._operator_results import with_results
+from rlm.cli._output import check_stdout
 from rlm.cli._progress import Manner, RunDisplay
 from rlm.cli._records import archive, facts_of, find_run
 from rlm.config import RunConfig
@@ -161,6 +162,7 @@ class ResumeOptions(Struct, frozen=True, kw_only=True):
 
 def resume_run(kept: Archive, run: RunFile, options: ResumeOptions) -> int:
     """Continue a run, show the answer, and return the exit code."""
+    check_stdout()
     run.check_writer()
     facts = facts_of(kept, run)
     recipe = recipe_of(facts)
@@ -235,7 +237,8 @@ def _context_for(kept: Archive, facts: RunFacts, options: ResumeOptions) -> Stor
             return kept.context_of(facts)
         except ConfigError as error:
             raise ConfigError(f"{error}{_option_for(facts)}") from error
-    given = data_of((), options.db, options.db_schemas) or context_of(files)
+    data = data_of((), options.db, options.db_schemas)
+    given = data or context_of(files, timeout=options.timeout)
     found = store_context(given)
     if not wanted.is_same(
         replace(wanted, kind=found.kind, sha256=found.sha256, size_bytes=found.size_bytes)
@@ -276,6 +279,7 @@ def fork_run(
     name: str, step: int, edit: str | None, options: ResumeOptions, *, only_make: bool
 ) -> int:
     """Fork a run and continue; return the exit code."""
+    check_stdout()
     kept = archive()
     run = find_run(kept, name)
     run.check_writer()

@@ -13,7 +13,7 @@ from rlm._util.text import cost_words, counted
 from rlm.citations import footnotes, warning_of
 from rlm.cli._errors import say
 from rlm.cli._listing import summary_of
-from rlm.cli._output import as_harmless_json, show_facts
+from rlm.cli._output import as_harmless_json, show_facts, with_places
 from rlm.cli._records import Recorded, archive, find_recorded
 from rlm.errors import ConfigError
 from rlm.events import (
@@ -418,7 +418,8 @@ def _show_answer(ended: RunEnded) -> None:
         return
     what = "Passages" if ended.stop_reason == "passages" else "Answer"
     click.echo(f"{what} ({one_line(ended.answer_source)}):")
-    click.echo(harmless(ended.answer[:ANSWER_CHARS]))
+    answer = with_places(ended.answer[:ANSWER_CHARS], ended.stop_reason, ended.citations)
+    click.echo(harmless(answer))
     if len(ended.answer) > ANSWER_CHARS:
         click.echo(f"… ({len(ended.answer):,} characters in all; --json prints them)")
     for line in footnotes(ended.citations):

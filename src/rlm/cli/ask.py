@@ -9,7 +9,6 @@ import click
 from rlm.cli._options import (
     ADDRESS,
     SOURCE,
-    SOURCE_TABLE,
     above_zero,
     db_option,
     db_schema_option,
@@ -61,7 +60,7 @@ Exit codes: 0 an answer, 1 an error, 2 wrong usage, 3 a limit, 4 only passages
     "--table",
     "tables",
     multiple=True,
-    type=SOURCE_TABLE,
+    type=SOURCE,
     metavar="FILE",
     help="A table for SQL: Parquet, CSV, TSV, SQLite or DuckDB, here or at an address, or a folder "
     "or glob pattern of Parquet files; may be repeated.",

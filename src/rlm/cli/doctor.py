@@ -48,12 +48,19 @@ def findings(settings: "Settings") -> dict[str, Any]:
     from rlm._util import distribution
     from rlm.cli import _checks
     from rlm.cli._models import find_servers
+    from rlm.wiring.registry import AUTO
 
     servers = find_servers(settings.variables, settings.taken)
     model = _checks.check_model(settings.variables, servers, settings.defaults, settings.taken)
     auto = _checks.check_auto()
+    wanted = str(settings.defaults.values().get("environment", AUTO))
+    problems = [
+        _checks.check_limits(settings.defaults),
+        None if wanted == AUTO else _checks.check_configured(wanted),
+    ]
+    is_runnable = wanted != AUTO or auto.chosen is not None
     found: dict[str, Any] = {
-        "ok": model.problem is None and auto.chosen is not None,
+        "ok": model.problem is None and is_runnable and not any(problems),
         "version": rlm.__version__,
         "distribution": distribution.own_name(),
         "other_distributions": distribution.strangers(),
@@ -82,6 +89,7 @@ def findings(settings: "Settings") -> dict[str, Any]:
         "plugins": _checks.check_plugins(),
     }
     advice = [
+        *filter(None, problems),
         *_checks.check_settings(settings.variables, settings.defaults, model.default),
         *_checks.check_windows(servers),
     ]

@@ -37,7 +37,7 @@ Examples:
 @click.command(
     "fake-server", epilog=EXAMPLES, short_help="Serve scripted replies in place of a model."
 )
-@click.argument("script", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("script", type=click.Path(path_type=Path))
 @click.option(
     "--port",
     default=0,

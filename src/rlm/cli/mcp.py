@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from rlm.cli._options import above_zero, key_and_value, prices
+from rlm.cli._options import above_zero, environment_name, key_and_value, prices
 
 __all__ = ["mcp", "to_serve"]
 
@@ -88,7 +88,11 @@ _RUNS = (
     click.option("--sub-model", help="The model for calls from cells (default: the model)."),
     click.option("--no-sampling", is_flag=True, help="Never use the client's own model."),
     click.option(
-        "--environment", default="auto", show_default=True, help="Where model-written code runs."
+        "--environment",
+        type=environment_name,
+        default="auto",
+        show_default=True,
+        help="Where model-written code runs.",
     ),
     click.option(
         "--environment-option",

@@ -24,7 +24,7 @@ def provenance() -> None:
 
 
 @provenance.command()
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", type=click.Path(path_type=Path))
 @click.option(
     "--seal",
     metavar="SEAL",

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import IO, NamedTuple
 
-__all__ = ["STDERR_BYTES", "Ended", "run_program"]
+__all__ = ["STDERR_BYTES", "Ended", "kill_programs", "run_program"]
 
 CHUNK_BYTES = 65_536
 STDERR_BYTES = 4_096
@@ -178,10 +178,10 @@ def _kill(process: "subprocess.Popen[bytes]") -> None:
     _signal(process, getattr(signal, "SIGKILL", signal.SIGTERM))
 
 
-def _kill_all() -> None:
-    """Kill all programs when the interpreter exits: its threads stop in the middle of work."""
+def kill_programs() -> None:
+    """Kill all programs, as when the interpreter exits: its threads stop in the middle of work."""
     for process in list(_running):
         _kill(process)
 
 
-atexit.register(_kill_all)
+atexit.register(kill_programs)

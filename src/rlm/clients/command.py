@@ -20,11 +20,11 @@ from rlm._util.finding import on_path
 from rlm.clients._adapters import Flow, Threads, each_within, last_of, public_line
 from rlm.clients._command_output import FORMATS, Format, format_of, problem_in, reply_in
 from rlm.clients._estimate import BYTES_A_TOKEN, message_text
-from rlm.clients._program import STDERR_BYTES, Ended, run_program
+from rlm.clients._program import STDERR_BYTES, Ended, kill_programs, run_program
 from rlm.errors import ConfigError, ModelError
 from rlm.messages import Message, ModelInfo, Reply, Request
 
-__all__ = ["CommandClient", "conversation_text"]
+__all__ = ["CommandClient", "conversation_text", "kill_programs"]
 
 AT_ONCE = 4
 """How many programs run at a time: each is a process, and most are agents that need much memory."""

@@ -159,7 +159,13 @@ def store_files(gathered: Gathered) -> StoredContext:
     skipped = gathered.skipped()
     for name, path in gathered.named_files():
         check_wanted()
-        reason = blob.add(name, path, asked=gathered.asked[path])
+        asked = gathered.asked[path]
+        reason = blob.add(name, path, asked=asked)
+        if reason is not None and asked:
+            raise ConfigError(
+                f"{display_path(path)} can't be read beside other files: it is a {reason}"
+                f"{skipping.advice(reason)}; pass it alone, or leave it out"
+            )
         if reason is not None:
             skipped.append(Skipped(name, reason))
     skipped.sort()

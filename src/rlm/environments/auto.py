@@ -21,6 +21,7 @@ __all__ = [
     "known_problem",
     "meant_by_local",
     "nothing_isolates",
+    "refusal",
     "trial",
 ]
 
@@ -145,6 +146,14 @@ def known_problem(name: str) -> str | None:
     from rlm.environments.docker import DockerEnvironment
 
     return DockerEnvironment.problem()
+
+
+async def refusal(environment: BaseEnvironment) -> str | None:
+    """Return why no session can be opened, as far as that is known without starting anything."""
+    obstacle = getattr(environment, "obstacle", environment.problem)()
+    if obstacle is None and environment.name == "docker":
+        return await trial(environment)
+    return None if obstacle is None else str(obstacle)
 
 
 async def trial(environment: BaseEnvironment) -> str | None:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from rlm._util.text import counted
 from rlm.clients._estimate import capped_reply, request_text, word_by_word
-from rlm.errors import ModelError
+from rlm.errors import ConfigError, ModelError
 from rlm.messages import ModelInfo, Price, Reply, Request, Usage
 
 __all__ = ["Entry", "Pattern", "ScriptedClient"]
@@ -40,6 +40,8 @@ class ScriptedClient:
         delay_seconds: float = 0.0,
         usage: Callable[[Request, str], Usage | None] | None = None,
     ) -> None:
+        if isinstance(script, str):  # It would be a reply for each character.
+            raise ConfigError(f"script is a list of replies: write ScriptedClient([{script!r}])")
         self.script = list(script)
         self.rules = list(rules)
         self.delay_seconds = delay_seconds

@@ -28,7 +28,7 @@ from rlm.config import RunConfig, recordable
 from rlm.context import ContextValue, StoredContext, store_context
 from rlm.engine.sessions import AfterCell, ReplValue
 from rlm.engine.task import Services, Toolset
-from rlm.environments.auto import AutoEnvironment
+from rlm.environments.auto import AutoEnvironment, refusal
 from rlm.errors import ConfigError, SessionError
 from rlm.limits import Limits
 from rlm.messages import ModelInfo, Price
@@ -290,9 +290,14 @@ class Resources:
                 await self.environment.prepare(stored)
 
     async def decide_environment(self) -> None:
-        """Let `auto` choose, so that the run is recorded with its actual environment."""
+        """Let `auto` choose, so that the run is recorded with its actual environment.
+
+        Another environment that can't be used is refused, so that no run is recorded.
+        """
         if isinstance(self.environment, AutoEnvironment):
             await self.environment.decide()
+        elif (problem := await refusal(self.environment)) is not None:
+            raise ConfigError(problem)
 
     def check_recorded(self, recorded: str | None, run_id: str) -> None:
         """Refuse to resume a run in an environment other than the one that `auto` chose before."""

@@ -306,10 +306,11 @@ def _pictures(rows: Mapping[Place, Figures]) -> Iterator[tuple[str, str]]:
         counts = sorted({each.samples for each in own.values()})
         samples = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
         title = f"{task}, {samples} sample{'' if samples == '1' else 's'} per point"
-        yield (
-            f"{_file_name(task)}-score.svg",
-            chart(title, "score, percent", _series(own, _score), size_names=names, top=100.0),
-        )
+        if scores := _series(own, _score):  # None if no trial has a result yet.
+            yield (
+                f"{_file_name(task)}-score.svg",
+                chart(title, "score, percent", scores, size_names=names, top=100.0),
+            )
         priced = any(each.cost_usd for each in own.values()) and not any(
             each.cost_usd is None and each.samples > each.impossible for each in own.values()
         )

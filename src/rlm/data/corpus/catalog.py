@@ -12,7 +12,8 @@ from collections.abc import Generator, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rlm.data.corpus.folder import CorpusFolder, damaged, forbidden
+from rlm._util.disks import is_full
+from rlm.data.corpus.folder import CorpusFolder, damaged, forbidden, full
 from rlm.data.filesystem.opening import Stamp, display_path
 from rlm.errors import ConfigError
 
@@ -437,6 +438,8 @@ class Catalog:
             )
         if code == sqlite3.SQLITE_READONLY:
             return forbidden(path, "write")
+        if is_full(error):
+            return full(folder.path)
         if code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL):
             return ConfigError(f"{display_path(path)} can't be used: {error}; check the disk")
         return damaged(folder.path, f"catalog.sqlite: {error}")

@@ -170,6 +170,14 @@ def forbidden(path: Path, what: str = "read") -> ConfigError:
     )
 
 
+def full(path: Path) -> ConfigError:
+    """Return the error for a disk that is full."""
+    return ConfigError(
+        f"there is no space left on the disk for {display_path(path)}; free some, and run "
+        "rlm index again: what is done is kept"
+    )
+
+
 def damaged(path: Path, what: str) -> ConfigError:
     """Return the error for a file of a corpus that can't be used."""
     return ConfigError(

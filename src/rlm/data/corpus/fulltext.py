@@ -8,14 +8,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rlm._util.disks import is_full
 from rlm._util.distribution import install_command
 from rlm._util.text import sendable
-from rlm.data.corpus.folder import damaged, forbidden
+from rlm.data.corpus.folder import damaged, forbidden, full
 from rlm.data.corpus.links import IndexLinks, can_lock
 from rlm.data.filesystem.opening import display_path
 from rlm.errors import ConfigError
 
-__all__ = ["FullText", "FullTextWriter", "Piece", "PieceFound", "SearchRefused"]
+__all__ = ["FullText", "FullTextWriter", "Piece", "PieceFound", "SearchRefused", "require_tantivy"]
 
 HEAP_BYTES = 160_000_000
 """How much memory all writing threads may use together."""
@@ -63,7 +64,8 @@ class PieceFound(NamedTuple):
     line: int
 
 
-def _tantivy() -> Any:
+def require_tantivy() -> Any:
+    """Return tantivy; ConfigError if it is not installed."""
     try:
         return import_module("tantivy")
     except ImportError as error:
@@ -88,7 +90,7 @@ class FullTextWriter:
     """The one writer of an index."""
 
     def __init__(self, path: Path, threads: int) -> None:
-        self._tantivy = _tantivy()
+        self._tantivy = require_tantivy()
         self._corpus = path.parent
         path.mkdir(exist_ok=True)
         with _Reporting(self._corpus):
@@ -136,7 +138,7 @@ class FullText:
     """An index open for reading; `reload` makes newer batches visible."""
 
     def __init__(self, path: Path) -> None:
-        self._tantivy = _tantivy()
+        self._tantivy = require_tantivy()
         self._corpus = path.parent
         self._links = None if can_lock(path) else IndexLinks(path)
         with _Reporting(self._corpus):
@@ -276,6 +278,8 @@ class _Reporting:
             if "PermissionDenied" in first_line or isinstance(error, PermissionError):
                 named = _FILE_NAME.search(first_line)
                 raise forbidden(self._corpus / "index" / (named[1] if named else "")) from error
+            if is_full(first_line):
+                raise full(self._corpus) from error
             if system := _OF_THE_SYSTEM.search(first_line):
                 raise ConfigError(
                     f"{display_path(self._corpus)} can't be used: {system[1]}; check the disk"

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 from rlm.data.corpus.catalog import DONE, Catalog, Source
 from rlm.data.corpus.covering import State, files_of, mount_above, outermost, state_of
 from rlm.data.corpus.folder import CorpusFolder
-from rlm.data.corpus.fulltext import FullTextWriter, Piece
+from rlm.data.corpus.fulltext import FullTextWriter, Piece, require_tantivy
 from rlm.data.corpus.pieces import Line, record_pieces, records_of, text_pieces
 from rlm.data.corpus.records import Fields
 from rlm.data.filesystem import skipping
@@ -88,6 +88,7 @@ def update_corpus(
     often. Once `is_wanted` returns False, the batch in progress is finished, and the rest is left
     to the next update.
     """
+    require_tantivy()  # Without it, no folder is left behind.
     folder = CorpusFolder(path)
     for each in sources:
         if isinstance(each, Path):

@@ -34,6 +34,7 @@ __all__ = [
     "UNREADABLE",
     "Skipped",
     "SkippedCounts",
+    "advice",
     "clause",
     "left_out",
 ]
@@ -148,14 +149,14 @@ class SkippedCounts:
             listed = ", ".join(map(display_path, names))
             if number > len(names):
                 listed += f" and {number - len(names):,} more"
-            hint = _hint(reason)
-            advice = f" ({hint})" if hint else ""
-            lines.append(f"{_format_count(number, reason)} left out: {listed}{advice}")
+            lines.append(f"{_format_count(number, reason)} left out: {listed}{advice(reason)}")
         return tuple(lines)
 
 
-def _hint(reason: str) -> str | None:
-    return install_command("documents") if reason == NEEDS_EXTRA else _HINTS.get(reason)
+def advice(reason: str) -> str:
+    """Return what can be done about a reason, in brackets; "" if there is nothing."""
+    hint = install_command("documents") if reason == NEEDS_EXTRA else _HINTS.get(reason)
+    return f" ({hint})" if hint else ""
 
 
 def _format_count(number: int, reason: str) -> str:

@@ -171,7 +171,8 @@ class Archive:
             steps=steps,
             requests=usage.requests,
             tokens=usage.total_tokens,
-            cost_usd=usage.cost_usd,
+            # Without a step, no request was begun: one in flight may cost something.
+            cost_usd=usage.cost_usd if steps or usage.requests or end is None else 0.0,
             context_bytes=facts.context.size_bytes,
             answer=None if end is None else end.answer,
             forked_from=facts.forked_from.run_id if facts.forked_from else None,

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from rlm._util import files
+from rlm._util.disks import is_full, is_of_the_disk
 from rlm.errors import ConfigError
 from rlm.messages import Reply, ReplyKey
 from rlm.records.journal.records import Tail, places_in, private, tail_of, unpacked, unsealed
@@ -135,6 +136,10 @@ def connect(path: Path, *, make: bool = True) -> sqlite3.Connection:
 
 
 def not_writable(path: Path, error: Exception) -> ConfigError:
+    if is_full(error):
+        return ConfigError(
+            f"there is no space left on the disk for {path}; free some, or run without a journal"
+        )
     return ConfigError(
         f"the journal {path} is not writable: {error}; check the folder's permissions and "
         "free space, or run without a journal"
@@ -142,6 +147,8 @@ def not_writable(path: Path, error: Exception) -> ConfigError:
 
 
 def damaged(path: Path, error: object) -> ConfigError:
+    if is_of_the_disk(error):
+        return ConfigError(f"the journal {path} can't be read: {error}; check the disk")
     return ConfigError(
         f"the journal {path} is damaged: {error}; remove it with `rlm rm`, and start again"
     )

@@ -5,6 +5,8 @@ from rlm.records.judging.judgments import (
     Judgment,
     JudgmentChange,
     Judgments,
+    checked_score,
+    checked_tag,
 )
 from rlm.records.judging.where import Condition, RunValues, parse_condition, status_words
 
@@ -15,6 +17,8 @@ __all__ = [
     "JudgmentChange",
     "Judgments",
     "RunValues",
+    "checked_score",
+    "checked_tag",
     "parse_condition",
     "status_words",
 ]

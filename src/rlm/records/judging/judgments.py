@@ -23,7 +23,14 @@ from rlm._util.text import counted, sendable
 from rlm.errors import ConfigError
 from rlm.records.journal.records import private
 
-__all__ = ["Comment", "Judgment", "JudgmentChange", "Judgments"]
+__all__ = [
+    "Comment",
+    "Judgment",
+    "JudgmentChange",
+    "Judgments",
+    "checked_score",
+    "checked_tag",
+]
 
 FILE = "judgments.sqlite"
 VERSION = 1
@@ -80,7 +87,7 @@ class JudgmentChange(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """Return the judgment after this change; raise ConfigError if it can't be stored."""
         removed = set(self.remove_tags)
         tags = dict.fromkeys(
-            [*(tag for tag in before.tags if tag not in removed), *map(_checked_tag, self.add_tags)]
+            [*(tag for tag in before.tags if tag not in removed), *map(checked_tag, self.add_tags)]
         )
         if len(tags) > MAX_TAGS:
             raise ConfigError(f"a run can have at most {MAX_TAGS} tags; remove one first")
@@ -89,11 +96,12 @@ class JudgmentChange(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             comments = (*comments, _new_comment(self.comment))
         if len(comments) > MAX_COMMENTS:
             raise ConfigError(f"a run can have at most {MAX_COMMENTS} comments; remove one first")
-        score = before.score if self.score is UNSET else _checked_score(self.score)
+        score = before.score if self.score is UNSET else checked_score(self.score)
         return Judgment(tuple(tags), score, comments)
 
 
-def _checked_tag(tag: str) -> str:
+def checked_tag(tag: str) -> str:
+    """Return a tag; ConfigError if it can't be one."""
     if not _TAG.fullmatch(tag):
         shown = ascii(tag[:60])
         raise ConfigError(
@@ -103,7 +111,8 @@ def _checked_tag(tag: str) -> str:
     return tag
 
 
-def _checked_score(score: float | None) -> float | None:
+def checked_score(score: float | None) -> float | None:
+    """Return a score; ConfigError if it can't be one."""
     if score is None:
         return None
     if not math.isfinite(score) or abs(score) > LARGEST_SCORE:

@@ -243,6 +243,12 @@ def _short(glance: Glance) -> Glance:
     return replace(glance, query=glance.query[:SHOWN_CHARS], answer=answer, error=error)
 
 
+def _cost(run: _Run, usage: Usage) -> float | None:
+    """Return the cost of a run: 0 if it ended before its first request, None if it is unknown."""
+    is_over = run.ending is not None and not (run.ending.steps or run.calls or usage.requests)
+    return 0.0 if is_over else usage.cost_usd
+
+
 def _outline(run: _Run, usage: Usage) -> RunOutline:
     opening, ending = run.opening, run.ending
     seconds = max(0.0, run.latest - opening.wall_time) if ending is None else ending.seconds
@@ -262,7 +268,7 @@ def _outline(run: _Run, usage: Usage) -> RunOutline:
         steps=max(run.spans, default=0) if ending is None else ending.steps,
         calls=run.calls,
         tokens=usage.total_tokens,
-        cost_usd=usage.cost_usd,
+        cost_usd=_cost(run, usage),
         seconds=seconds,
         started=opening.wall_time,
         attempts=run.attempts,

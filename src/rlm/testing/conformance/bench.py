@@ -177,6 +177,12 @@ class Repl:
         seconds = timeout_seconds * self.bench.patience
         return await self.session.execute(code, timeout_seconds=seconds)
 
+    def begin(self, code: str, timeout_seconds: float = CELL_SECONDS) -> "asyncio.Task[CellResult]":
+        """Start a cell. If the check ends before it looks, its error is nobody's concern."""
+        cell = asyncio.create_task(self.run(code, timeout_seconds))
+        cell.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+        return cell
+
     async def show(self, code: str) -> str:
         """Return what a cell wrote to stdout, without its last newline; it must not fail."""
         result = await self.run(code)

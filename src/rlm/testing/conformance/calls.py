@@ -181,7 +181,7 @@ async def failing_tools(repl: Repl) -> None:
 @checks("the time of calls in flight does not count towards a cell's time", fresh=True)
 async def clock_stands_still(repl: Repl) -> None:
     repl.host.hold_until = 2
-    cell = asyncio.create_task(repl.run("llm_query('a')", timeout_seconds=1.0))
+    cell = repl.begin("llm_query('a')", timeout_seconds=1.0)
     await repl.host.was_asked.wait()
     await asyncio.sleep(1.5 * repl.bench.patience)
     repl.host.release.set()

@@ -124,7 +124,7 @@ async def output_is_kept(repl: Repl) -> None:
 async def while_calling(repl: Repl) -> None:
     for code in ("llm_query('slow')", "await llm_query('slow')"):
         repl.host.start_over(hold_until=10)
-        cell = asyncio.create_task(repl.run(f"kept = 1\n{code}"))
+        cell = repl.begin(f"kept = 1\n{code}")
         await repl.host.was_asked.wait()
         await repl.session.interrupt()
         expect((await cell).interrupted, True, f"{code} was interrupted")
@@ -151,7 +151,7 @@ async def no_torn_frame(repl: Repl) -> None:
         "            wrong += llm_query(p) != 're:' + p\n"
         "    except KeyboardInterrupt: pass"
     )
-    cell = asyncio.create_task(repl.run(code))
+    cell = repl.begin(code)
     await repl.host.was_asked.wait()
     while not cell.done():
         await repl.session.interrupt()

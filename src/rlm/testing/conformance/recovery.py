@@ -50,7 +50,7 @@ async def _is_refused(request: Awaitable[object]) -> None:
 
 @checks("a cancelled cell stops running", fresh=True)
 async def cancelling(repl: Repl) -> None:
-    cell = asyncio.create_task(repl.run("llm_query('began')\nwhile True: llm_query('again')"))
+    cell = repl.begin("llm_query('began')\nwhile True: llm_query('again')")
     await repl.host.was_asked.wait()
     cell.cancel()
     try:
@@ -75,7 +75,7 @@ async def broken_context(repl: Repl) -> None:
 @checks("close() ends a session that waits for a call, and may be called twice", fresh=True)
 async def closing(repl: Repl) -> None:
     repl.host.hold_until = 2
-    cell = asyncio.create_task(repl.run("llm_query('pending')"))
+    cell = repl.begin("llm_query('pending')")
     await repl.host.was_asked.wait()
     async with asyncio.timeout(10):
         await asyncio.gather(repl.session.close(), repl.session.close())
@@ -86,7 +86,7 @@ async def closing(repl: Repl) -> None:
 
 @checks("close() ends a cell that spins", fresh=True)
 async def closing_a_spin(repl: Repl) -> None:
-    cell = asyncio.create_task(repl.run("llm_query('began')\nsum(range(10**12))"))
+    cell = repl.begin("llm_query('began')\nsum(range(10**12))")
     await repl.host.was_asked.wait()
     async with asyncio.timeout(10):
         await repl.session.close()
