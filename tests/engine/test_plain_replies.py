@@ -162,6 +162,23 @@ async def test_a_literal_of_the_right_type_is_a_typed_answer() -> None:
     assert result.answer == {"n": 2, "m": 3}
 
 
+BESIDE = {
+    "It is Ada.\n```python\nprint(rows)\n```": "It is Ada.",
+    "It is Ada.\n\nprint(rows)": "It is Ada.",
+    "It is Ada. Let me check.\n\nfor r in rows:\n    print(r)": "It is Ada. Let me check.",
+    "Let me check.\n```repl\nprint(rows)\n```": "",
+    "Okay. I'll count them:\n```repl\nprint(rows)\n```": "",
+}
+
+
+@pytest.mark.parametrize(("reply", "beside"), BESIDE.items())
+def test_what_stands_beside_code_is_kept_unless_it_only_leads_to_it(
+    reply: str, beside: str
+) -> None:
+    plain = read_plain(Reply(text=reply), ("rows", "best"))
+    assert (plain.text, plain.is_code) == (beside, True)
+
+
 def test_native_tool_calls_are_read_as_plain_replies_too() -> None:
     def said(name: str, **arguments: Any) -> PlainReply:
         return read_plain(Reply(text="", tool_calls=(ToolCall("1", name, arguments),)))

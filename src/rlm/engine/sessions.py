@@ -416,6 +416,8 @@ class RunSession:
 
     def _note_bound(self, code: str, result: CellResult) -> None:
         """Note which earlier variables a cell has bound again, even to an equal value."""
+        if not self._is_reused and not self._earlier:
+            return
         found = {*result.new_variables, *result.changed_variables}
         if self._is_reused:
             self._words |= set(_WORD.findall(code))
