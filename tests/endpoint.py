@@ -35,7 +35,7 @@ def endpoint(answer: Answer, cost: float | None = None) -> Generator[Endpoint, N
             running.bodies.append(body)
             running.keys.append(self.headers["Authorization"])
             message = {"role": "assistant", "content": answer(body)}
-            usage: dict[str, Any] = {"prompt_tokens": 100, "completion_tokens": 10}
+            usage: dict[str, Any] = {"prompt_tokens": 500, "completion_tokens": 10}
             usage |= {} if cost is None else {"cost": cost}
             choices = [{"message": message, "finish_reason": "stop"}]
             reply = json.dumps({"model": body["model"], "choices": choices, "usage": usage})

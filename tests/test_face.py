@@ -1,7 +1,7 @@
 """Tools and typed answers through the door and a real worker."""
 
 import dataclasses
-from typing import Any
+from typing import Any, Literal
 
 import pydantic
 import pytest
@@ -180,6 +180,38 @@ async def test_the_same_wrong_shape_ends_a_run_at_the_third_time(reply: str) -> 
     assert result.rejected_answer in {"Bern", "1"}
     assert len(client.requests) == 3
     agrees(result)
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (list[int], ["[1, 2, 'x']", "['y; z', 1]", "[1, 'x', 'x' * 300]"]),
+        (dict[str, list[int]], ["{'a': [1, 'x']}", "{'a': ['y']}", "{'a': [1, 2, 'z']}"]),
+        (City, ["'Bern'", "'Basel'", "'Basel or so; I am not sure'"]),
+        ({"type": "array", "minItems": 3}, ["[1]", "[]", "[1, 2]"]),
+        ({"type": "array", "items": {"type": "integer"}}, ["[1, 0.5]", "[2.5, 1]", "[0.25]"]),
+        ({"type": "object", "additionalProperties": False}, ["{'a': 1}", "{'b': 1}", "{'c': 1}"]),
+        (Literal["a", "b"], ["'c'", "'d' * 900", "'it\\'s \"e\"'"]),
+    ],
+    ids=str,
+)
+async def test_a_mistake_is_the_same_with_other_indices_and_values(
+    kind: Any, values: list[str]
+) -> None:
+    one, client = engine(*[code(f"FINAL({value})") for value in values * 2])
+    result = await one.aask("q", "c", response_model=kind)
+    await one.aclose()
+    assert (result.limit, result.steps) == ("wrong_shape", 3)
+    assert len(client.requests) == 3
+
+
+async def test_another_field_is_another_mistake() -> None:
+    wrong = ["{'name': 1, 'people': 1}", "{'name': 'Bern', 'people': 'x'}", "{'name': 'Bern'}"]
+    script = [code(f"FINAL({value})") for value in wrong * 2]
+    one, _ = engine(*script, "Bern.", limits=Limits(max_steps=6))
+    result = await one.aask("q", "c", response_model=City)
+    await one.aclose()
+    assert (result.stop_reason, result.steps) == ("steps", 6)
 
 
 async def test_wrong_shape_limit_sets_how_often_a_mistake_may_be_repeated() -> None:

@@ -81,7 +81,7 @@ def test_every_method_answers_within_its_limits(tmp_path: Path) -> None:
     lines = by_trial(tmp_path)
     assert len(lines) == 10
     assert {(each["status"], each["score"]) for each in lines.values()} == {("answered", 1.0)}
-    assert sum(each["input_tokens"] for each in lines.values()) == 100 * asked
+    assert sum(each["input_tokens"] for each in lines.values()) == 500 * asked
     assert {body["temperature"] for body in served.bodies} == {0}
     report = (tmp_path / "report.md").read_text("utf-8")
     assert "| operators | 2k | 2 | 2 | 34–100 | 1.00 |" in report

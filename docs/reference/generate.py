@@ -23,7 +23,6 @@ from rlm.chat.chat import Chat
 from rlm.compat.types import Completion, ModelUsage, UsageTotals
 from rlm.context import ContextValue
 from rlm.events import Event
-from rlm.logger import RLMLogger
 from rlm.messages import Usage
 from rlm.results import RunResult, UsageSummary
 
@@ -63,10 +62,6 @@ class Descriptions:
         return missing + [f"{key} describes nothing" for key in sorted(known - self._wanted)]
 
 
-LATER = {"Chat": Chat, "Completion": Completion, "RLMLogger": RLMLogger}
-"""Names in signatures that their modules import only for type checking."""
-
-
 def render(descriptions: Descriptions | None = None) -> str:
     """Return the page; raise ValueError if the descriptions do not match the code."""
     if descriptions is None:
@@ -99,7 +94,7 @@ def _constructor(descriptions: Descriptions) -> str:
             _type_text(each.annotation, code=True),
             descriptions.of("RLM", each.name),
         )
-        for each in inspect.signature(RLM, locals=LATER, eval_str=True).parameters.values()
+        for each in inspect.signature(RLM, eval_str=True).parameters.values()
         if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)  # the reference's
     )
     return _table(("keyword", "default", "type", "meaning"), rows)
@@ -135,7 +130,7 @@ def _method_row(
         for each in inspect.signature(function).parameters.values()
         if each.name != "self"
     ]
-    returned = typing.get_type_hints(function, localns=LATER)["return"]
+    returned = typing.get_type_hints(function)["return"]
     call = f"{name}{inspect.Signature(parameters)}"
     if inspect.isasyncgenfunction(inspect.unwrap(function)):
         call, returned = f"async for … in {call}", typing.get_args(returned)[0]
@@ -153,7 +148,7 @@ def _fields(owner: type, descriptions: Descriptions) -> str:
     kinds = {name: hints[name] for name in _field_names(owner)}
     for name, value in vars(owner).items():
         if isinstance(value, property):
-            kinds[name] = typing.get_type_hints(value.fget, localns=LATER)["return"]
+            kinds[name] = typing.get_type_hints(value.fget)["return"]
     rows = (
         (f"`{name}`", _type_text(kind, code=True), descriptions.of(owner.__name__, name))
         for name, kind in kinds.items()

@@ -12,6 +12,7 @@ from rlm import compat
 from rlm._util.public_calls import public_call
 from rlm.calls.cache import ReplyCache
 from rlm.calls.rate_limits import RateLimit
+from rlm.compat import late
 from rlm.config import CallRules, Guards, RunChanges, RunConfig, as_asked
 from rlm.context import ContextValue, warn_of_path
 from rlm.engine.sessions import RunSession
@@ -31,10 +32,6 @@ from rlm.wiring.resources import CallPolicy, Model, ModelSettings, Resources
 
 if TYPE_CHECKING:  # Imported where they are used, because many programs never use them.
     from rlm.chat import Spending
-    from rlm.chat.chat import Chat
-    from rlm.compat import Completion
-    from rlm.logger import RLMLogger
-    from rlm.wiring.runner import Runner
 
 __all__ = ["RLM", "acompletion", "completion"]
 
@@ -94,7 +91,7 @@ class RLM(compat.ReferenceAttributes):
         sub_tools: Any = None,
         persistent: bool = False,
         recorders: Sequence[Recorder] = (),
-        logger: "RLMLogger | None" = None,
+        logger: "late.RLMLogger | None" = None,
         verbose: bool = False,
         on_iteration_start: Callable[[int, int], Any] | None = None,
         on_iteration_complete: Callable[[int, int, float], Any] | None = None,
@@ -293,7 +290,7 @@ class RLM(compat.ReferenceAttributes):
         load: str | Path | None = None,
         max_tokens: int | None = None,
         max_cost_usd: float | None = None,
-    ) -> "Chat":
+    ) -> "late.Chat":
         """Return a chat: several runs over one session. Close it, or use it as a context manager.
 
         `load` continues a saved chat. `max_tokens` and `max_cost_usd` apply to all turns together,
@@ -310,7 +307,7 @@ class RLM(compat.ReferenceAttributes):
         load: str | Path | None = None,
         spending: "Spending | None" = None,
         keeps_messages: bool = False,
-    ) -> "Chat":
+    ) -> "late.Chat":
         from rlm.chat.chat import Chat
 
         runner, resources = self.runner, self.runner.resources
@@ -346,7 +343,7 @@ class RLM(compat.ReferenceAttributes):
         return chat
 
     @property
-    def conversation(self) -> "Chat":
+    def conversation(self) -> "late.Chat":
         """The chat behind `persistent=True`, with its turns, `save` and `load`."""
         if self._conversation is None:
             raise ConfigError("only RLM(persistent=True) has a conversation; see rlm.chat()")
@@ -366,7 +363,7 @@ class RLM(compat.ReferenceAttributes):
         *,
         sampling: Mapping[str, Any] | None = None,
         sub_sampling: Mapping[str, Any] | None = None,
-    ) -> "Completion":
+    ) -> "late.Completion":
         """The async form of `completion`.
 
         With `persistent=True`, each call is a turn of the conversation, unless a tool of that
@@ -396,7 +393,7 @@ class RLM(compat.ReferenceAttributes):
         *,
         sampling: Mapping[str, Any] | None = None,
         sub_sampling: Mapping[str, Any] | None = None,
-    ) -> "Completion":
+    ) -> "late.Completion":
         """Answer as the reference engine does: the prompt is the context.
 
             completion = rlm.completion(text, root_prompt="Which deadlines are named?")
@@ -446,7 +443,9 @@ class RLM(compat.ReferenceAttributes):
 
 
 @with_prompt
-def completion(prompt: ContextValue, model: Model | None = None, **options: Any) -> "Completion":
+def completion(
+    prompt: ContextValue, model: Model | None = None, **options: Any
+) -> "late.Completion":
     """Answer a prompt: `rlm.completion(prompt, model)` replaces `llm.completion(prompt, model)`."""
     root_prompt = options.pop("root_prompt", None)
     one = RLM(model, **options)
@@ -456,20 +455,22 @@ def completion(prompt: ContextValue, model: Model | None = None, **options: Any)
 @with_prompt
 async def acompletion(
     prompt: ContextValue, model: Model | None = None, **options: Any
-) -> "Completion":
+) -> "late.Completion":
     """The async form of `completion`. `root_prompt` is the query; options are those of `RLM`."""
     root_prompt = options.pop("root_prompt", None)
     return await _completed_once(RLM(model, **options), prompt, root_prompt)
 
 
-async def _completed_once(one: RLM, prompt: ContextValue, root_prompt: str | None) -> "Completion":
+async def _completed_once(
+    one: RLM, prompt: ContextValue, root_prompt: str | None
+) -> "late.Completion":
     try:
         return await one.acompletion(prompt, root_prompt)
     finally:
         await one.aclose()
 
 
-def _runner(config: RunConfig, resources: Resources, listeners: Listeners) -> "Runner":
+def _runner(config: RunConfig, resources: Resources, listeners: Listeners) -> "late.Runner":
     from rlm.wiring.runner import Runner  # It imports the whole loop, so the class does not.
 
     return Runner(config, resources, listeners)

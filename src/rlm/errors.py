@@ -63,7 +63,16 @@ OVERLOADED_STATUSES = frozenset({408, 429, 503, 504, 529})
 
 
 class RLMError(Exception):
-    """The root of the tree."""
+    """The root of the tree. Every error in it can be copied and pickled, with its attributes."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Restore it from its final `args`: those of its constructor may be others."""
+        return _restored, (type(self), self.args), self.__dict__
+
+
+def _restored(kind: type[RLMError], args: tuple[Any, ...]) -> RLMError:
+    error: RLMError = kind.__new__(kind, *args)
+    return error
 
 
 class ConfigError(RLMError, ValueError):

@@ -16,6 +16,8 @@ from rlm.errors import ConfigError
 from rlm.images import bound_of_parts
 
 __all__ = [
+    "LARGEST_COST_USD",
+    "LARGEST_COUNT",
     "Message",
     "ModelInfo",
     "Price",
@@ -36,6 +38,10 @@ _DIGEST = attrgetter("digest")
 PICODOLLARS = 10**12
 """Money is counted in whole picodollars, so that sums are exact and never drift past a limit."""
 
+LARGEST_COUNT = 1 << 40
+"""No request has a trillion tokens; such a count is ignored."""
+
+LARGEST_COST_USD = 1e6
 
 Value = TypeVar("Value")
 

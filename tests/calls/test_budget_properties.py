@@ -92,7 +92,10 @@ class Bookkeeper:
         if draw < 0.18 and is_call:
             self.failures += 1
             raise ModelError("bad request")
-        output = self.rng.randint(1, request.max_output_tokens)
+        reply = "note" if is_call else self._step()
+        output = self.rng.randint(
+            min(len(reply), request.max_output_tokens), request.max_output_tokens
+        )
         tokens = worst.tokens - request.max_output_tokens
         read = self.rng.randint(0, tokens)
         usage = Usage(
@@ -108,7 +111,7 @@ class Bookkeeper:
         )
         self.replies += 1
         self.reply_tokens += usage.total_tokens
-        return Reply(text="note" if is_call else self._step(), usage=usage)
+        return Reply(text=reply, usage=usage)
 
     def _step(self) -> str:
         rng = self.rng

@@ -8,7 +8,7 @@ from rlm.core.types import ModelUsageSummary, UsageSummary
 
 
 class ScriptedLM(BaseLM):
-    """Answers in order; a function answers by the prompt. Every request uses 10 and 2 tokens."""
+    """Answers in order; a function answers by the prompt. Every request uses 100 and 2 tokens."""
 
     def __init__(self, *replies: Any, cost: float | None = None, name: str = "scripted") -> None:
         super().__init__(model_name=name)
@@ -35,4 +35,4 @@ class ScriptedLM(BaseLM):
 
     def _used(self, count: int) -> ModelUsageSummary:
         cost = None if self.cost is None else self.cost * count
-        return ModelUsageSummary(count, 10 * count, 2 * count, cost)
+        return ModelUsageSummary(count, 100 * count, 2 * count, cost)

@@ -28,7 +28,7 @@ def test_a_base_lm_can_be_a_model() -> None:
         done = one.completion("c", root_prompt="What?")
     assert (done.response, done.root_model) == ("done", "scripted")
     assert done.usage_summary.model_usage_summaries["scripted"].total_calls == 5
-    assert done.usage_summary.total_input_tokens == 50
+    assert done.usage_summary.total_input_tokens == 500
     assert done.usage_summary.total_output_tokens == 10
     steps, calls = lm.prompts[0], lm.prompts[1]
     assert [message["role"] for message in steps] == ["system", "user"]
@@ -91,7 +91,7 @@ def test_earlier_usage_of_a_base_lm_is_not_billed_again() -> None:
     lm.completion("before")
     for _ in range(2):
         done = RLM(lm, environment=PlanEnvironment()).completion("c")
-        assert done.usage_summary.total_input_tokens == 10
+        assert done.usage_summary.total_input_tokens == 100
 
 
 def test_get_client_answers_texts_and_messages_and_counts() -> None:
@@ -174,4 +174,4 @@ def test_a_handler_answers_the_calls_of_a_repl() -> None:
         handler.stop()
         repl.execute_code("d = llm_query('x')")
         assert "no LMHandler" in repl.locals["d"]
-    assert handler.get_usage_summary().total_input_tokens == 40
+    assert handler.get_usage_summary().total_input_tokens == 400

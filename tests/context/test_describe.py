@@ -1,5 +1,6 @@
 """A context is stored exactly and described by structure only."""
 
+import ast
 import csv
 import io
 import json
@@ -157,6 +158,19 @@ NO_FORMAT = {
     "a Python file": "# Settings\nx = 1\n## More\ny = 2\n",
     "a script": "#!/bin/sh\n# one\n## two\necho\n",
     "a tag": "<htmlx>no</htmlx>",
+    **{
+        f"JSON after {space!r}": f"{space}{text}"
+        for space in "\u00a0\u2003\x0c\x1c\x85\u3000\ufeff\x0b"
+        for text in ('{"a": 1}', "[1, 2]", '{"a": 1}\n{"a": 2}\n')
+    },
+    "JSON Lines around other space": '{"a": 1}\n\u00a0\n{"a": 2}\n',
+    "JSON Lines with a line separator in a text": '{"a": "\u2028"}\n{"a": "\x85"}\n',
+    "JSON Lines that are not lines": '{"a": 1}\u2028{"a": 2}\u2028',
+    "prose with one comma per line": "Dear Bob, how are you\nwe met, long ago\nand never, since\n",
+    "a table with spaces": 'name, age, "b c"\nann, 3, 4\nbob, 5, 6\n',
+    "a table after an empty line": "\nname,age\nann,3\nbob,4\n",
+    "a table with other ends of lines": "name,age\rann,3\rbob,4\r",
+    "a table with a quoted name after a mark": '\ufeff"name",age\nann,3\nbob,4\n',
 }
 
 
@@ -184,21 +198,23 @@ def confirmed(told: str, text: str) -> bool:
     lines = [line for line in text.split("\n") if line.strip()]
     if "looks like JSON Lines" in told:
         keys, _ = _names_in(told.partition("with keys ")[2])
-        rows = [json.loads(line) for line in lines]
+        rows = [json.loads(line) for line in text.split("\n") if line.strip(" \t\r")]
+        assert rows == [json.loads(line) for line in text.splitlines() if line.strip(" \t\r")]
         return all(isinstance(r, dict) and all(k in r for k in keys if k) for r in rows)
     if "looks like a JSON object" in told:
         return isinstance(json.loads(text), dict)
     if found := re.search(r"looks like a JSON array of ([\d,]+) item", told):
         return len(json.loads(text)) == int(found[1].replace(",", ""))
     if "looks like CSV" in told:
-        names, count = _names_in(told.partition("with columns ")[2])
-        readings = [list(csv.reader(io.StringIO(text), delimiter=each)) for each in ",\t;|"]
-        return any(
-            {len(row) for row in rows if row} == {count}
-            and [cell.strip().strip('"') for cell in next(filter(None, rows))][: len(names)]
-            == names
-            for rows in readings
-        )
+        columns, _, delimiter = told.partition("with columns ")[2].partition(" (delimiter=")
+        names, count = _names_in(columns)
+        names[0] = names[0].replace("\\ufeff", "\ufeff")
+        given = {"delimiter": ast.literal_eval(delimiter[:-2])} if delimiter else {}
+        reader = csv.DictReader(io.StringIO(text), **given)
+        rows = list(reader)
+        fields = list(reader.fieldnames or [])
+        whole = all(None not in row and None not in row.values() for row in rows)
+        return whole and len(fields) == count and fields[: len(names)] == names
     if "looks like Markdown" in told:
         return sum(bool(re.match(r"#{1,6}\s+\S", line)) for line in lines) > 1
     return "looks like" not in told or "looks like HTML" in told
@@ -246,6 +262,11 @@ pieces = st.sampled_from(
         "\t",
         "<html>",
         "\ufeff",
+        "\u00a0",
+        "\x0c",
+        "\u2028",
+        "\r",
+        '"b c"',
     ]
 )
 
@@ -265,6 +286,20 @@ def test_truncated_json_is_not_described_as_json(rows: list[Any], cut: int) -> N
         assert confirmed(describe(text), text)
         shorter = text[: max(0, len(text) - cut)]
         assert confirmed(describe(shorter), shorter)
+
+
+@pytest.mark.parametrize("separator", ["\t", ";", "|"])
+def test_another_delimiter_is_named_as_a_reader_takes_it(separator: str) -> None:
+    text = "name,age\nann,3\nbob,4\n".replace(",", separator)
+    told = f"; looks like CSV with columns name, age (delimiter={separator!r})."
+    assert describe(text).endswith(told)
+    assert confirmed(told, text)
+
+
+def test_a_byte_order_mark_is_part_of_the_first_name() -> None:
+    text = "\ufeffname,age\nann,3\nbob,4\n"
+    assert describe(text).endswith("; looks like CSV with columns \\ufeffname, age.")
+    assert confirmed(describe(text), text)
 
 
 def test_prose_with_commas_is_not_described_as_a_table() -> None:

@@ -112,9 +112,10 @@ def test_an_empty_json_lines_file_becomes_an_empty_list(tmp_path: Path, content:
     ("name", "content", "told"),
     [
         ("a.csv", "name,age\nann,3\nbob,4\n", "a CSV table of 2 rows with columns name, age."),
-        ("a.csv", "name;age\r\nann;3\r\n", "a CSV table of 1 row with columns name, age."),
+        ("a.csv", "name;age\r\nann;3\r\n", "of 1 row with columns name, age (delimiter=';')."),
         ("a.csv", '"name","age"\n"an\nn",3\n"b""\n",4', "of 2 rows with columns name, age."),
-        ("a.csv", "\ufeffname,age\nann,3\n", "of 1 row with columns name, age."),
+        ("a.csv", "\ufeffname,age\nann,3\n", "of 1 row with columns \\ufeffname, age."),
+        ("a.csv", 'name, age, "b c"\nann, 3, 4\n', "a CSV table of 2 rows."),
         ("a.tsv", "name\tage\nann, b\t3\n", "a TSV table of 1 row with columns name, age."),
         ("a.csv", "ann,3\nbob,4\n", "a CSV table of 2 rows."),
         ("a.csv", "just one column\nand more\n", "a CSV table of 2 rows."),

@@ -27,16 +27,25 @@ SECRETS = [
     *("terraform.tfstate", "terraform.tfstate.backup", "prod.tfvars", "prod.auto.tfvars.bak"),
     *(".bash_history", ".python_history", "psql_history", "store.p12", "vault.kdbx", "app.jks"),
     *("service-account-prod.json", "client_secret_12.json", "my-secrets.yaml", "token.txt"),
+    *("shadow-", "gshadow-", "passwd-", "shadow.save", "shadow.txt", "passwd.old2", ".env-"),
+    *("deploy_key", "deploy-key.txt", "deploy_key-", "credentials-prod.json", "github_token"),
+    *("aws_credential_file.ini", "server.pem.txt", ".env.txt", "id_rsa_", "server.key.bak3"),
+    *("server.key.txt.save", "rootkey.csv", "x_accessKeys.csv", "npm-token.txt", "csrf.token.json"),
+    *("secret-db.yaml", "secrets_prod.toml", "my_secret.txt", "team-passwords.csv", "k3s.yaml"),
     *("\uff0eenv", "SERVER.KEY.BAK", "auth.json", ".s3cfg", ".my.cnf", "wallet.dat"),
 ]
 FOLDERS = [
     *(".aws/credentials", ".kube/config", ".gnupg/secring", ".docker/config.json", ".git/config"),
     *(".ssh/known", ".config/gh/hosts.yml", ".config/gcloud/x.db", "bare.git/config"),
+    *("kube/config", "home/kube/config.old", "etc/kubernetes/admin.conf", "gh/hosts.yml"),
     *("deep/.AWS/config", ".ssh.bak/known", ".aws.old/x"),
 ]
 SHOWN = [
     *("main.py", "README.md", ".env.example", ".env.prod.sample", ".env-template", "keys.md"),
     *("tokenizer.json", "password_form.py", "environment.yml", "main.py.bak", "notes.txt~"),
+    *("token.py", "access_token.rb", "deploy_key.go", "my_secret.py", "secret_garden.txt"),
+    *("added_tokens.json", "special_tokens_map.json", "token_counts.json", "stop_tokens.txt"),
+    *("world_history.txt", "shadow.css", "passwd.c", "api_keys.md", "credentialing.md", "a-.txt"),
     *("history.md", "config.json", "docker-compose.yml", ".gitignore", "monkey.txt"),
 ]
 
@@ -107,7 +116,9 @@ async def test_a_private_key_is_recognised_by_its_content(tmp_path: Path) -> Non
 
 
 ENDINGS = st.lists(
-    st.sampled_from(["~", ".bak", ".old", ".orig", ".save", ".swp", ".1", "_backup", "-2", " (1)"]),
+    st.sampled_from(
+        ["~", "-", ".bak", ".old", ".orig", ".save", ".swp", ".1", "_backup", "-2", " (1)", ".old7"]
+    ),
     max_size=4,
 ).map("".join)
 CASES = st.sampled_from([str, str.upper, str.title])
@@ -118,6 +129,11 @@ def test_backup_copies_of_secret_files_are_denied_too(
     name: str, ending: str, case: Callable[[str], str]
 ) -> None:
     assert Denials().forbid(("a", case(name + ending)))
+
+
+@pytest.mark.parametrize("folder", ["spl-token", "erc20_token", "csrf-secret", "kube", "tokens"])
+def test_source_code_in_a_folder_with_such_a_name_is_shown(folder: str) -> None:
+    assert not Denials().forbid((folder, "src", "lib.rs"))
 
 
 @given(st.binary(max_size=200))

@@ -32,7 +32,7 @@ class Script:
         self.seen.append(given)
         reply = self.script.pop(0)
         if isinstance(reply, str):
-            return ModelResponse(text=reply, usage=Usage(10, 2, 12), model_id="mine")
+            return ModelResponse(text=reply, usage=Usage(100, 2, 102), model_id="mine")
         return reply
 
 
@@ -81,7 +81,7 @@ def test_an_adapter_with_only_complete_is_a_model(form: type[Script]) -> None:
     assert answer == "a summary"
     assert [step.kind for step in trace.steps] == ["root_call", "subcall", "repl_exec", "root_call"]
     used = [step.usage for step in trace.steps if step.usage]
-    assert [(each.input_tokens, each.output_tokens) for each in used] == [(10, 2)] * 3
+    assert [(each.input_tokens, each.output_tokens) for each in used] == [(100, 2)] * 3
 
 
 def test_an_adapter_gets_messages_and_the_output_cap() -> None:

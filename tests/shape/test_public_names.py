@@ -2,14 +2,18 @@
 
 import ast
 import importlib
+import inspect
 import json
 import re
 import subprocess
 import sys
+import typing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import rlm
 from tests.shape.tree import ONE_PROCESS, Module, load_modules
 
 pytestmark = ONE_PROCESS
@@ -116,6 +120,42 @@ def loaded_by(statement: str) -> set[str]:
 
 def test_importing_rlm_loads_no_heavy_modules() -> None:
     assert loaded_by("import rlm").isdisjoint(HEAVY)
+
+
+def test_what_few_programs_use_is_imported_later() -> None:
+    later = {
+        "rlm.chat",
+        "rlm.compat.types",
+        "rlm.compat.verbose",
+        "rlm.logger",
+        "rlm.wiring.runner",
+    }
+    assert loaded_by("from rlm import RLM").isdisjoint(later)
+
+
+def public_functions() -> dict[str, Any]:
+    """The functions and classes of the package, with the public methods and properties of these."""
+    found: dict[str, Any] = {}
+    for name in RLM_NAMES:
+        found[name] = value = getattr(rlm, name)
+        for method in dir(value) if inspect.isclass(value) else ():
+            member = inspect.getattr_static(value, method)
+            member = member.fget if isinstance(member, property) else member
+            member = getattr(member, "__func__", member)
+            if inspect.isfunction(member) and (is_public(method) or method == "__init__"):
+                found[f"{name}.{method}"] = member
+    return found
+
+
+PUBLIC_FUNCTIONS = public_functions()
+
+
+@pytest.mark.parametrize("name", PUBLIC_FUNCTIONS)
+def test_annotations_can_be_evaluated(name: str) -> None:
+    value = PUBLIC_FUNCTIONS[name]
+    typing.get_type_hints(value)
+    if not (inspect.isclass(value) and issubclass(value, Exception)):  # Python has none for some
+        inspect.signature(value, eval_str=True)
 
 
 def test_the_check_for_heavy_modules_can_fail() -> None:

@@ -3,22 +3,37 @@
 The first request of a conversation counts one token per byte. A later one counts what the provider
 reported for the messages they have in common, and bytes only for what is new. This bound is just
 as safe, and several times tighter.
+
+What a report leaves out, such as the input of a server that always writes 0, is booked as a bound.
 """
 
 from bisect import bisect_right
 from operator import attrgetter, itemgetter
+from typing import Any
 
 import msgspec
 
 from rlm.limits import NOTHING, Amount, picodollars
-from rlm.messages import PICODOLLARS, Message, ModelInfo, Reply, Request, Usage
+from rlm.messages import (
+    LARGEST_COST_USD,
+    LARGEST_COUNT,
+    PICODOLLARS,
+    Message,
+    ModelInfo,
+    Price,
+    Reply,
+    Request,
+    Usage,
+)
 
 __all__ = [
     "FREE",
     "ReportedPrefix",
     "bill",
     "bound_tokens",
+    "checked_usage",
     "input_bound",
+    "stated_tokens",
     "with_smaller_cap",
     "worst_case",
 ]
@@ -28,7 +43,7 @@ MESSAGE_OVERHEAD_TOKENS = 16
 
 BYTES_PER_TOKEN = 64
 """A report of less than one token per this many bytes leaves something out, such as the part that
-a local server still had in its cache; it must not be used for a bound."""
+a local server still had in its cache; it is used neither for a bound nor for the bill."""
 
 _BOUND_TOKENS = attrgetter("bound_tokens")
 
@@ -44,10 +59,16 @@ def input_bound(request: Request) -> int:
     return bound_tokens(request.messages) + sum(len(msgspec.json.encode(t)) for t in request.tools)
 
 
+def fewest_input_tokens(request: Request) -> int:
+    """Return how many tokens a report must state at least to count the whole input."""
+    return max(1, input_bound(request) // BYTES_PER_TOKEN)
+
+
 class ReportedPrefix:
     """The tokens that a provider reported for one conversation, whose requests grow.
 
-    A report applies to whole messages, and only to requests that are otherwise equal.
+    A report applies to whole messages, and only to requests that are otherwise equal. After one
+    that does not count the whole input, no report of this conversation's input is believed.
     """
 
     def __init__(self) -> None:
@@ -62,13 +83,18 @@ class ReportedPrefix:
         count, tokens = self._reports[shared - 1]
         return tokens + bound_tokens(request.messages[count:])
 
+    def believes(self, request: Request, usage: Usage) -> bool:
+        """Whether a report may count the whole input: never less than for its beginning."""
+        shared = self._shared(request)
+        least = self._reports[shared - 1][1] if shared else 0
+        return self._trusted and usage.input_tokens >= max(least, fewest_input_tokens(request))
+
     def note(self, request: Request, usage: Usage | None) -> None:
         """Learn from a reply; stop for good if a report does not count the whole request."""
         if usage is None or not self._trusted:
             return
         kept = self._reports[: self._shared(request)]
-        least = kept[-1][1] if kept else max(1, input_bound(request) // BYTES_PER_TOKEN)
-        self._trusted = usage.input_tokens >= least
+        self._trusted = self.believes(request, usage)
         self._request = request
         self._reports = [*kept, (len(request.messages), usage.input_tokens)] * self._trusted
 
@@ -120,19 +146,95 @@ def with_smaller_cap(
     return msgspec.structs.replace(request, max_output_tokens=cap)
 
 
-def bill(request: Request, reply: Reply, info: ModelInfo, reserved: Amount) -> tuple[Usage, Amount]:
-    """Return what a reply used; without a report, its input counts as reserved."""
-    if reply.usage == FREE:
-        return FREE, NOTHING
-    usage = reply.usage or Usage(
-        input_tokens=reserved.tokens - request.max_output_tokens,
-        output_tokens=min(
-            len(reply.text.encode("utf-8", "surrogatepass")), request.max_output_tokens
-        ),
+def checked_usage(usage: object) -> Usage | None:
+    """Return what a client reports; None if it is no possible usage, because clients are plugins.
+
+    The two sides are at least the counts that are part of them.
+    """
+    if not isinstance(usage, Usage):
+        return None
+    if usage == FREE:
+        return FREE
+    sent, written = usage.input_tokens, usage.output_tokens
+    in_cache = usage.cached_tokens, usage.cache_write_tokens
+    counts = all(_in_range(n, int, LARGEST_COUNT) for n in (sent, written, *in_cache))
+    cost_usd = 0 if usage.cost_usd is None else usage.cost_usd
+    if not (
+        counts
+        and _in_range(usage.reasoning_tokens, int, LARGEST_COUNT)
+        and _in_range(cost_usd, (int, float), LARGEST_COST_USD)
+    ):
+        return None
+    return msgspec.structs.replace(
+        usage,
+        input_tokens=max(sent, sum(in_cache)),
+        output_tokens=max(written, usage.reasoning_tokens),
+        requests=1,
     )
-    money = None if usage.cost_usd is None else picodollars(usage.cost_usd)
-    if money is None and info.price is not None:
-        money = info.price.cost(usage)
+
+
+def _in_range(number: object, kind: Any, largest: float) -> bool:
+    is_number = isinstance(number, kind) and not isinstance(number, bool)
+    return is_number and 0 <= number <= largest  # type: ignore[operator] # it is a number
+
+
+def stated_tokens(request: Request, reply: Reply) -> int | None:
+    """Return the tokens that a reply reports; None unless it may count both sides completely."""
+    usage = reply.usage
+    if usage is None or usage == FREE:
+        return None if usage is None else 0
+    whole = usage.input_tokens >= fewest_input_tokens(request) and _counts_output(reply, usage)
+    return usage.total_tokens if whole else None
+
+
+def _counts_output(reply: Reply, usage: Usage) -> bool:
+    """Whether a report may count the whole reply."""
+    size = _output_bytes(reply)
+    return not size or usage.output_tokens >= max(1, size // BYTES_PER_TOKEN)
+
+
+def _output_bytes(reply: Reply) -> int:
+    texts = (reply.text, reply.reasoning or "", *map(repr, reply.tool_calls or ()))
+    return sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
+
+
+def bill(
+    request: Request,
+    reply: Reply,
+    info: ModelInfo,
+    reserved: Amount,
+    known: ReportedPrefix | None = None,
+) -> tuple[Usage, Amount]:
+    """Return what a reply used; what its report leaves out counts as a bound.
+
+    The input then counts as reserved, and the output as the bytes of the reply. `known` is what
+    was reported for the conversation, if the request is part of one.
+    """
+    usage = reply.usage or Usage()
+    if usage == FREE:
+        return FREE, NOTHING
+    cost_usd, price = usage.cost_usd, info.price
+    has_input = (known or ReportedPrefix()).believes(request, usage)
+    has_output = _counts_output(reply, usage)
+    if not has_output:
+        size = min(_output_bytes(reply), request.max_output_tokens)
+        usage = msgspec.structs.replace(usage, output_tokens=max(size, usage.output_tokens))
+    if not has_input:
+        bound = reserved.tokens - request.max_output_tokens
+        usage = msgspec.structs.replace(
+            usage, input_tokens=bound, cached_tokens=0, cache_write_tokens=0
+        )
+    if cost_usd is None or (cost_usd == 0 and not (has_input and has_output)):
+        money = None if price is None else _money(price, usage, has_input=has_input)
+    else:
+        money = picodollars(cost_usd)
     cost_usd = None if money is None else money / PICODOLLARS
     usage = msgspec.structs.replace(usage, cost_usd=cost_usd, requests=1)
     return usage, Amount(tokens=usage.total_tokens, picodollars=money or 0)
+
+
+def _money(price: Price, usage: Usage, *, has_input: bool) -> int:
+    """Return the cost in picodollars; input that was not reported may have its dearest price."""
+    if has_input:
+        return price.cost(usage)
+    return price.bound(usage.input_tokens, usage.output_tokens)

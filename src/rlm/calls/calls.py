@@ -267,7 +267,8 @@ class Calls:
         attempt = _Attempt(pending, request, route, [reservation])
         try:
             replies, stored = await self._obtain(attempt)
-            bills = [bill(request, reply, route.info, each.amount) for each, reply in replies]
+            known = scope.reported if pending.call_id is None else None
+            bills = [bill(request, reply, route.info, r.amount, known) for r, reply in replies]
             total = bills[0][0]
             for usage, _ in bills[1:]:
                 total += usage

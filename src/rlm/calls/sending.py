@@ -11,6 +11,7 @@ from contextlib import aclosing, nullcontext
 import msgspec
 from msgspec import Struct
 
+from rlm.calls.billing import checked_usage, stated_tokens
 from rlm.calls.scheduler import Scheduler, Slot, TimeLimit
 from rlm.errors import CallRefused, ConfigError, ModelError
 from rlm.limits import Reservation
@@ -125,7 +126,7 @@ class WireAttempt(Struct, gc=False):
         except BaseException:
             slot.abandoned()
             raise
-        slot.succeeded(None if reply.usage is None else reply.usage.total_tokens)
+        slot.succeeded(stated_tokens(self.request, reply))
         return reply
 
     async def _exchange(self) -> Reply:
@@ -147,7 +148,9 @@ class WireAttempt(Struct, gc=False):
                     CALL_KEY.reset(token)
             if not isinstance(reply, Reply):
                 raise TypeError(f"it returned {type(reply).__name__}, not a Reply")
-            return reply
+            if not isinstance(reply.text, str):
+                raise TypeError(f"the text of its Reply is {type(reply.text).__name__}, not str")
+            return msgspec.structs.replace(reply, usage=checked_usage(reply.usage))
         except ModelError as error:
             error.timed_out = error.timed_out and (self.patient or own)
             raise

@@ -11,9 +11,9 @@ from pathlib import PurePath
 from typing import Any, Literal
 
 from rlm.clients._adapters import public_line
-from rlm.clients._fields import LARGEST_COUNT, count_of, dicts_in, money_of, parse
+from rlm.clients._fields import count_of, dicts_in, money_of, parse
 from rlm.errors import ModelError
-from rlm.messages import Reply, Usage
+from rlm.messages import LARGEST_COUNT, Reply, Usage
 
 __all__ = ["FORMATS", "Format", "format_of", "problem_in", "reply_in"]
 

@@ -7,7 +7,7 @@ from typing import Any
 from rlm._util.slow_numbers import SlowNumbers, has_many
 from rlm._util.text import sendable
 from rlm.errors import ConfigError
-from rlm.messages import Usage
+from rlm.messages import LARGEST_COST_USD, LARGEST_COUNT, Usage
 
 __all__ = [
     "arguments_of",
@@ -65,10 +65,6 @@ def merged_body(sampling: Mapping[str, Any]) -> dict[str, Any]:
     return {**options, **extra}
 
 
-LARGEST_COUNT = 1 << 40
-"""No request has a trillion tokens; such a count is ignored."""
-
-LARGEST_COST_USD = 1e6
 STATUS_OF_CODE = {
     "rate_limit_exceeded": 429,
     "insufficient_quota": 429,

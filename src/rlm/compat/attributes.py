@@ -3,16 +3,13 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from rlm.compat import late
 from rlm.compat.backends import without_keys
 from rlm.compat.spelling import NO_LIMIT, Spelling
 from rlm.config import RunConfig
 
 if TYPE_CHECKING:  # Imported where they are used, because most programs never use them.
-    from rlm.compat.types import RLMMetadata
-    from rlm.compat.values import CellValues
-    from rlm.compat.verbose import VerbosePrinter
     from rlm.wiring.resources import Resources
-    from rlm.wiring.runner import Runner
 
 __all__ = ["ReferenceAttributes"]
 
@@ -29,9 +26,9 @@ class ReferenceAttributes:
 
     spelling: Spelling
     config: RunConfig
-    runner: "Runner"
+    runner: "late.Runner"
     logger: Any
-    cell_values: "CellValues | None" = None
+    cell_values: "late.CellValues | None" = None
 
     def _given(self, name: str, otherwise: T) -> T:
         value = self.spelling.given.get(name)
@@ -135,7 +132,7 @@ class ReferenceAttributes:
         return self._given("persistent", False)
 
     @property
-    def verbose(self) -> "VerbosePrinter":
+    def verbose(self) -> "late.VerbosePrinter":
         from rlm.compat.verbose import VerbosePrinter
 
         return VerbosePrinter(enabled=self._given("verbose", False))
@@ -157,7 +154,7 @@ class ReferenceAttributes:
         return self._given("on_iteration_complete", None)
 
     @property
-    def reference_metadata(self) -> "RLMMetadata":
+    def reference_metadata(self) -> "late.RLMMetadata":
         """How this object is configured, as the reference's logs describe it."""
         from rlm.compat.types import RLMMetadata
 

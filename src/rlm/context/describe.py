@@ -28,6 +28,8 @@ __all__ = [
 
 MAX_NAMES = 20
 NAME = re.compile(r"[A-Za-z_][\w .\-/]{0,39}")
+BYTE_ORDER_MARK = "\N{BYTE ORDER MARK}"
+JSON_SPACE = " \t\n\r"
 SEPARATORS = (",", "\t", ";", "|")
 CUT_TOKEN_CHARS = 16
 """The longest number or literal such as `false` that the end of the sample may cut in two."""
@@ -47,8 +49,11 @@ _UNREADABLE = (ValueError, RecursionError)
 
 
 def format_of(sample: str, *, whole: bool) -> str:
-    """Return what to add to the description of a text, with field names; empty if in doubt."""
-    stripped = sample.lstrip()
+    """Return what to add to the description of a text, with field names; empty if in doubt.
+
+    What it says is what `json.loads`, or `csv.DictReader` with this delimiter, makes of the text.
+    """
+    stripped = sample.lstrip(JSON_SPACE)
     looks = "looks like" if whole else "begins like"
     if stripped.startswith(("{", "[")):
         as_json = _json_lines(stripped, looks, whole) or _json(stripped, whole)
@@ -57,30 +62,45 @@ def format_of(sample: str, *, whole: bool) -> str:
         return f"; {looks} CSV with columns {columns}"
     if _is_markdown(sample):
         return "; looks like Markdown"
-    return "; looks like HTML" if _HTML.match(stripped) else _markers(sample)
+    return "; looks like HTML" if _HTML.match(sample.lstrip()) else _markers(sample)
 
 
 def table_of(sample: str, separators: Sequence[str], *, whole: bool) -> tuple[int, str] | None:
     """Return the number of rows of a table and the names of its columns.
 
-    Return None unless one of the separators gives all rows the same number of cells.
+    Return None unless one of the separators gives all rows the same number of cells. With the
+    names stands the separator, unless it is the usual one, which is the first.
     """
     occurring = [each for each in separators if each in sample] or separators[:1]
-    tables = [table for each in occurring if (table := _rows(sample, each, whole))]
-    for rows in tables:
+    tables = [(each, table) for each in occurring if (table := _rows(sample, each, whole))]
+    for separator, rows in tables:
         if len(rows) > 1 and (columns := header_of(rows[0])):
-            return len(rows) - 1, columns
-    return (len(tables[0]), "") if tables else None
+            return len(rows) - 1, columns + _delimiter(separator, separators[0])
+    return (len(tables[0][1]), "") if tables else None
 
 
 def header_of(cells: list[str]) -> str:
-    """Return the names in the first row of a table, if it holds nothing but names."""
-    names = [name.strip().strip('"') for name in cells]
+    r"""Return the names in the first row of a table, if it holds nothing but names.
+
+    A byte order mark is part of the first name, as in the text: `\ufeffname`.
+    """
+    marked = bool(cells) and cells[0].startswith(BYTE_ORDER_MARK)
+    names = [cells[0][1:], *cells[1:]] if marked else cells
     if len(names) < 2 or len(set(names)) < len(names):
         return ""
-    if not all(NAME.fullmatch(name) and len(name.split()) <= 3 for name in names):
+    if not all(_is_column(name) for name in names):
         return ""
-    return _join_names(names)
+    return ("\\ufeff" if marked else "") + _join_names(names)
+
+
+def _is_column(name: str) -> bool:
+    """Whether a cell is a name as it stands; in prose, a space follows each comma."""
+    plain = NAME.fullmatch(name) is not None and name == name.strip()
+    return plain and len(name.split()) <= 3
+
+
+def _delimiter(separator: str, usual: str = SEPARATORS[0]) -> str:
+    return "" if separator == usual else f" (delimiter={separator!r})"
 
 
 def key_names(keys: Iterable[Any]) -> str:
@@ -101,9 +121,11 @@ def _json_lines(text: str, looks: str, whole: bool) -> str:
     lines = text.split("\n")
     if not whole:
         lines.pop()  # it may be cut
-    lines = [line for line in lines if line.strip()]
+    lines = [line for line in lines if line.strip(JSON_SPACE)]
     if len(lines) < 2 or not lines[0].startswith("{"):
         return ""
+    if any(len(line.strip(JSON_SPACE).splitlines()) > 1 for line in lines):
+        return ""  # for str.splitlines(), these are several lines
     keys: dict[Any, None] | None = None
     for line in lines:
         try:
@@ -145,17 +167,19 @@ def _columns(sample: str, whole: bool) -> str:
     for separator in SEPARATORS:
         rows = _rows(sample, separator, whole) if separator in header else []
         if len(rows) > 2 and (names := header_of(rows[0])):
-            return names
+            return names + _delimiter(separator)
     return ""
 
 
 def _rows(sample: str, separator: str, whole: bool) -> list[list[str]]:
     """Return the rows as `csv` reads them, without empty rows; none if their lengths differ."""
-    text = io.StringIO(sample.removeprefix("\N{BYTE ORDER MARK}"), newline="")
     try:
-        rows = [row for row in csv.reader(text, delimiter=separator, strict=whole) if row]
+        rows = list(csv.reader(io.StringIO(sample), delimiter=separator, strict=whole))
     except (csv.Error, ValueError):
         return []
+    if not rows or not rows[0]:
+        return []  # `csv.DictReader` takes an empty first row for the names
+    rows = [row for row in rows if row]
     if not whole and len(rows) > 1:
         rows.pop()  # it may be cut
     return rows if all(len(row) == len(rows[0]) for row in rows) else []

@@ -5,6 +5,7 @@ returns one decision, and notes in `Progress` which hints were given. Each rule 
 function; their order in `decide` is the policy.
 """
 
+import re
 from collections import Counter
 
 from msgspec import Struct, field
@@ -26,10 +27,19 @@ __all__ = [
     "WrongShape",
     "decide",
     "guarded",
+    "kind_of_mistake",
     "of_wrong_shape",
 ]
 
 REPEATS_THAT_MEAN_STUCK = 3
+_TEXT = r"(?P<quote>['\"])(?:\\.|(?!(?P=quote))[^\\]){0,78}(?P=quote)|['\"][^…]{78,}…"
+"""A text in a message about an answer: in quotes, or cut off."""
+
+_VALUE = re.compile(
+    rf"\b(?P<kind>got (?:array|object) of|got \w+|value) (?:{_TEXT}|-?[\w.+…-]+)"
+    r"|(?P<extra>\()'.*'(?= (?:was|were) unexpected)"
+)
+_NUMBER = re.compile(r"\[\d+\]|(?<![\w.])-?\d+(?:\.\d+)?(?![\w.])")
 CONTEXT_NAMES = frozenset({"context", "context_0", "P", "ctx", "peek", "tail", "lenP"})
 
 
@@ -125,9 +135,10 @@ class Progress(Struct, eq=False):
             self.same_error = max(self.same_error, self.errors[error])
 
     def note_mistake(self, problem: str) -> int:
-        """Return how often in a row answers had the wrong shape in exactly this way."""
-        self.same_mistakes = self.same_mistakes + 1 if problem == self.mistake else 1
-        self.mistake = problem
+        """Return how often in a row answers had the wrong shape in this way."""
+        kind = kind_of_mistake(problem)
+        self.same_mistakes = self.same_mistakes + 1 if kind == self.mistake else 1
+        self.mistake = kind
         return self.same_mistakes
 
     def forget_repeats(self) -> None:
@@ -168,6 +179,13 @@ def decide(
     if not step_result.results:
         return Continue((nudges.EMPTY_REPLY if step_result.empty else nudges.NO_ACTION,))
     return _unstuck(step_result, progress, step)
+
+
+def kind_of_mistake(problem: str) -> str:
+    """Return what is wrong with an answer, whichever items and values it is wrong for."""
+    without_values = _VALUE.sub(lambda found: found["kind"] or found["extra"], problem)
+    parts = _NUMBER.sub("#", without_values).removeprefix("the answer does not fit: ").split("; ")
+    return "; ".join(sorted(set(parts)))
 
 
 def of_wrong_shape(

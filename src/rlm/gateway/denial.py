@@ -54,20 +54,33 @@ DEFAULT_DENIALS = (
     *("*[-_]service[-_]account*.json", "gha-creds-*.json", "token", "token.json", "token.txt"),
     *(".token*", "tokens.json", "tokens.txt", "tokens.toml", "api[-_]key", "api[-_]key*.txt"),
     *("api[-_]key*.json", "password", "password.txt", "passwords", "passwords.*", ".passw*"),
-    *("shadow", "gshadow", "master.passwd", ".rhosts", ".xauthority"),
+    *("kube/config", "k3s.yaml", "kubernetes/admin.conf", "gh/hosts.yml"),
+    *("shadow", "gshadow", "passwd", "master.passwd", ".rhosts", ".xauthority"),
     *("*.tfstate", "*.tfstate.*", "*.tfvars", "*.tfvars.json"),
     # What was typed and browsed.
     *("*_history", ".*history", ".histfile", ".lesshst", ".viminfo", "cookies.sqlite"),
     *("logins.json", "key[34].db", "login data"),
-    "content:private-key",
+    *("names:secrets", "content:private-key"),
 )
 """What is denied by default; matched without regard to case.
 
 A pattern with a slash matches consecutive parts. A pattern that begins with `!` makes an exception.
-`content:private-key` looks into files.
+`names:secrets` stands for names such as `github_token` and `credentials-prod.json`, but not for
+source code such as `token.py`; `content:private-key` looks into files.
 """
 
 CONTENT = "content:private-key"
+NAMES = "names:secrets"
+_SETTINGS = r"\.(?:json|ya?ml|toml|ini|cfg|conf|config|properties|xml|env)"
+_DATA = rf"(?:{_SETTINGS}|\.txt|\.csv)"
+_SERVICES = "access|api|auth|bearer|bot|deploy|gh|github|gitlab|hf|npm|pypi|refresh|slack|vault"
+_SECRETS = re.compile(
+    rf"(?:.*[-_.])?(?:(?:{_SERVICES})[-_]?token|(?:access|api|deploy)[-_]?keys?){_DATA}?"
+    rf"|.*credential.*{_DATA}|.*[-_.]token{_DATA}|.*[-_](?:secrets?|passwords){_DATA}"
+    rf"|secrets?[-_].*{_SETTINGS}|(?:rootkey|secret[-_]key|g?shadow|passwd|htpasswd){_DATA}"
+)
+"""A folder with source code may well be called `some-token`, so these have an ending of data."""
+
 MAX_NAMES = 8
 """How many suffixes are removed from the names of copies of copies."""
 
@@ -93,6 +106,7 @@ _COPIES = frozenset(
         "copy",
         "prev",
         "previous",
+        *("bk", "bkp", "bck", "disabled", "deleted", "removed", "rar", "lz4", "lzma", "br"),
         "rej",
         "new",
         "dpkg",
@@ -114,7 +128,10 @@ _COPIES = frozenset(
 )
 """Suffixes of the names of copies, besides numbers and dates."""
 
-_BEFORE = re.compile(r"^(?:\.?#|copy of |copy_of_|backup[-_. ](?:of[-_. ])?|old[-_.]|bak[-_.])")
+_TEXTS = frozenset(["txt", "text"])
+"""Suffixes of copies only after another ending: `server.key.txt`, but not `world_history.txt`."""
+
+_BEFORE = re.compile(r"^(?:~\$|\.?#|copy of |copy_of_|backup[-_. ](?:of[-_. ])?|old[-_.]|bak[-_.])")
 _KEY = re.compile(
     rb"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
     rb"|PuTTY-User-Key-File-[0-9]|AGE-SECRET-KEY-1"
@@ -136,16 +153,22 @@ class Denials:
             [_Names([part]) for part in each.split("/")] for each in denied if "/" in each
         ]
         self.looks_inside = CONTENT in self.patterns
+        self._knows_secrets = NAMES in self.patterns
 
     def forbid(self, parts: Sequence[str]) -> bool:
         """Return whether one of these parts is denied; a denied folder includes its content."""
         named = [_names_of(part) for part in parts]
-        if any(self._denied.match(names) and not self._allowed.match(names) for names in named):
+        if any(self._deny(names) and not self._allowed.match(names) for names in named):
             return True
         return any(
             all(part.match(names) for part, names in zip(path, named[at:], strict=False))
             for path in self._paths
             for at in range(len(named) - len(path) + 1)
+        )
+
+    def _deny(self, names: Sequence[str]) -> bool:
+        return self._denied.match(names) or (
+            self._knows_secrets and any(_SECRETS.fullmatch(name) for name in names)
         )
 
 
@@ -205,14 +228,15 @@ def _names_of(part: str) -> tuple[str, ...]:
 
 
 def _without_ending(name: str) -> str:
-    """Remove one suffix of a copy: `key~`, `key.bak`, `key-2`, `key (1)`, `key#`."""
-    if name.endswith(("~", "#")):
-        return name.rstrip("~#")
+    """Remove one suffix of a copy: `key~`, `key-`, `key.bak`, `key-2`, `key (1)`, `key#`."""
+    if name.endswith(("~", "#", "-", "_")):
+        return name.rstrip("~#-_")
     if name.endswith(")"):
         return name.rpartition("(")[0].rstrip()
     at = max(name.rfind(each) for each in "._ -")
-    ending = name[at + 1 :]
-    return name[:at] if at > 0 and (ending in _COPIES or ending.isdecimal()) else name
+    bare, ending = name[: max(at, 0)], name[at + 1 :]
+    is_copy = ending.rstrip("0123456789") in _COPIES or ending.isdecimal()
+    return bare if bare and (is_copy or (ending in _TEXTS and "." in bare)) else name
 
 
 def _folded(text: str) -> str:

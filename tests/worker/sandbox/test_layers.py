@@ -195,6 +195,24 @@ def test_a_sealed_session_cannot_look_up_any_path(user: str) -> None:
     assert errors[3:] == ["PermissionError"] * 3 + ["ModuleNotFoundError"]
 
 
+HOST_NAMES = """
+import ctypes, os, socket
+raw = ctypes.create_string_buffer(6 * 65)
+ctypes.CDLL(None).uname(raw)
+domain = raw.raw[5 * 65 :].rstrip(b"\\0").decode()
+result = f"{os.uname().nodename} {socket.gethostname()} {domain}"
+"""
+
+
+@pytest.mark.parametrize("user", USERS)
+def test_the_hosts_name_is_not_shown_and_stays(user: str) -> None:
+    before = os.uname().nodename
+    report, outcome = run_cell(user, HOST_NAMES)
+    need_namespaces(report)
+    assert (outcome.error, outcome.result) == ("", "sandbox sandbox sandbox")
+    assert os.uname().nodename == before != "sandbox"
+
+
 # -- what a session may take ---------------------------------------------------------------------
 
 

@@ -198,6 +198,8 @@ SYSCALLS: dict[str, tuple[int | None, int | None]] = {
     "pivot_root": (155, 41),
     "mount": (165, 40),
     "umount2": (166, 39),
+    "sethostname": (170, 161),
+    "setdomainname": (171, 162),
     "unshare": (272, 97),
     "seccomp": (317, 277),
     "pidfd_open": (434, 434),

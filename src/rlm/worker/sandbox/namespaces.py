@@ -41,6 +41,7 @@ ROOT, USER = "root", "user"
 """The two ways to enter: as real root, or through a user namespace."""
 
 SCRATCH = "/sandbox"
+HOST_NAME = b"sandbox"
 NOBODY = 65534
 
 _NEW_MOUNT = 0x00020000
@@ -127,6 +128,9 @@ def _unshare_best(base: int, without: int) -> None:
             kernel.call("unshare", base | flags & ~without)
         except OSError:
             continue
+        # The new namespace begins with the names of the host.
+        for name in ("sethostname", "setdomainname"):
+            kernel.call(name, HOST_NAME, len(HOST_NAME))
         return
     kernel.call("unshare", base | _WANTED[-1])
 
