@@ -244,6 +244,6 @@ def test_trials_that_all_failed_have_no_picture(tmp_path: Path) -> None:
     failed = outcome(score=None, status="failed", cost_usd=None)
     folder = kept(tmp_path / "mine", [failed])
     text = write_report([folder], folder).read_text("utf-8")
-    assert "| 1 failed, to be tried again |" in text
+    assert "| 1 failed, to be retried |" in text
     assert ".svg" not in text
     assert not list(folder.glob("*.svg"))

@@ -186,7 +186,7 @@ def test_commands_work_in_a_pipe_too(notes: Path, state: Path) -> None:
         "names: list[1]",
         "['Ada']",
         "There is no nobody in the REPL; /vars lists its variables.",
-        "in total: 110 tokens, cost unknown",
+        "in total: 510 tokens, cost unknown",
         "  > names = ['Ada']",
         "Model: openai-compatible/m",
         "Saved: own.rlm",

@@ -46,7 +46,7 @@ def test_a_run_is_summarised(state: Path, run: Run) -> None:
     assert "context      text of 9 bytes, " in head
     assert "status       answer: 3 steps, 5 calls, " in head
     assert "  > x = 1\n  > print('x' * 5000)\n  | xxx" in steps[0]
-    assert "  | … (5,001 characters in all)\n" in steps[0]
+    assert "  | … (5,001 characters in total)\n" in steps[0]
     assert steps[1].count("  llm 'zebra ") == 3
     assert "  llm 'zebra 0': a note\n" in steps[1]
     assert "  … 2 more calls (5 llm in all)\n" in steps[1]

@@ -97,7 +97,7 @@ def test_chat(asking: Asking) -> None:
 
 def test_batch(asking: Asking) -> None:
     assert asking.stopped(signal.SIGTERM, "batch", "rows.jsonl", *asking.model) == 143
-    assert "Cancelled; 0 of 1 row answered. The same command continues from there." in asking.told
+    assert "Cancelled; 0 of 1 row answered. Run the same command again to continue." in asking.told
     assert asking.leaves_nothing()
 
 

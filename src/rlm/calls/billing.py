@@ -91,8 +91,8 @@ class ReportedPrefix:
 
     def note(self, request: Request, usage: Usage | None) -> None:
         """Learn from a reply; stop for good if a report does not count the whole request."""
-        if usage is None or not self._trusted:
-            return
+        if usage is None or usage == FREE or not self._trusted:
+            return  # A free reply comes from a cache or another run, and reports nothing.
         kept = self._reports[: self._shared(request)]
         self._trusted = self.believes(request, usage)
         self._request = request
