@@ -311,7 +311,7 @@ def test_money_needs_a_price() -> None:
     line = one_clear_line(unknown.stderr)
     assert "--price IN,OUT" in line
     assert "--max-tokens" in line
-    assert json.loads(known.stdout)["cost_usd"] == pytest.approx((100 * 10 + 10 * 100) / 1e6)
+    assert json.loads(known.stdout)["cost_usd"] == pytest.approx((500 * 10 + 10 * 100) / 1e6)
 
 
 def test_a_log_of_every_event(tmp_path: Path) -> None:

@@ -150,7 +150,7 @@ def test_commands_work_in_a_pipe_too(notes: Path, state: Path) -> None:
         "names: list[1]",
         "['Ada']",
         "There is no nobody in the REPL; /vars lists what is there.",
-        "in all: 110 tokens, cost unknown",
+        "in all: 510 tokens, cost unknown",
         "  > names = ['Ada']",
         "openai-compatible/m answers.",
         "Saved: own.rlm",

@@ -91,7 +91,7 @@ class ReportedPrefix:
 
     def note(self, request: Request, usage: Usage | None) -> None:
         """Learn from a reply; stop for good if a report does not count the whole request."""
-        if usage is None or not self._trusted:
+        if usage is None or usage == FREE or not self._trusted:
             return
         kept = self._reports[: self._shared(request)]
         self._trusted = self.believes(request, usage)
