@@ -8,11 +8,15 @@ import pytest
 
 from rlm.api import RLM
 from rlm.calls.billing import FREE, ReportedPrefix, bill, checked_usage, input_bound
-from rlm.limits import Amount, Limits
+from rlm.calls.calls import Calls, Route
+from rlm.calls.scheduler import Scheduler
+from rlm.calls.scope import Scope, Tree
+from rlm.limits import Amount, Budget, Limits
 from rlm.messages import Message, ModelInfo, Price, Reply, Request, ToolCall, Usage
 from rlm.results import RunResult
 from rlm.testing import ScriptedClient
 from rlm.testing.fake_server import FakeServer
+from tests.stores import MemoryStore
 
 PRICE = Price(1.0, 2.0, cache_write_per_million=4.0)
 REQUEST = Request(model="m", messages=(Message("user", "u" * 6_384),), max_output_tokens=100)
@@ -84,6 +88,14 @@ def test_a_conversation_with_a_partial_report_is_counted_in_bytes_from_then_on()
 def usage_with(name: str, value: Any) -> Usage:
     told: dict[str, Any] = {"input_tokens": 2_000, "output_tokens": 5, name: value}
     return Usage(**told)
+
+
+def test_a_reply_that_was_free_says_nothing_about_others() -> None:
+    """A forked run begins with replies that the first run has paid for."""
+    known = ReportedPrefix()
+    known.note(REQUEST, FREE)
+    assert known.believes(REQUEST, Usage(input_tokens=2_000, output_tokens=1))
+    assert known.bound(REQUEST) == BOUND
 
 
 IMPOSSIBLE: list[Any] = [
@@ -170,3 +182,20 @@ def test_a_reply_whose_text_is_no_text_is_an_error_of_its_client() -> None:
     client = ScriptedClient([Reply(text=None)])  # type: ignore[arg-type]
     with RLM(client) as rlm, pytest.raises(Exception, match="text of its Reply is NoneType"):
         rlm.ask("What?", "context")
+
+
+async def test_a_bound_that_was_booked_is_no_report_when_the_run_is_resumed() -> None:
+    store = MemoryStore()
+    usages = iter([None, Usage(input_tokens=2_000, output_tokens=1)])
+    client = ScriptedClient(["one", "two"], usage=lambda *_: next(usages))
+    calls = Calls(lambda model: Route(client, model, ModelInfo()), Scheduler(4))
+    longer = Request(model="m", messages=(*REQUEST.messages, *TURN), max_output_tokens=100)
+    for asked in ((REQUEST,), (REQUEST, longer)):
+        tree = Tree(1, store)
+        scope = Scope(run_id="r", budget=Budget(Limits()), recorders=(), tree=tree)
+        for request in asked:
+            await calls.run_request(scope, request, purpose="step")
+    assert scope.budget.used.tokens == BOUND + len("one") + 2_000 + 1
+
+
+TURN = (Message("assistant", "one"), Message("user", "and now?"))

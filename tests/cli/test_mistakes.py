@@ -195,7 +195,10 @@ def test_an_unreachable_server_is_reported(run: Run, monkeypatch: pytest.MonkeyP
         (["nonsense\x1b[31m"], "No such command 'nonsense\\x1b[31m'"),
         (["ask", "?", "--environment", "moon"], "unknown environment 'moon'"),
         (["bench", "run", "s-niah", "--size", "8q"], "'--size': '8q' is not a size"),
-        (["bench", "generate", "s-niah", "--size", "1", "--out", "x"], "'--size': a context must have"),
+        (
+            ["bench", "generate", "s-niah", "--size", "1", "--out", "x"],
+            "'--size': a context must have",
+        ),
         (["runs", "--where", "foo=1"], "'--where': "),
         (["export", "--format", "sft", "--where", "foo=1"], "'--where': "),
         (["judge", "last", "--score", "nan"], "'--score': a score must be a number"),

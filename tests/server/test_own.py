@@ -50,7 +50,7 @@ async def test_metrics_count_what_happened(tmp_path: Path) -> None:
     model = ScriptedClient(
         ["hi", submits("done"), RuntimeError("no")],
         price=Price(1_000.0, 1_000.0),
-        usage=lambda *_: Usage(30, 12, requests=1),
+        usage=lambda *_: Usage(60, 12, requests=1),
     )
     async with server(tmp_path, model) as client:
         await client.chat("hi")
@@ -69,9 +69,9 @@ async def test_metrics_count_what_happened(tmp_path: Path) -> None:
     assert found["rlm_runs_total[answer,direct]"] == 1
     assert found["rlm_runs_total[answer,rlm]"] == 1
     assert found["rlm_runs_total[error,direct]"] == 1
-    assert found["rlm_tokens_total[input]"] == 60
+    assert found["rlm_tokens_total[input]"] == 120
     assert found["rlm_tokens_total[output]"] == 24
-    assert found["rlm_cost_usd_total[]"] == pytest.approx(0.084)
+    assert found["rlm_cost_usd_total[]"] == pytest.approx(0.144)
     assert found["rlm_runs_in_flight[]"] == found["rlm_requests_queued[]"] == 0
     assert found["rlm_run_seconds_count[rlm]"] == 1
 

@@ -399,8 +399,10 @@ def _recall_outcome(pending: _Pending, known: Reply) -> _Outcome:
         return _Outcome(None, error_of(known), stored=True)
     usage = known.usage or FREE
     pending.scope.note(pending.key, known)
-    if pending.call_id is None:
-        pending.scope.reported.note(pending.request, known.usage)
+    reported = pending.scope.reported
+    is_bound = usage.input_tokens == reported.bound(pending.request)  # nothing was reported
+    if pending.call_id is None and not is_bound:
+        reported.note(pending.request, known.usage)
     if not pending.scope.tree.is_counted(pending.key):
         pending.scope.budget.charge(amount_of(usage))
         pending.scope.budget.note_usage(pending.request.model, pending.scope.depth, usage)
