@@ -306,7 +306,7 @@ def test_the_command_line_says_what_was_chosen_and_why(
     logging.getLogger("rlm.environments.auto").warning(text)
     logging.getLogger("rlm.other").warning("not for users")
     complaints.close()
-    assert capsys.readouterr().err == f"E{text[1:]}\n"
+    assert capsys.readouterr().err == f"{text}\n"
 
 
 async def test_the_reason_is_recorded_with_the_run(known: Callable[..., None]) -> None:

@@ -27,6 +27,7 @@ __all__ = [
 LAST = "last"
 OFF = frozenset({"0", "no", "off", "false"})
 LONGEST_NAME = 4_096
+LOG_SUFFIXES = (".jsonl", ".ndjson")
 HEAD_BYTES = 4_096
 """How much of a file is looked at: a log begins with `{`, a journal with `SQLite`."""
 
@@ -123,9 +124,9 @@ def find_recorded(name: str) -> Recorded:
 
 
 def _refuse_other_files(path: Path) -> None:
-    """Refuse a file that begins as no log and no journal does; others are checked when read."""
+    """Refuse a file that neither is named as a log nor begins as a log or a journal does."""
     try:
-        if not path.is_file():
+        if path.suffix in LOG_SUFFIXES or not path.is_file():
             return
         with path.open("rb") as file:
             start = file.read(HEAD_BYTES)
