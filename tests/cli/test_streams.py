@@ -4,6 +4,7 @@ import io
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,8 +25,8 @@ class Endless(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: object) -> int:
-        view = memoryview(buffer)  # type: ignore[arg-type]
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer)
         self.read_bytes += len(view)
         assert self.read_bytes < 64 * MEBIBYTE
         view[:] = b"y" * len(view)

@@ -299,7 +299,10 @@ async def test_a_cell_that_nobody_waits_for_any_more_fails_in_silence() -> None:
         async def execute(self, code: str, *, timeout_seconds: float) -> CellResult:
             raise SessionError("the worker is gone")
 
-    repl = Repl(SimpleNamespace(patience=1.0), Dead(), None)  # type: ignore[arg-type]
+    bench: Any = SimpleNamespace(patience=1.0)
+    session: Any = Dead()
+    host: Any = None
+    repl = Repl(bench, session, host)
     cell = repl.begin("1")
     await asyncio.wait([cell])
     del cell
