@@ -6,17 +6,28 @@ import inspect
 import multiprocessing
 import pickle
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import rlm.batch.rows
 import rlm.errors
 import rlm.utils.exceptions
 import rlm_runtime
 from rlm import RLM, CallRefused, NoAnswerError, ScriptedClient
 from rlm.errors import RLMError
 
-SAMPLES = {"str": "a text", "float": 1.5, "int": 3, "bool": True, "tuple": ("a",), "Any": [1]}
+SAMPLES = {
+    "Sequence": ("a",),
+    "str": "a text",
+    "float": 1.5,
+    "int": 3,
+    "bool": True,
+    "tuple": ("a",),
+    "Any": [1],
+    "Path": Path("rows.jsonl"),
+}
 
 
 def public_errors() -> set[type[Exception]]:

@@ -302,7 +302,7 @@ class Body:
 async def _decode_small(data: bytes, kind: type[T]) -> T:
     """Decode on the event loop, or in a thread if the numbers take long."""
     if has_many(data, ON_LOOP):
-        return await asyncio.to_thread(decode, data, kind)
+        return await asyncio.to_thread(lambda: decode(data, kind))
     return decode(data, kind)
 
 
