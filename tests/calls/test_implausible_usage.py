@@ -113,7 +113,7 @@ IMPOSSIBLE: list[Any] = [
         for value in (-1, 1.5, math.nan, "7", True, None, 10**30)
     ),
     *(
-        Usage(input_tokens=2_000, output_tokens=5, cost_usd=cost)  # type: ignore[arg-type]
+        usage_with("cost_usd", cost)
         for cost in (-1.0, -1, math.nan, math.inf, -math.inf, 1e300, "1", True, Decimal(1))
     ),
 ]
@@ -149,7 +149,7 @@ def looping(usage: Any, limits: Limits) -> tuple[RunResult, int]:
         Usage(input_tokens=500, output_tokens=5, cost_usd=-1.0),
         Usage(input_tokens=500, output_tokens=5, cost_usd=math.nan),
         Usage(input_tokens=500, output_tokens=5, cost_usd=math.inf),
-        Usage(input_tokens="many", output_tokens=5),  # type: ignore[arg-type]
+        usage_with("input_tokens", "many"),
         {"input_tokens": 1},
     ],
     ids=repr,
@@ -179,7 +179,8 @@ def test_a_limit_holds_for_a_server_that_reports_zeros(told: tuple[int, int]) ->
 
 
 def test_a_reply_whose_text_is_no_text_is_an_error_of_its_client() -> None:
-    client = ScriptedClient([Reply(text=None)])  # type: ignore[arg-type]
+    no_text: Any = None
+    client = ScriptedClient([Reply(text=no_text)])
     with RLM(client) as rlm, pytest.raises(Exception, match="text of its Reply is NoneType"):
         rlm.ask("What?", "context")
 

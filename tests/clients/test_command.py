@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 
 from rlm import RLM
 from rlm.clients._command_output import FORMATS, format_of, reply_in
-from rlm.clients._fields import LARGEST_COUNT
 from rlm.clients.command import CommandClient, conversation_text
 from rlm.errors import ConfigError, ModelError
-from rlm.messages import Message, Reply, Request, ToolSpec
+from rlm.messages import LARGEST_COUNT, Message, Reply, Request, ToolSpec
 from tests.clients.misbehaving import asked
 from tests.clients.programs import failure, program, replied
 
