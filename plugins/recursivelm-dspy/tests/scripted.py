@@ -47,7 +47,7 @@ class Engine:
             model=request.model,
             message=lm15.Message.assistant(given),
             finish_reason="stop",
-            usage=lm15.Usage(input_tokens=10, output_tokens=1),
+            usage=lm15.Usage(input_tokens=100, output_tokens=1),
         )
 
     def stream(self, request: lm15.Request) -> object:

@@ -16,7 +16,7 @@ def test_a_model_drives_a_run() -> None:
     with RLM(DspyClient(lm)) as rlm:
         result = rlm.ask("What?", "text")
     assert (result.answer, result.steps, len(asked)) == ("hello", 2, 3)
-    assert (result.usage.total.input_tokens, result.usage.total.requests) == (30, 3)
+    assert (result.usage.total.input_tokens, result.usage.total.requests) == (300, 3)
     assert text_of(asked[0]) != text_of(asked[1])
 
 
