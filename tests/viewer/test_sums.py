@@ -20,6 +20,7 @@ from rlm.events import (
 )
 from rlm.limits import Limits
 from rlm.logger import RLMLogger
+from rlm.messages import Usage
 from rlm.testing.scripted import ScriptedClient
 from tests.fakes import PlanEnvironment, cell
 from tests.records.trajectories.samples import (
@@ -213,7 +214,7 @@ async def test_the_steps_of_a_real_run_add_up_to_its_total(tmp_path: Path) -> No
             ("piece 0", "a reply"),
             ("piece 1", "another one"),
         ],
-        usage=lambda request, reply: used(100, 0.25),
+        usage=lambda request, reply: Usage(90, 10, cost_usd=0.25),
     )
     logger, limits = RLMLogger(log_dir=tmp_path), Limits(max_depth=2)
     async with RLM(client, environment=PlanEnvironment(), limits=limits, logger=logger) as engine:

@@ -16,6 +16,7 @@ from rlm.events import (
     OperatorStarted,
     StepStarted,
 )
+from rlm.messages import Usage
 from rlm.viewer import usage_tables
 from rlm.viewer.index import MAX_MODELS, OTHER_MODELS
 from tests.fakes import PlanEnvironment, cell
@@ -63,7 +64,7 @@ async def test_a_child_shown_by_its_call_is_not_shown_twice(tmp_path: Path) -> N
     client = ScriptedClient(
         [cell(["rlm", 1]), cell(["final", "done"])],
         rules=[("The task is in the variable", cell(["final", "child"]))],
-        usage=lambda request, reply: used(100, 0.25),
+        usage=lambda request, reply: Usage(90, 10, cost_usd=0.25),
     )
     logger = RLMLogger(log_dir=tmp_path)
     limits = Limits(max_depth=2)
