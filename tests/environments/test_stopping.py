@@ -226,7 +226,15 @@ async def test_a_suspended_worker_is_continued_and_keeps_its_variables(
 ) -> None:
     repl, _, _ = await opened(without=without)
     await repl.run("import os\nkept = [1]")
-    stopped = await repl.run("os.kill(os.getpid(), 19)", timeout_seconds=1.0)
+    stopped = await repl.run("os.kill(os.getpid(), 19)", timeout_seconds=0.05)
+    assert stopped.interrupted
+    assert await repl.show("kept") == "[1]"
+
+
+async def test_a_worker_that_suspends_itself_after_an_interrupt_is_continued(opened: Any) -> None:
+    repl, _, _ = await opened()
+    late = "import os, time\nkept = [1]\ntry: time.sleep(60)\nfinally: os.kill(os.getpid(), 19)"
+    stopped = await repl.run(late, timeout_seconds=0.05)
     assert stopped.interrupted
     assert await repl.show("kept") == "[1]"
 

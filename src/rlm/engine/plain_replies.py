@@ -1,8 +1,8 @@
 """Read replies that should be plain text: a model used to the REPL may write code instead.
 
 Where no code runs any more, `FINAL('ok')` still states the answer, and `FINAL_VAR(rows)` names the
-variable that holds it. Other code for the REPL can't be shown as an answer, but code that somebody
-asked for can: `repl_code.py` tells them apart.
+variable that holds it. Other code for the REPL can't be shown as an answer, but code that the
+query asked for can: `repl_code.py` tells them apart.
 """
 
 import ast

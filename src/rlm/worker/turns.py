@@ -1,9 +1,9 @@
 """Which turn of a conversation code belongs to, so that old threads and tasks do not answer it.
 
 The REPL outlives a turn, and so may threads and asyncio tasks that its cells started. Tasks and
-callbacks inherit a context variable, and threads are marked by whoever starts them. Code that runs
-in the thread of a cell without either, such as a callback of the garbage collector, belongs to the
-cell.
+callbacks inherit a context variable, and threads are marked by the code that starts them. Code that
+runs in the thread of a cell without either, such as a callback of the garbage collector, belongs to
+the cell.
 """
 
 from __future__ import annotations

@@ -178,7 +178,7 @@ class Repl:
         return await self.session.execute(code, timeout_seconds=seconds)
 
     def begin(self, code: str, timeout_seconds: float = CELL_SECONDS) -> "asyncio.Task[CellResult]":
-        """Start a cell. If the check ends before it looks, its error is nobody's concern."""
+        """Start a cell. Its error is ignored if the check ends before it looks."""
         cell = asyncio.create_task(self.run(code, timeout_seconds))
         cell.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         return cell

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
-_ASLEEP = b"SIZX"  # Waiting for something other than a processor or a disk; or ended.
+_ASLEEP = b"SITtZX"  # Waiting for something other than a processor or a disk; stopped; ended.
 _USER_TICKS, _SYSTEM_TICKS = 11, 12  # Counted from the state, which follows the name in `stat`.
 _MAX_BYTES = 1 << 16
 
