@@ -314,20 +314,24 @@ class Budget:
         for node in self.chain:
             node.used += ONE_CALL
 
-    def charge(self, used: Amount) -> None:
-        """Count what an earlier execution has paid for."""
-        for node in self.chain:
+    def charge(self, used: Amount, *, below_root: bool = False) -> None:
+        """Count what an earlier execution has paid for; `below_root`: the root has counted it."""
+        for node in self._below_root if below_root else self.chain:
             node.used += used
             node.recalled += used
             node._settled.set()
 
-    def note_usage(self, model: str, depth: int, usage: Usage) -> None:
+    def note_usage(self, model: str, depth: int, usage: Usage, *, below_root: bool = False) -> None:
         """Add a settled reply to the sums by model and depth."""
-        for node in self.chain:
+        for node in self._below_root if below_root else self.chain:
             known = node.usage.get((model, depth), Usage())
             node.usage[model, depth] = known + usage
 
     # -- bookkeeping -------------------------------------------------------------------------
+
+    @property
+    def _below_root(self) -> "tuple[Budget, ...]":
+        return self.chain[: self.chain.index(self.root)]
 
     def _error(self, refusal: _Refusal) -> CallRefused:
         """Return the error for a refused request; budgets below the one that refused note it."""

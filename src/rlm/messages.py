@@ -227,6 +227,12 @@ class ReplyKey(Struct, frozen=True, gc=False):
     def __str__(self) -> str:
         return f"{self.path}/{self.digest}/{self.number}"
 
+    @property
+    def run_paths(self) -> list[str]:
+        """The path of its run, of the run above, and so on."""
+        names = self.path.split("/")
+        return ["/".join(names[:count]) for count in range(len(names), 0, -1)]
+
 
 class Price(Struct, metaclass=SuggestsNames, frozen=True, omit_defaults=True):
     """US dollars per million tokens; input from or to a prompt cache may have its own price.

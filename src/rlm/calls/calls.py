@@ -31,7 +31,7 @@ from rlm.events import (
     ModelReplied,
 )
 from rlm.images import display_text
-from rlm.limits import NOTHING, Limits, Reservation, amount_of
+from rlm.limits import NOTHING, Limits, Reservation
 from rlm.messages import Message, ModelInfo, Reply, ReplyKey, Request, Usage
 from rlm.prompts.observation import cut
 
@@ -403,9 +403,7 @@ def _recall_outcome(pending: _Pending, known: Reply) -> _Outcome:
     is_bound = usage.input_tokens == reported.bound(pending.request)  # nothing was reported
     if pending.call_id is None and not is_bound:
         reported.note(pending.request, known.usage)
-    if not pending.scope.tree.is_counted(pending.key):
-        pending.scope.budget.charge(amount_of(usage))
-        pending.scope.budget.note_usage(pending.request.model, pending.scope.depth, usage)
+    pending.scope.count_recalled(pending.key, pending.request.model, usage)
     return _Outcome(known, None, usage, stored=True)
 
 

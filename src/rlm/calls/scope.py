@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 from rlm.calls.billing import ReportedPrefix
 from rlm.errors import CallRefused, ModelError
 from rlm.events import Event
-from rlm.limits import Budget, Limits, amount_of
-from rlm.messages import Reply, ReplyKey, Request
+from rlm.limits import Amount, Budget, Limits
+from rlm.messages import Reply, ReplyKey, Request, Usage
 from rlm.protocols import Recorder, ReplyStore
 from rlm.results import Shown
 
 if TYPE_CHECKING:  # Imported where they are used: few programs use them.
+    from rlm.calls.paid_earlier import PaidEarlier
     from rlm.citations import Citations
 
 __all__ = ["SavedReplies", "Scope", "Tree", "error_of", "failed", "new_run_id"]
@@ -46,8 +47,7 @@ class Tree:
     ) -> None:
         self._max_child_sessions = max_child_sessions
         self.store = store
-        self._models = models  # of the root run, and of everything below it
-        self._counted: set[str] = set()
+        self.paid_earlier = None if store is None else _paid_earlier(store, models)
         self.events: list[Event] = []
         self._slots: dict[int, asyncio.Semaphore] = {}
         self.child_context_bytes = 0
@@ -62,27 +62,15 @@ class Tree:
             )
         self.child_context_bytes += size_bytes
 
-    def count_unrecalled(self, budget: Budget) -> None:
-        """Count what earlier executions paid for and this one has not recalled, in the root.
-
-        It is paid whether or not this execution comes to it, so no request is sent before.
-        """
-        for key, usage in () if self.store is None else self.store.take_unrecalled():
-            self._counted.add(str(key))
-            depth = key.path.count("/")
-            for parent in range(depth + 1):
-                self._counted.add(key.path.rsplit("/", parent)[0])
-            model = self._models[1 if depth or key.kind == "llm" else 0]
-            budget.charge(amount_of(usage))
-            budget.note_usage(model, depth, usage)
-
-    def is_counted(self, what: ReplyKey | str) -> bool:
-        """Whether a reply, or what the run with this path has used, is counted already."""
-        return str(what) in self._counted
-
     def child_slot(self, depth: int) -> asyncio.Semaphore:
         """Return the semaphore of a depth; one per depth, so that children can't deadlock."""
         return self._slots.setdefault(depth, asyncio.Semaphore(self._max_child_sessions))
+
+
+def _paid_earlier(store: ReplyStore, models: tuple[str, str]) -> "PaidEarlier":
+    from rlm.calls.paid_earlier import PaidEarlier
+
+    return PaidEarlier(store, models)
 
 
 class Scope:
@@ -189,7 +177,23 @@ class Scope:
 
     def count_unrecalled(self) -> None:
         """Count what earlier executions paid for, before anything new is paid for."""
-        self.tree.count_unrecalled(self.budget.root)
+        if self.tree.paid_earlier is not None:
+            self.tree.paid_earlier.count_all(self.budget.root)
+
+    def count_recalled(self, key: ReplyKey, model: str, usage: Usage) -> None:
+        """Count a reply that an earlier execution paid for."""
+        if self.tree.paid_earlier is not None:
+            self.tree.paid_earlier.count(self.budget, key, model, usage)
+
+    def count_rest(self) -> None:
+        """Count what earlier executions of this run, which ends, paid for."""
+        if self.tree.paid_earlier is not None:
+            self.tree.paid_earlier.count_rest(self.budget, self.path)
+
+    def count_ended(self, used: Amount, usage: dict[tuple[str, int], Usage]) -> None:
+        """Count what this run used; it ended in an earlier execution."""
+        if self.tree.paid_earlier is not None:
+            self.tree.paid_earlier.count_ended(self.budget, self.path, used, usage)
 
     async def remember(self, key: ReplyKey, reply: Reply) -> None:
         """Store a reply before it is used."""

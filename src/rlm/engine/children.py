@@ -117,10 +117,5 @@ def spent_by(child: Scope) -> dict[str, Any]:
 
 def charge(child: Scope, spent: dict[str, Any]) -> None:
     """Count what `spent_by` stored in an earlier execution."""
-    calls, tokens, money = spent["used"]
-    if child.tree.is_counted(child.path):
-        child.budget.charge(Amount(calls))
-        return
-    child.budget.charge(Amount(calls, tokens, money))
-    for model, depth, usage in spent["usage"]:
-        child.budget.note_usage(model, depth, msgspec.convert(usage, Usage))
+    usage = {(model, depth): msgspec.convert(each, Usage) for model, depth, each in spent["usage"]}
+    child.count_ended(Amount(*spent["used"]), usage)

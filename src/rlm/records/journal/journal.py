@@ -114,7 +114,7 @@ class Journal:
         left = [
             (key, usage)
             for key, usage in self._unrecalled.values()
-            if not (done and done.intersection(_with_parents(key.path)))
+            if not (done and done.intersection(key.run_paths))
         ]
         self._unrecalled.clear()
         return left
@@ -390,13 +390,6 @@ def _json(value: object) -> bytes:
         return msgspec.json.encode(value, enc_hook=repr)
     except UnicodeEncodeError:  # lone surrogates: JSON can escape them, msgspec does not
         return json.dumps(msgspec.to_builtins(value, enc_hook=repr)).encode("ascii")
-
-
-def _with_parents(path: str) -> Iterator[str]:
-    """Yield the path of a run, of its parent, and so on."""
-    while path:
-        yield path
-        path = path.rpartition("/")[0]
 
 
 def _name(path: object, step: object, what: object) -> str:
