@@ -169,8 +169,7 @@ class RunState:
         submission = ending.submission
         answer = submission.text if submission else None
         rejected_answer = ending.rejected.text if ending.rejected else None
-        if self.scope.depth == 0:
-            self.scope.count_unrecalled()
+        self.scope.count_rest()
         usage = UsageSummary.of(self.scope.budget.usage)
         seconds = time.monotonic() - self.started
         cited = self.cited()
@@ -359,8 +358,8 @@ class ReplRunState(RunState):
 
     def stop(self) -> None:
         """Ask the run to end now; its cell is interrupted, and its variables stay candidates."""
-        self.session.stop()
-        super().stop()
+        self.stop_asked = True
+        self.session.stop(super().stop)
 
     async def decide(self, step_result: StepResult) -> Decision:
         """Decide what follows from a step; an answer must have the shape asked for."""

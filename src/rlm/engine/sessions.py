@@ -5,6 +5,7 @@ or a new session with the context loaded again, and the model is shown what was 
 """
 
 import asyncio
+import contextlib
 import math
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
@@ -98,6 +99,7 @@ class RunSession:
         self._answering: set[asyncio.Task[Any]] = set()
         self._cancelling = False
         self._is_stopped = False
+        self._pending: _Pending | None = None
         self._earlier: frozenset[str] = frozenset()  # variables from before the current run
         self._rebound: set[str] = set()  # those of them that this run has bound again
         self._words: set[str] = set()  # of the code of this run
@@ -110,12 +112,16 @@ class RunSession:
         self._scope, self._host = scope, host
         self._is_stopped = False
 
-    def stop(self) -> None:
-        """Refuse the calls of this run from now on; cancelling it interrupts its cell.
+    def stop(self, cancel: Callable[[], object]) -> None:
+        """Refuse the calls of this run from now on, interrupt its cell, and then call `cancel`.
 
         The variables that the cell has bound so far stay and can still answer the query.
         """
         self._is_stopped = True
+        if self._pending is None:
+            cancel()
+        elif self._pending.stopping is None:
+            self._pending.stopping = asyncio.create_task(self._stop_cell(self._pending, cancel))
 
     async def leave(self, host: Host, *, close: bool) -> None:
         """Stop answering for a run that has ended: threads of its cells may still send requests."""
@@ -384,35 +390,59 @@ class RunSession:
         work: Coroutine[Any, Any, Done],
         interrupt: Callable[[], Awaitable[None]] | None = None,
     ) -> Done:
+        """Await a worker request; stopping the run interrupts the cell, and its variables stay.
+
+        So does cancelling the run if the session outlives it; otherwise that kills the worker.
+        """
+        if self.outlives_runs:
+            return await self._shielded(work, interrupt)
+        pending = self._pending = _Pending(interrupt)
+        try:
+            return await work
+        finally:
+            self._pending = None
+            if pending.stopping is not None:
+                pending.ended.set()
+                await pending.stopping  # It cancels this task, unless it has already done so.
+
+    async def _shielded(
+        self, work: Coroutine[Any, Any, Done], interrupt: Callable[[], Awaitable[None]] | None
+    ) -> Done:
         """Await a worker request; cancelling interrupts the cell instead of killing the worker.
 
-        This applies to runs that were asked to stop and to sessions that outlive their runs;
-        in other cases the worker is killed.
+        This needs a task, which costs more than some cells.
         """
         task = asyncio.create_task(work)
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             if not task.done():
-                if self.outlives_runs or self._is_stopped:
-                    await self._interrupt_and_wait(task, interrupt)
-                else:
+                try:
+                    await self._unwind(interrupt, asyncio.wait([task]))
+                finally:
                     await _cancel(task)
             raise
 
-    async def _interrupt_and_wait(
-        self, task: "asyncio.Task[Any]", interrupt: Callable[[], Awaitable[None]] | None
+    async def _stop_cell(self, pending: "_Pending", cancel: Callable[[], object]) -> None:
+        try:
+            await self._unwind(pending.interrupt, pending.ended.wait())
+        finally:
+            cancel()
+
+    async def _unwind(
+        self, interrupt: Callable[[], Awaitable[None]] | None, ended: Awaitable[object]
     ) -> None:
+        """Interrupt a cell and cancel its calls; wait until it has ended, but not for long."""
         self._cancelling = True
         try:
             if interrupt is not None:
                 await interrupt()
             for each in self._answering:
                 each.cancel()
-            await asyncio.wait([task], timeout=CANCEL_SECONDS)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(ended, CANCEL_SECONDS)
         finally:
             self._cancelling = False
-            await _cancel(task)
 
     def _note_bound(self, code: str, result: CellResult) -> None:
         """Note which earlier variables a cell has bound again, even to an equal value."""
@@ -461,6 +491,15 @@ class RunSession:
         self._earlier, self._rebound = frozenset(self.variables), set()
         text = nudges.session_lost(reason, lost)
         return CellResult(error=CellError("SessionLost", reason, text), seconds=seconds)
+
+
+class _Pending:
+    """A worker request that is being awaited."""
+
+    def __init__(self, interrupt: Callable[[], Awaitable[None]] | None) -> None:
+        self.interrupt = interrupt
+        self.ended = asyncio.Event()
+        self.stopping: asyncio.Task[None] | None = None
 
 
 def _describe_tools(tools: Sequence[Tool]) -> list[dict[str, str]]:
