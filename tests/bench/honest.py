@@ -126,11 +126,11 @@ PARTS = {
     "Reply with one word": "kind",
     "\nLines:\n": "label",
     "Count in this part alone": "count",
-    "one thing a line, exactly as it is written": "enumerate",
+    "one thing per line, exactly as it is written": "enumerate",
     "\nText:\n": "note",
     "A pair has one thing of group A": "groups",
     "Answer the question from these numbers alone": "from_table",
-    "Give the answer in the form that the question wants": "form",
+    "Give the answer in the form that the question asks for": "form",
     "Do not answer it yet": "shorten",
     "\nNotes:\n": "reduce",
 }

@@ -51,7 +51,7 @@ def test_the_doctor_tries_a_remote_gateway_with_its_token(tmp_path: Path) -> Non
         )
     assert well.returncode == 0, well.stdout
     assert json.loads(well.stdout)["ok"]
-    for done, words in ((wrong, "another token"), (elsewhere, "ends with /mcp")):
+    for done, words in ((wrong, "requires a valid token"), (elsewhere, "ends with /mcp")):
         assert done.returncode == 1
         last = json.loads(done.stdout)["findings"][-1]
         assert (last["what"], last["well"]) == ("connection", False)

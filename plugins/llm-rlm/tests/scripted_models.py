@@ -30,7 +30,7 @@ class Said:
         self.keys: list[str | None] = []
         self.options: list[dict[str, Any]] = []
         self.failure: Exception | None = None
-        self.usage = {"input": 10, "output": 2}
+        self.usage = {"input": 500, "output": 10}
         self._root = 0
         self._lock = threading.Lock()
 

@@ -169,7 +169,7 @@ def test_an_answer_is_submitted_as_text_or_by_a_variable(box: RLMToolbox) -> Non
     box.execute_python("found = [1, 2]")
     assert "[1, 2]" in box.submit_answer(variable_name="found")
     assert box.answer == "[1, 2]"
-    assert "no variable 'nothing'" in box.submit_answer(variable_name="nothing")
+    assert "No variable is named 'nothing'" in box.submit_answer(variable_name="nothing")
     assert "not both" in box.submit_answer()
     assert "not both" in box.submit_answer(answer="a", variable_name="b")
     box.execute_python("FINAL('by code')")
@@ -226,9 +226,9 @@ def test_two_threads_run_their_code_one_after_the_other(box: RLMToolbox) -> None
     ("given", "words"),
     [
         ({"sandbox": "moon"}, "one of auto, local, wasm"),
-        ({"max_output_chars": 0}, "max_output_chars must be a whole number"),
-        ({"execution_timeout_ms": "1"}, "execution_timeout_ms must be a whole number"),
-        ({"execution_timeout_ms": True}, "execution_timeout_ms must be a whole number"),
+        ({"max_output_chars": 0}, "max_output_chars must be a positive integer"),
+        ({"execution_timeout_ms": "1"}, "execution_timeout_ms must be a positive integer"),
+        ({"execution_timeout_ms": True}, "execution_timeout_ms must be a positive integer"),
         ({"sub_model": "nobody"}, "llm has no model 'nobody'"),
         ({"context": "a", "context_file": "b"}, "not both"),
         ({"context": object()}, "must be text"),

@@ -57,7 +57,7 @@ async def test_the_async_model_behaves_the_same(said: Said) -> None:
     said.steps = [FIND]
     response = llm.get_async_model("rlm/scripted").prompt("Which number?", fragments=[LINES])
     assert await response.text() == "42"
-    assert (await response.usage()).input == 10
+    assert (await response.usage()).input == 500
 
 
 def test_a_blocking_model_also_gets_an_async_form(said: Said) -> None:
@@ -308,10 +308,10 @@ def test_reasoning_can_be_hidden(said: Said, wrapped: llm.Model) -> None:
 def test_usage_distinguishes_steps_from_sub_calls(said: Said, wrapped: llm.Model) -> None:
     said.steps = [cell("llm_query('a')\nllm_query('b')"), cell("FINAL('done')")]
     usage = wrapped.prompt("?", sub_model="small").usage()
-    assert (usage.input, usage.output) == (40, 8)
+    assert (usage.input, usage.output) == (2_000, 40)
     assert usage.details is not None
-    assert usage.details["steps"] == {"requests": 2, "input": 20, "output": 4}
-    assert usage.details["sub_calls"] == {"requests": 2, "input": 20, "output": 4}
+    assert usage.details["steps"] == {"requests": 2, "input": 1_000, "output": 20}
+    assert usage.details["sub_calls"] == {"requests": 2, "input": 1_000, "output": 20}
     assert set(usage.details["models"]) == {"llm/scripted", "llm/small"}
 
 

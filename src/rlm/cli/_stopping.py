@@ -76,4 +76,5 @@ def _handled(numbers: Iterable[int], then: Callable[[int], object]) -> Generator
         yield
     finally:
         for number, old in before.items():
-            signal.signal(number, old)
+            if signal.getsignal(number) is handle:  # A server that has ended ignores SIGTERM.
+                signal.signal(number, old)
