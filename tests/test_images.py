@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlm import images
-from rlm.calls.billing import MESSAGE_OVERHEAD_TOKENS, bound_tokens
 from rlm.images import bound_of_parts, content_of, display_text, image_tokens, picture_of, size_of
-from rlm.messages import Message
+from rlm.messages import MESSAGE_OVERHEAD_TOKENS, Message, bound_tokens
 from tests.picture_samples import gif, jpeg, png, segment, webp
 
 edges = st.integers(1, 20_000)

@@ -35,6 +35,9 @@ __all__ = [
 DIGEST_CHARS = 32
 _DIGEST = attrgetter("digest")
 
+MESSAGE_OVERHEAD_TOKENS = 16
+"""Roles and separators, which providers bill but a caller does not see."""
+
 PICODOLLARS = 10**12
 """Money is counted in whole picodollars, so that sums are exact and never drift past a limit."""
 
@@ -124,6 +127,15 @@ class Message(Struct, frozen=True, omit_defaults=True, dict=True):
         return all(sendable(text) is text for text in texts if isinstance(text, str))
 
 
+_BOUND_TOKENS = attrgetter("bound_tokens")
+
+
+def bound_tokens(messages: tuple[Message, ...]) -> int:
+    """Return an upper bound on the tokens that any byte-level tokenizer makes of messages."""
+    tokens: int = sum(map(_BOUND_TOKENS, messages))
+    return tokens + MESSAGE_OVERHEAD_TOKENS * len(messages)
+
+
 def followed_by(messages: Sequence[Message], text: str) -> tuple[Message, ...]:
     """Return the messages with a user's text after them.
 
@@ -136,7 +148,7 @@ def followed_by(messages: Sequence[Message], text: str) -> tuple[Message, ...]:
     return (*messages[:-1], Message("user", f"{last.content}\n\n{text}"))
 
 
-class Request(Struct, frozen=True, kw_only=True):
+class Request(Struct, frozen=True, kw_only=True, dict=True):
     """A request to one model, with everything that determines the reply.
 
     `grows`: the next request begins with the same messages, so a prompt cache is worth its price.
@@ -148,6 +160,12 @@ class Request(Struct, frozen=True, kw_only=True):
     sampling: dict[str, Any] = field(default_factory=dict)
     tools: tuple[ToolSpec, ...] = ()
     grows: bool = False
+
+    @_cached
+    def bound_tokens(self) -> int:
+        """An upper bound on the tokens of its input, by its bytes alone."""
+        tools = sum(len(json.encode(tool)) for tool in self.tools) if self.tools else 0
+        return tools + bound_tokens(self.messages)
 
     def digest(self) -> str:
         """Return a hash of the whole request; known hashes of messages are reused."""

@@ -5,8 +5,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlm.calls.billing import MESSAGE_OVERHEAD_TOKENS, ReportedPrefix, bound_tokens, input_bound
-from rlm.messages import Message, Request, ToolSpec, Usage
+from rlm.calls.billing import ReportedPrefix
+from rlm.messages import MESSAGE_OVERHEAD_TOKENS, Message, Request, ToolSpec, Usage, bound_tokens
 from tests.calls.tokenizers import RandomTokenizer
 
 SYSTEM = Message("system", "s" * 4_000)
@@ -53,7 +53,7 @@ def test_the_reported_count_is_reused_only_for_an_identical_prefix() -> None:
         request(SYSTEM, TASK, REPLY, sampling={"reasoning": "high"}),
         request(SYSTEM),
     ):
-        assert known.bound(other) == input_bound(other)
+        assert known.bound(other) == other.bound_tokens
 
 
 def test_a_shortened_conversation_keeps_the_count_reported_for_its_start() -> None:
@@ -75,12 +75,12 @@ def test_an_implausibly_low_reported_count_is_ignored() -> None:
     known.note(request(SYSTEM, TASK), used(2_000))
     longer = request(SYSTEM, TASK, REPLY, OUTPUT)
     known.note(longer, used(300))
-    assert known.bound(longer) == input_bound(longer)
+    assert known.bound(longer) == longer.bound_tokens
     known.note(longer, used(2_300))
-    assert known.bound(longer) == input_bound(longer)  # it may leave something out again
+    assert known.bound(longer) == longer.bound_tokens  # it may leave something out again
     first = ReportedPrefix()
     first.note(request(SYSTEM, TASK), used(10))
-    assert first.bound(longer) == input_bound(longer)
+    assert first.bound(longer) == longer.bound_tokens
 
 
 def test_a_reply_without_usage_leaves_the_known_count_unchanged() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rlm.api import RLM
-from rlm.calls.billing import FREE, ReportedPrefix, bill, checked_usage, input_bound
+from rlm.calls.billing import FREE, ReportedPrefix, bill, checked_usage
 from rlm.calls.calls import Calls, Route
 from rlm.calls.scheduler import Scheduler
 from rlm.calls.scope import Scope, Tree
@@ -20,7 +20,7 @@ from tests.stores import MemoryStore
 
 PRICE = Price(1.0, 2.0, cache_write_per_million=4.0)
 REQUEST = Request(model="m", messages=(Message("user", "u" * 6_384),), max_output_tokens=100)
-BOUND = input_bound(REQUEST)
+BOUND = REQUEST.bound_tokens
 RESERVED = Amount(tokens=BOUND + 100)
 CELL = "```repl\nprint({})\n```"
 
@@ -137,7 +137,7 @@ def looping(usage: Any, limits: Limits) -> tuple[RunResult, int]:
     client = ScriptedClient(script, price=Price(1.0, 2.0), usage=lambda *_: usage)
     with RLM(client, limits=limits) as rlm:
         result = rlm.ask("What?", "context")
-    return result, sum(input_bound(each) for each in client.requests)
+    return result, sum(each.bound_tokens for each in client.requests)
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,7 @@ import functools
 import random
 import zlib
 
-from rlm.calls.billing import MESSAGE_OVERHEAD_TOKENS
-from rlm.messages import Message
+from rlm.messages import MESSAGE_OVERHEAD_TOKENS, Message
 
 
 class RandomTokenizer:

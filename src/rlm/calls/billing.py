@@ -8,7 +8,7 @@ What a report leaves out, such as the input of a server that always writes 0, is
 """
 
 from bisect import bisect_right
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -18,50 +18,32 @@ from rlm.messages import (
     LARGEST_COST_USD,
     LARGEST_COUNT,
     PICODOLLARS,
-    Message,
     ModelInfo,
     Price,
     Reply,
     Request,
     Usage,
+    bound_tokens,
 )
 
 __all__ = [
     "FREE",
     "ReportedPrefix",
     "bill",
-    "bound_tokens",
     "checked_usage",
-    "input_bound",
     "stated_tokens",
     "with_smaller_cap",
     "worst_case",
 ]
 
-MESSAGE_OVERHEAD_TOKENS = 16
-"""Roles and separators, which providers bill but a caller does not see."""
-
 BYTES_PER_TOKEN = 64
 """A report of less than one token per this many bytes leaves something out, such as the part that
 a local server still had in its cache; it is used neither for a bound nor for the bill."""
 
-_BOUND_TOKENS = attrgetter("bound_tokens")
-
-
-def bound_tokens(messages: tuple[Message, ...]) -> int:
-    """Return an upper bound on the tokens that any byte-level tokenizer makes of messages."""
-    tokens: int = sum(map(_BOUND_TOKENS, messages))
-    return tokens + MESSAGE_OVERHEAD_TOKENS * len(messages)
-
-
-def input_bound(request: Request) -> int:
-    """Return the bound by bytes alone, for messages and tools."""
-    return bound_tokens(request.messages) + sum(len(msgspec.json.encode(t)) for t in request.tools)
-
 
 def fewest_input_tokens(request: Request) -> int:
     """Return how many tokens a report must state at least to count the whole input."""
-    return max(1, input_bound(request) // BYTES_PER_TOKEN)
+    return max(1, request.bound_tokens // BYTES_PER_TOKEN)
 
 
 class ReportedPrefix:
@@ -79,7 +61,7 @@ class ReportedPrefix:
     def bound(self, request: Request) -> int:
         """Return the most input tokens this request can have."""
         if not (shared := self._shared(request)):
-            return input_bound(request)
+            return request.bound_tokens
         count, tokens = self._reports[shared - 1]
         return tokens + bound_tokens(request.messages[count:])
 
@@ -125,7 +107,7 @@ FREE = Usage(cost_usd=0.0)
 
 def worst_case(request: Request, info: ModelInfo, known: ReportedPrefix | None = None) -> Amount:
     """Return the most this request can cost; a known prefix makes the bound tighter."""
-    input_tokens = input_bound(request) if known is None else known.bound(request)
+    input_tokens = request.bound_tokens if known is None else known.bound(request)
     output_tokens = request.max_output_tokens
     money = info.price.bound(input_tokens, output_tokens) if info.price else 0
     return Amount(tokens=input_tokens + output_tokens, picodollars=money)
@@ -155,27 +137,31 @@ def checked_usage(usage: object) -> Usage | None:
         return None
     if usage == FREE:
         return FREE
-    sent, written = usage.input_tokens, usage.output_tokens
-    in_cache = usage.cached_tokens, usage.cache_write_tokens
-    counts = all(_in_range(n, int, LARGEST_COUNT) for n in (sent, written, *in_cache))
-    cost_usd = 0 if usage.cost_usd is None else usage.cost_usd
-    if not (
-        counts
-        and _in_range(usage.reasoning_tokens, int, LARGEST_COUNT)
-        and _in_range(cost_usd, (int, float), LARGEST_COST_USD)
-    ):
+    sent, written, thought = usage.input_tokens, usage.output_tokens, usage.reasoning_tokens
+    counts = sent, written, thought, usage.cached_tokens, usage.cache_write_tokens
+    if not (_are_in_range(counts, _COUNT, LARGEST_COUNT) and _is_cost(usage.cost_usd)):
         return None
+    in_cache = usage.cached_tokens + usage.cache_write_tokens
+    if sent >= in_cache and written >= thought:
+        return usage
     return msgspec.structs.replace(
-        usage,
-        input_tokens=max(sent, sum(in_cache)),
-        output_tokens=max(written, usage.reasoning_tokens),
-        requests=1,
+        usage, input_tokens=max(sent, in_cache), output_tokens=max(written, thought)
     )
 
 
-def _in_range(number: object, kind: Any, largest: float) -> bool:
-    is_number = isinstance(number, kind) and not isinstance(number, bool)
-    return is_number and 0 <= number <= largest  # type: ignore[operator] # it is a number
+_COUNT = frozenset({int})
+_MONEY = frozenset({int, float})
+
+
+def _is_cost(cost_usd: object) -> bool:
+    return cost_usd is None or _are_in_range((cost_usd,), _MONEY, LARGEST_COST_USD)
+
+
+def _are_in_range(numbers: tuple[Any, ...], types: frozenset[type], largest: float) -> bool:
+    """Whether all are numbers of these types, not NaN, and neither negative nor too large."""
+    if not types.issuperset(map(type, numbers)):
+        return False
+    return min(numbers) >= 0 and max(numbers) <= largest
 
 
 def stated_tokens(request: Request, reply: Reply) -> int | None:
@@ -194,8 +180,11 @@ def _counts_output(reply: Reply, usage: Usage) -> bool:
 
 
 def _output_bytes(reply: Reply) -> int:
-    texts = (reply.text, reply.reasoning or "", *map(repr, reply.tool_calls or ()))
-    return sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
+    text, reasoning = reply.text, reply.reasoning
+    if not (reasoning or reply.tool_calls) and text.isascii():
+        return len(text)
+    texts = (text, reasoning or "", *map(repr, reply.tool_calls or ()))
+    return sum(len(each.encode("utf-8", "surrogatepass")) for each in texts)
 
 
 def bill(
@@ -214,7 +203,10 @@ def bill(
     if usage == FREE:
         return FREE, NOTHING
     cost_usd, price = usage.cost_usd, info.price
-    has_input = (known or ReportedPrefix()).believes(request, usage)
+    if known is not None:
+        has_input = known.believes(request, usage)
+    else:
+        has_input = usage.input_tokens >= fewest_input_tokens(request)
     has_output = _counts_output(reply, usage)
     if not has_output:
         size = min(_output_bytes(reply), request.max_output_tokens)

@@ -151,7 +151,8 @@ class Calls:
         `on_text` receives each piece of the reply as it arrives; `ReplyStream` explains retries.
         With a `stream` instead, the caller chooses what is passed on.
         """
-        await scope.catch_up()
+        if scope.recorders:
+            await scope.catch_up()
         count = len(request.messages)
         fresh = request.messages[0 if new_messages is None else count - new_messages :]
         pending = self._pending(scope, request, purpose, is_last=held is not None)
@@ -189,7 +190,8 @@ class Calls:
         It is counted first, so that code which keeps calling reaches the limit.
         """
         scope.budget.count_call()
-        await scope.catch_up()
+        if scope.recorders:
+            await scope.catch_up()
         pending = self._pending(scope, request, "llm")
         pending.call_id = scope.call_id(pending.key)
         about = {"call_id": pending.call_id, "kind": "llm", "model": request.model}

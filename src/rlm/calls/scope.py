@@ -217,7 +217,8 @@ class Scope:
         """Record an event, and send it to every recorder; a failing recorder never ends a run."""
         event = self._event(event_type, facts)
         self.tree.events.append(event)
-        self._send(event, self.recorders)
+        if self.recorders:
+            self._send(event, self.recorders)
 
     async def catch_up(self) -> None:
         """Wait for slow recorders before paying for the next request."""

@@ -126,7 +126,7 @@ class WireAttempt(Struct, gc=False):
         except BaseException:
             slot.abandoned()
             raise
-        slot.succeeded(stated_tokens(self.request, reply))
+        slot.succeeded(stated_tokens(self.request, reply) if slot.charges else None)
         return reply
 
     async def _exchange(self) -> Reply:
@@ -138,7 +138,9 @@ class WireAttempt(Struct, gc=False):
         own = patience is not None and now + patience < self.deadline
         deadline = now + patience if patience is not None and own else self.deadline
         seconds = deadline - now
-        wire_request = msgspec.structs.replace(self.request, model=route.wire_name)
+        wire_request = self.request
+        if wire_request.model != route.wire_name:
+            wire_request = msgspec.structs.replace(wire_request, model=route.wire_name)
         try:
             with TimeLimit(self.scheduler.deadlines, deadline):
                 token = CALL_KEY.set(self.key)
@@ -150,7 +152,9 @@ class WireAttempt(Struct, gc=False):
                 raise TypeError(f"it returned {type(reply).__name__}, not a Reply")
             if not isinstance(reply.text, str):
                 raise TypeError(f"the text of its Reply is {type(reply.text).__name__}, not str")
-            return msgspec.structs.replace(reply, usage=checked_usage(reply.usage))
+            if (usage := checked_usage(reply.usage)) is not reply.usage:
+                reply = msgspec.structs.replace(reply, usage=usage)
+            return reply
         except ModelError as error:
             error.timed_out = error.timed_out and (self.patient or own)
             raise

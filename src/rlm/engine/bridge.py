@@ -138,7 +138,7 @@ class Bridge:
             raise CallRefused("malformed llm_query", limit="kind")
 
         cap = self._output_cap(arguments)
-        shape = await self._shape(arguments)
+        shape = None if arguments.get("schema") is None else await self._shape(arguments)
 
         def ask(index: int) -> Awaitable[str]:
             if shape is not None:
@@ -174,15 +174,13 @@ class Bridge:
         )
         return (await self.calls.counted_call(self.scope, request)).text
 
-    async def _shape(self, arguments: dict[str, Any]) -> "Shape | None":
+    async def _shape(self, arguments: dict[str, Any]) -> "Shape":
         """Return the shape of replies that a cell asks for with `schema=`."""
-        if (schema := arguments.get("schema")) is None:
-            return None
         if arguments.get("images") is not None:
             raise CallRefused("llm_query takes either images or a schema", limit="kind")
         from rlm.engine.operators.shapes import shape_of
 
-        return await shape_of(schema)
+        return await shape_of(arguments["schema"])
 
     async def _shaped(self, prompt: str, model: str, cap: int, shape: "Shape") -> str:
         """Return a reply as JSON of this shape; if it has another, ask again with the mistake."""
@@ -222,9 +220,11 @@ class Bridge:
     def _with_failed_replies(self, kind: str, arguments: dict[str, Any], answer: Answer) -> Answer:
         """Return the answer with failures replaced by `failed_replies`, if the run has any."""
         told, texts = answer
+        if not told["failed"]:
+            return answer
         name = f"{kind}_batched" if arguments.get("batched") is True else kind
         template = self.config.call_rules.failed_replies.get(name)
-        if template is None or not told["failed"]:
+        if template is None:
             return answer
         replies = list(texts)
         for index, reason in told["failed"].items():
@@ -233,10 +233,12 @@ class Bridge:
 
     def _model(self, arguments: dict[str, Any], otherwise: str | None = None) -> str:
         """Return the allowed model that a call names, with or without its provider."""
-        allowed = self.config.allowed_models
         model = arguments.get("model") or otherwise or self.config.sub_model
+        if model == self.config.sub_model:
+            return model
         if not isinstance(model, str):
             raise CallRefused("malformed model", limit="kind")
+        allowed = self.config.allowed_models
         if model in allowed:
             return model
         found = [each for each in allowed if self.calls.router(each).goes_by(model)]

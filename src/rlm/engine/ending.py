@@ -12,7 +12,7 @@ from contextlib import aclosing
 
 from rlm import prompts
 from rlm._util.text import counted
-from rlm.calls.billing import bound_tokens, worst_case
+from rlm.calls.billing import worst_case
 from rlm.calls.scope import Scope
 from rlm.config import RunConfig
 from rlm.engine.decide import WrongShape
@@ -21,7 +21,7 @@ from rlm.engine.run_state import ReplRunState
 from rlm.engine.task import Ending
 from rlm.errors import CallRefused, ModelError
 from rlm.limits import NOTHING, Amount, Budget, Reservation
-from rlm.messages import Message, ModelInfo, Reply, Request, followed_by
+from rlm.messages import Message, ModelInfo, Reply, Request, bound_tokens, followed_by
 from rlm.prompts import nudges
 from rlm.results import AnswerSource, StopReason, Submission
 

@@ -238,7 +238,8 @@ class CellClock:
     def _ring_at(self, moment: float) -> None:
         """Make sure the timer fires by then, or hardly later; leave a timer that is due."""
         if self._timer is not None:
-            if self._timer.when() <= max(moment, self._loop.time()) + _LATE_SECONDS:
+            due = self._timer.when() - _LATE_SECONDS
+            if due <= moment or due <= self._loop.time():
                 return
             self._timer.cancel()
         self._timer = self._loop.call_at(moment, self._ring)
