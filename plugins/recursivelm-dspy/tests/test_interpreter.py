@@ -99,7 +99,7 @@ def test_submit_ends_the_cell_with_the_fields(interpreter: SandboxInterpreter) -
     assert interpreter("try:\n    SUBMIT('a', 2)\nexcept BaseException:\n    pass") == wanted
     assert interpreter("def f():\n    SUBMIT('a', 2)\nf()") == wanted
     for call, message in (
-        ("'a'", "misses count"),
+        ("'a'", "is missing count"),
         ("'a', 2, 3", "takes 2 values, not 3"),
         ("'a', 2, more=3", "has no field 'more'"),
         ("'a', answer='b'", "got 'answer' twice"),
@@ -342,7 +342,7 @@ def test_a_cell_that_kills_its_process_does_not_end_the_program() -> None:
 def test_options_are_checked_and_factories_can_be_pickled() -> None:
     with pytest.raises(ConfigError, match="execution_timeout must be greater than 0"):
         SandboxInterpreter(execution_timeout=0)
-    with pytest.raises(ConfigError, match="no environment 'nowhere'"):
+    with pytest.raises(ConfigError, match="unknown environment 'nowhere'"):
         SandboxInterpreter(environment="nowhere")
     with pytest.raises(CodeInterpreterError, match="a tool can't be called 'SUBMIT'"):
         SandboxInterpreter({"SUBMIT": print})

@@ -137,7 +137,7 @@ def test_code_asks_another_model_and_dspy_counts_all_usage() -> None:
         got = module(text="the second one")
     assert (got.label, len(asked), len(sub_asked)) == ("B", 1, 1)
     used = {name: each["total_tokens"] for name, each in got.get_lm_usage().items()}
-    assert used == {"scripted/model": 11, "scripted/small": 11}
+    assert used == {"scripted/model": 101, "scripted/small": 101}
     assert len(module.history) == 2, "dspy's history knows both requests"
 
 
@@ -159,7 +159,7 @@ async def test_async_programs() -> None:
         last = await cast("Any", dspy.asyncify(module))(text="x" * 7)
     assert [each.size for each in [*done, last]] == list(range(1, 8))
     assert len(asked) == 7
-    assert done[0].get_lm_usage()["scripted/model"]["total_tokens"] == 11, "its own, not the sum"
+    assert done[0].get_lm_usage()["scripted/model"]["total_tokens"] == 101, "its own, not the sum"
 
 
 def test_evaluate_and_parallel_work_with_threads() -> None:

@@ -61,7 +61,7 @@ def test_dspys_rlm_calls_its_model_in_batches_and_counts_them() -> None:
         got = module(items=["first", "second", "third"])
     assert got.found == "ABAB"
     assert len(asked) == 5
-    assert got.get_lm_usage()["scripted/model"]["prompt_tokens"] == 50
+    assert got.get_lm_usage()["scripted/model"]["prompt_tokens"] == 500
 
 
 def test_dspys_rlm_stops_code_that_makes_too_many_calls() -> None:

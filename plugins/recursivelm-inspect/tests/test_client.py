@@ -84,7 +84,7 @@ def test_messages_are_converted_in_both_directions() -> None:
     schema = {"type": "object", "properties": {"code": {"type": "string"}}, "required": ["code"]}
     [made] = as_tools([ToolSpec("python", "runs code", schema)])
     assert made.parameters.required == ["code"]
-    with pytest.raises(ConfigError, match="texts and images, not a part 'sound'"):
+    with pytest.raises(ConfigError, match="texts and images, not a part of type 'sound'"):
         as_messages((Message("user", [{"type": "sound"}]),))
 
 

@@ -115,7 +115,7 @@ def test_messages_are_converted_in_both_directions() -> None:
     assert said.parts[1].args == {"code": "x"}
     assert isinstance(last.parts[0], ToolReturnPart)
     assert (last.parts[0].tool_name, last.parts[0].content) == ("python", "42")
-    with pytest.raises(ConfigError, match="texts and images, not a part 'sound'"):
+    with pytest.raises(ConfigError, match="texts and images, not a part of type 'sound'"):
         as_messages((Message("user", [{"type": "sound"}]),))
 
 
