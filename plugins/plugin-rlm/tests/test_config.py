@@ -41,8 +41,8 @@ def test_every_variable_of_the_document_is_read() -> None:
         ("ELIZA_RLM_MAX_DEPTH", "1.5", "whole number"),
         ("ELIZA_RLM_MAX_RETRIES", "-2", "at least 0"),
         ("ELIZA_RLM_VERBOSE", "perhaps", "true or false"),
-        ("ELIZA_RLM_MAX_COST_USD", "0", "above 0"),
-        ("ELIZA_RLM_MAX_SECONDS", "nan", "above 0"),
+        ("ELIZA_RLM_MAX_COST_USD", "0", "a positive number"),
+        ("ELIZA_RLM_MAX_SECONDS", "nan", "a positive number"),
         ("ELIZA_RLM_STRATEGY", "guess", "one of rlm"),
     ],
 )
