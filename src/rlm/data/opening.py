@@ -41,8 +41,9 @@ def reopen_data(spec: dict[str, Any] | None) -> DataSource:
     """Open the source of a recorded run again; ConfigError if only its program can."""
     if spec is None:
         raise ConfigError(
-            "the run was about frames or a database whose URL has a password, which journals do "
-            "not store (only '$NAME', a variable that contains the URL): pass the same data again"
+            "the run was about frames, or a database whose URL has a password; journals store "
+            "neither (but '$NAME', an environment variable that contains the URL): pass the same "
+            "data again, or on the command line --db URL"
         )
     if spec["source"] == "corpus":
         from rlm.data.corpus.source import CorpusSource

@@ -76,7 +76,7 @@ def test_a_folder_that_is_not_a_corpus_is_refused(tmp_path: Path, texts: Path) -
     assert not is_corpus(texts)
     assert not is_corpus(tmp_path / "none")
     with pytest.raises(
-        ConfigError, match=r"is not a corpus: it has no corpus\.json; make one with"
+        ConfigError, match=r"is not a corpus: it has no corpus\.json; create one with"
     ):
         Corpus(texts)
     with pytest.raises(

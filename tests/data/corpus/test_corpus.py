@@ -254,23 +254,23 @@ def test_fields_with_dots_can_be_compared(tmp_path: Path, opened: Open) -> None:
 
 def test_unknown_fields_are_refused(texts: Path, opened: Open) -> None:
     corpus = opened(texts)
-    told = "no document has a field 'yaer'; there are: id, lang, title, year"
+    told = "no document has a field 'yaer'; fields: id, lang, title, year"
     with pytest.raises(SearchRefused) as raised:
         corpus.search("foxes", where={"yaer": 1990})
     assert str(raised.value) == told
     without = opened(texts / "a.txt", name="other")
-    with pytest.raises(SearchRefused, match="no document has a field 'year'; there are: none"):
+    with pytest.raises(SearchRefused, match="no document has a field 'year'; fields: none"):
         without.search("fox", where={"year": 1})
 
 
 @pytest.mark.parametrize(
     ("call", "told"),
     [
-        (lambda corpus: corpus.search(5), "query is a text, not int"),
-        (lambda corpus: corpus.search(None), "query is a text, not NoneType"),
-        (lambda corpus: corpus.search("x", k="5"), "k is a whole number between 1 and 1,000"),
-        (lambda corpus: corpus.search("x", k=True), "k is a whole number between 1 and 1,000"),
-        (lambda corpus: corpus.search("x", k=2.0), "k is a whole number between 1 and 1,000"),
+        (lambda corpus: corpus.search(5), "query must be a string, not int"),
+        (lambda corpus: corpus.search(None), "query must be a string, not NoneType"),
+        (lambda corpus: corpus.search("x", k="5"), "k must be an integer from 1 to 1,000"),
+        (lambda corpus: corpus.search("x", k=True), "k must be an integer from 1 to 1,000"),
+        (lambda corpus: corpus.search("x", k=2.0), "k must be an integer from 1 to 1,000"),
         (lambda corpus: corpus.search("x", where="year"), "where must be a dict of field names"),
         (lambda corpus: corpus.search("x", where=["year"]), "where must be a dict of field names"),
         (lambda corpus: corpus.search("x", where={5: 1}), "no document has a field '5'"),
@@ -282,9 +282,9 @@ def test_unknown_fields_are_refused(texts: Path, opened: Open) -> None:
             lambda corpus: corpus.search("x", where={"year": {"<": math.nan}}),
             "takes bounds such as",
         ),
-        (lambda corpus: corpus.grep(None), "pattern is a text, not NoneType"),
-        (lambda corpus: corpus.grep(b"x"), "pattern is a text, not bytes"),
-        (lambda corpus: corpus.grep("x", max_matches="5"), "max_matches is a whole number"),
+        (lambda corpus: corpus.grep(None), "pattern must be a string, not NoneType"),
+        (lambda corpus: corpus.grep(b"x"), "pattern must be a string, not bytes"),
+        (lambda corpus: corpus.grep("x", max_matches="5"), "max_matches must be an integer"),
         (lambda corpus: corpus.grep("x", seconds="5"), "seconds must be a positive number"),
     ],
 )

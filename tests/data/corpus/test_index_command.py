@@ -57,7 +57,7 @@ def test_indexing_prints_a_summary_and_can_be_repeated(texts: Path, tmp_path: Pa
     lines = first.stderr.splitlines()
     assert lines[0] == ("1 PDF, Office or e-book file left out: x.pdf (convert them to text first)")
     assert lines[1].startswith("12 documents indexed (0.0 MB in ")
-    assert "corpus has 12 documents, 0.0 MB. Next: rlm ask" in lines[2]
+    assert "corpus contains 12 documents, 0.0 MB. Next: rlm ask" in lines[2]
     again = run("-o", tmp_path / "corpus")
     assert "0 documents indexed" in again.stderr
     assert "3 files unchanged." in again.stderr
@@ -138,4 +138,4 @@ def test_a_missing_source_is_named(tmp_path: Path) -> None:
     first, second, third = ended.stderr.splitlines()
     assert first == f"1 source gone, with all their documents: {tmp_path / 'A'}"
     assert "1 file unchanged, 1 file changed or gone." in second
-    assert "c has 1 document" in third
+    assert "c contains 1 document" in third
