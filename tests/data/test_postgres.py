@@ -189,7 +189,7 @@ def test_a_run_is_resumed_with_a_url_that_is_not_in_the_journal(
     assert rlm("ask", "How many?", "--db", server[0], "--model", model).returncode == 1
     done = rlm("resume")
     assert done.returncode == 1
-    assert done.stderr.strip().endswith("on the command line --db URL")
+    assert done.stderr.strip().endswith("pass the same data again with --db URL")
     assert PASSWORD not in done.stderr
     done = rlm("resume", "--db", f"sqlite:///{tmp_path}/other.db")
     assert done.returncode == 1

@@ -10,7 +10,7 @@ from typing import Any
 
 from rlm.clients.llm import LLMClient
 from rlm.context import StoredContext
-from rlm.engine.sessions import FRESH_ANSWER
+from rlm.engine.repl_values import FRESH_ANSWER
 from rlm.errors import CallRefused, ModelError, SessionError, SessionRestored
 from rlm.messages import Message, Request
 from rlm.protocols import Environment, Session

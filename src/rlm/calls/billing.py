@@ -161,7 +161,7 @@ def _are_in_range(numbers: tuple[Any, ...], types: frozenset[type], largest: flo
     """Whether all are numbers of these types, not NaN, and neither negative nor too large."""
     if not types.issuperset(map(type, numbers)):
         return False
-    return min(numbers) >= 0 and max(numbers) <= largest
+    return bool(min(numbers) >= 0 and max(numbers) <= largest)
 
 
 def stated_tokens(request: Request, reply: Reply) -> int | None:

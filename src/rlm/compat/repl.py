@@ -15,7 +15,7 @@ from rlm.compat.tool_entries import extract_tool_value, validate_custom_tools
 from rlm.compat.types import Completion, REPLResult
 from rlm.compat.values import SNAPSHOT_CODE, read_values
 from rlm.context import store_context
-from rlm.engine.sessions import ReplValue
+from rlm.engine.repl_values import ReplValue
 from rlm.environments.auto import meant_by_local
 from rlm.errors import CallRefused, SessionError
 from rlm.portal import existing_portal, portal
@@ -376,11 +376,7 @@ def _own(values: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _stored(value: Any) -> ContextSource:
-    """Store data of any kind: numbers and sets can't be contexts, but they can be variables."""
-    if isinstance(value, str | list | dict):
-        return store_context(value)
-    text = tagged.dumps(value)
-    return ReplValue("tagged_json" if '"$' in text else "json", text)
+    return store_context(value) if isinstance(value, str | list | dict) else ReplValue.of(value)
 
 
 class LocalREPL(_SandboxREPL, NonIsolatedEnv):

@@ -43,7 +43,7 @@ def reopen_data(spec: dict[str, Any] | None) -> DataSource:
         raise ConfigError(
             "the run was about frames, or a database whose URL has a password; journals store "
             "neither (but '$NAME', an environment variable that contains the URL): pass the same "
-            "data again, or on the command line --db URL"
+            "data again"
         )
     if spec["source"] == "corpus":
         from rlm.data.corpus.source import CorpusSource

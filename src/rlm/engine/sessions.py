@@ -8,13 +8,14 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
-from typing import Any, Literal, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Any, TypeVar
 
 from rlm._util.lazy import pattern
 from rlm._util.python_source import names_bound
 from rlm.calls.scope import Scope
 from rlm.config import RunConfig
+from rlm.engine.repl_values import FRESH_ANSWER, ReplValue
 from rlm.errors import CallRefused, ConfigError, SessionError, SessionRestored
 from rlm.events import CellEnded, CellOutput, CellStarted, SessionLost, SessionOpened
 from rlm.prompts import nudges
@@ -28,7 +29,7 @@ from rlm.worker.bounds import (
     MAX_VARIABLES,
 )
 
-__all__ = ["FRESH_ANSWER", "AfterCell", "ReplValue", "RunSession"]
+__all__ = ["AfterCell", "RunSession"]
 
 Done = TypeVar("Done")
 
@@ -44,25 +45,6 @@ CANCEL_SECONDS = 5.0
 _WORD = pattern(r"\w++")
 RUN_NAME = "_rlm_run"
 """A private REPL variable: the id of the run that `answer` belongs to."""
-
-
-class ReplValue:
-    """A small value to bind in the REPL; implements `rlm.protocols.ContextSource`."""
-
-    def __init__(self, kind: Literal["text", "json", "tagged_json"], text: str) -> None:
-        self.kind = kind
-        self._data = text.encode("utf-8", "surrogatepass")
-
-    @property
-    def size_bytes(self) -> int:
-        return len(self._data)
-
-    def chunks(self, chunk_bytes: int) -> Iterator[bytes]:
-        yield self._data
-
-
-FRESH_ANSWER: ContextSource = ReplValue("json", '{"content": "", "ready": false}')
-"""The value of `answer` at the start of every run."""
 
 
 AfterCell = Callable[[Session, Scope, int], Awaitable[None]]

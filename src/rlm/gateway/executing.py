@@ -12,7 +12,7 @@ from typing import Any
 
 from rlm._util.limited import in_thread
 from rlm.context import store_context
-from rlm.engine.sessions import FRESH_ANSWER
+from rlm.engine.repl_values import FRESH_ANSWER
 from rlm.errors import CallRefused, SessionError
 from rlm.gateway.errors import Refused
 from rlm.gateway.files import MAX_BYTES

@@ -26,7 +26,8 @@ from rlm.calls.rate_limits import RateLimit
 from rlm.calls.scheduler import Scheduler
 from rlm.config import RunConfig, recordable
 from rlm.context import ContextValue, StoredContext, store_context
-from rlm.engine.sessions import AfterCell, ReplValue
+from rlm.engine.repl_values import ReplValue
+from rlm.engine.sessions import AfterCell
 from rlm.engine.task import Services, Toolset
 from rlm.environments.auto import AutoEnvironment, refusal
 from rlm.errors import ConfigError, SessionError
@@ -36,7 +37,6 @@ from rlm.models import warn_if_unknown
 from rlm.portal import existing_portal
 from rlm.protocols import BaseEnvironment, Client, ClientTraits, Environment, with_defaults
 from rlm.wiring import registry
-from rlm.worker import tagged
 
 if TYPE_CHECKING:  # Imported where they are used, because many programs never use them.
     from rlm.chat import ChatStorage
@@ -475,11 +475,5 @@ def _toolset(given: Any) -> Toolset:
     from rlm.tools import as_tools, describe_values
 
     tools, values = as_tools(given)
-    stored = {name: _stored(value) for name, value in values.items()}
+    stored = {name: ReplValue.of(value) for name, value in values.items()}
     return Toolset(tools, stored, describe_values(given))
-
-
-def _stored(value: Any) -> ReplValue:
-    """Store any data: numbers and sets can't be contexts, but they can be variables."""
-    text = tagged.dumps(value)
-    return ReplValue("tagged_json" if '"$' in text else "json", text)

@@ -1,6 +1,6 @@
 """Submitting an answer: every published way, and what is not an answer."""
 
-from rlm.engine.sessions import FRESH_ANSWER
+from rlm.engine.repl_values import FRESH_ANSWER
 from rlm.results import Submission
 from rlm.testing.conformance.bench import Repl, Unmet, expect
 from rlm.testing.conformance.checks import Checks

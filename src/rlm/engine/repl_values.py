@@ -1,0 +1,34 @@
+"""Small values that the engine binds in a REPL."""
+
+from collections.abc import Iterator
+from typing import Literal
+
+from rlm.protocols import ContextSource
+from rlm.worker import tagged
+
+__all__ = ["FRESH_ANSWER", "ReplValue"]
+
+
+class ReplValue:
+    """A small value to bind in the REPL; implements `rlm.protocols.ContextSource`."""
+
+    def __init__(self, kind: Literal["text", "json", "tagged_json"], text: str) -> None:
+        self.kind = kind
+        self._data = text.encode("utf-8", "surrogatepass")
+
+    @classmethod
+    def of(cls, value: object) -> "ReplValue":
+        """Return data of any kind; numbers and sets are no contexts, but they can be variables."""
+        text = tagged.dumps(value)
+        return cls("tagged_json" if '"$' in text else "json", text)
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self._data)
+
+    def chunks(self, chunk_bytes: int) -> Iterator[bytes]:
+        yield self._data
+
+
+FRESH_ANSWER: ContextSource = ReplValue("json", '{"content": "", "ready": false}')
+"""The value of `answer` at the start of every run."""
