@@ -136,6 +136,7 @@ def test_a_target_is_missed_if_items_have_no_label() -> None:
     assert whole.missed == [f"{case.key}: 2 items without a label, over all seeds"]
 
 
+@pytest.mark.heavy
 def test_page_plot_and_samples_are_written(tmp_path: Path, capsys: Any) -> None:
     record = tmp_path / "record.json"
     options = ["--quick", "--processes", "1", "--record", str(record), "--publish", str(tmp_path)]

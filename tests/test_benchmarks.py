@@ -156,6 +156,7 @@ def test_the_limited_jobs_benchmark_prints_its_costs() -> None:
         assert row in output
 
 
+@pytest.mark.heavy
 def test_the_journal_benchmark_prints_its_costs(tmp_path: Path) -> None:
     script = str(ROOT / "benchmarks" / "journal.py")
     size = ["--calls", "20", "--rounds", "1", "--disk", str(tmp_path)]

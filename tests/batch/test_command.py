@@ -97,6 +97,7 @@ def test_invalid_rows_are_reported_and_the_rest_answered(tmp_path: Path) -> None
     assert "and 2 more" in done.stderr
 
 
+@pytest.mark.heavy
 def test_every_row_is_checked_before_anything_is_sent(tmp_path: Path) -> None:
     tasks = tmp_path / "tasks.jsonl"
     bad = ["nonsense", '{"qery": 1}', '{"query": "a", "context_file": ["tasks.jsonl", "gone"]}']
@@ -150,6 +151,7 @@ def test_wrong_options_are_reported(
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.heavy
 def test_results_of_other_settings_are_not_mixed(tmp_path: Path) -> None:
     tasks = write_rows(tmp_path, 1)
     assert rlm("batch", str(tasks), *OFFLINE).returncode == 4
@@ -172,6 +174,7 @@ def test_a_budget_stops_a_batch_and_a_larger_one_continues_it(tmp_path: Path) ->
     assert 30 < len(asked) <= 40  # stopped rows had requested a final answer
 
 
+@pytest.mark.heavy
 def test_progress_is_drawn_in_a_terminal(tmp_path: Path) -> None:
     tasks = write_rows(tmp_path, 5)
     seen = in_terminals("batch", str(tasks), *OFFLINE)

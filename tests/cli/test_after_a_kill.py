@@ -56,6 +56,7 @@ def test_a_killed_run_can_be_listed_shown_resumed_replayed_and_forked(tmp_path: 
         assert 0 < runs[0]["cost_usd"] < runs[2]["cost_usd"]
 
 
+@pytest.mark.heavy
 def test_an_answered_run_can_be_repeated_without_key_context_or_server(tmp_path: Path) -> None:
     with story(tmp_path, held_back=0) as told:
         process = told.ask("--json")
@@ -119,6 +120,7 @@ def test_a_missing_context_can_be_given_again_and_is_checked(
             assert len(told.asked()) == 2
 
 
+@pytest.mark.heavy
 def test_replaying_over_another_context_shows_the_differences(tmp_path: Path) -> None:
     with story(tmp_path, held_back=0) as told:
         told.ask("--log-dir", "logs").communicate(timeout=SECONDS)

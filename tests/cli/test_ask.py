@@ -71,6 +71,7 @@ def test_citations_are_footnotes(tmp_path: Path) -> None:
     assert rlm(*asked[:-1]).stdout == done.stdout.removesuffix(footnote)
 
 
+@pytest.mark.heavy
 def test_a_citation_that_does_not_occur_is_reported(tmp_path: Path) -> None:
     with endpoint(submits("cite('not in it'); FINAL('x')")) as server:
         asked = ("ask", "q?", "-m", "openai-compatible/m", "--cite")
@@ -108,6 +109,7 @@ def test_a_query_and_a_file_in_the_wrong_order_are_explained(tmp_path: Path) -> 
     assert f"name files with -f: rlm ask 'Who?' -f {path}" in done.stderr
 
 
+@pytest.mark.heavy
 def test_several_samples(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text(TEXT)
     asked = ("ask", QUESTION, "-f", str(tmp_path / "notes.txt"), "--samples", "3")
@@ -167,6 +169,7 @@ def test_unread_piped_input_is_reported_once(
     assert done.stderr.splitlines().count(UNREAD) == told, done.stderr
 
 
+@pytest.mark.heavy
 def test_an_unread_redirected_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(TEXT)
     (tmp_path / "other.txt").write_text("other")
@@ -224,6 +227,7 @@ def test_empty_standard_input_is_not_a_context(
     assert (NO_CONTEXT in err.decode()) == (source != "/dev/null" and not quiet)
 
 
+@pytest.mark.heavy
 def test_a_binary_file_that_was_named_is_read_or_refused(tmp_path: Path) -> None:
     (tmp_path / "small.log.gz").write_bytes(b"\x1f\x8b\0\0")
     (tmp_path / "LICENSE").write_text(TEXT)
@@ -270,6 +274,7 @@ def test_the_answer_is_exact_in_a_pipe_and_escaped_elsewhere() -> None:
     assert "> FINAL(" in done.stderr
 
 
+@pytest.mark.heavy
 def test_bytes_that_are_not_text_are_printed_unchanged() -> None:
     done = rlm("ask", QUESTION, "--quiet", stdin=TEXT.encode() + b"The access code is \xff\xfe.")
     assert "4821" in done.stdout
@@ -314,6 +319,7 @@ def test_a_best_guess_is_labelled_as_such_on_standard_error(quiet: tuple[str, ..
     assert "; this is a best guess. Raise --max-steps" in done.stderr
 
 
+@pytest.mark.heavy
 def test_a_money_limit_needs_a_price() -> None:
     options = ("ask", "?", "-m", "openai-compatible/m", "--budget-usd", "1")
     with endpoint(submits("FINAL(4)")) as server:
@@ -350,6 +356,7 @@ def test_a_closed_output_pipe_is_not_an_error() -> None:
     assert process.returncode == 1
 
 
+@pytest.mark.heavy
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 def test_a_full_disk_is_reported_in_one_line() -> None:
     with Path("/dev/full").open("wb") as full:

@@ -25,6 +25,7 @@ def count(state: Path) -> int:
     return len(list(Places(state).listed()))
 
 
+@pytest.mark.heavy
 def test_a_run_that_asked_nobody_cost_nothing(tmp_path: Path) -> None:
     """And one that was stopped while it asked cost nobody knows what."""
     state: dict[str, Any] = {"RLM_STATE_DIR": str(tmp_path), "OPENAI_API_KEY": "sk-x"}
@@ -74,6 +75,7 @@ def test_only_the_owner_can_read_a_recorded_run(tmp_path: Path) -> None:
         assert each.stat().st_mode & 0o077 == 0, each
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(("options", "value"), [(["--no-journal"], ""), ([], "0")])
 def test_nothing_is_recorded_with_the_journal_off(
     tmp_path: Path, options: list[str], value: str
@@ -89,6 +91,7 @@ def test_nothing_is_recorded_with_the_journal_off(
     assert "Continue with" not in done.stderr
 
 
+@pytest.mark.heavy
 def test_an_unwritable_state_folder_is_reported_and_the_answer_still_given(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     place = str(tmp_path / "file" / "state")
@@ -102,6 +105,7 @@ def test_an_unwritable_state_folder_is_reported_and_the_answer_still_given(tmp_p
     assert quiet.stderr.count("\n") == 1
 
 
+@pytest.mark.heavy
 def test_after_a_limit_the_printed_command_resumes_the_run(tmp_path: Path) -> None:
     state: dict[str, Any] = {"RLM_STATE_DIR": str(tmp_path)}
     done = rlm("ask", QUESTION, "--max-steps", "1", stdin=TEXT, **state)
@@ -140,6 +144,7 @@ def test_after_an_interrupt_the_printed_command_resumes_the_run(tmp_path: Path) 
         assert (done.returncode, done.stdout, more) == (0, f"{ANSWER}\n", ""), done.stderr
 
 
+@pytest.mark.heavy
 def test_a_full_disk_ends_the_journal_but_not_the_answer(tmp_path: Path) -> None:
     """Simulated with a limit on file sizes: SQLite finds that nothing more fits."""
 

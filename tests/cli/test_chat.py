@@ -106,6 +106,7 @@ def test_exit_codes_are_those_of_ask(notes: Path, state: Path) -> None:
     assert used_up.returncode == 3
 
 
+@pytest.mark.heavy
 def test_an_error_ends_a_piped_chat(notes: Path, state: Path) -> None:
     with endpoint(submits("raise ValueError('broken')")) as server:
         done = rlm(
@@ -154,6 +155,7 @@ def test_a_missing_or_invalid_chat_is_reported(run: Run) -> None:
     assert "No chats yet" in run("chat", "--list")[2]
 
 
+@pytest.mark.heavy
 def test_an_answer_is_exact_in_a_pipe_and_harmless_in_json(notes: Path, state: Path) -> None:
     with endpoint(submits(f"FINAL({AS_CODE})")) as server:
         known: dict[str, Any] = {"LLM_BASE_URL": server.url, "RLM_STATE_DIR": str(state)}
@@ -164,6 +166,7 @@ def test_an_answer_is_exact_in_a_pipe_and_harmless_in_json(notes: Path, state: P
     assert exact.stderr == as_json.stderr == ""
 
 
+@pytest.mark.heavy
 def test_commands_work_in_a_pipe_too(notes: Path, state: Path) -> None:
     script = by_query(one="names = ['Ada']\nFINAL(1)", **{"/two": "FINAL(context_1[:7])"})
     other = notes.with_name("other file.txt")
@@ -197,6 +200,7 @@ def test_commands_work_in_a_pipe_too(notes: Path, state: Path) -> None:
     assert len(server.bodies) == 2
 
 
+@pytest.mark.heavy
 def test_a_mistyped_command_in_a_pipe_is_reported_and_skipped(notes: Path, state: Path) -> None:
     with endpoint(submits("FINAL(1)")) as server:
         done = rlm(
@@ -278,6 +282,7 @@ def test_tab_completes_commands_and_files(notes: Path, state: Path) -> None:
         assert "/quit" in terminal.until(PROMPT)
 
 
+@pytest.mark.heavy
 def test_several_lines_can_be_one_message(notes: Path, state: Path) -> None:
     with endpoint(submits("FINAL(1)")) as server:
         known: dict[str, Any] = {"LLM_BASE_URL": server.url, "RLM_STATE_DIR": str(state)}

@@ -59,6 +59,7 @@ def test_what_keeps_ask_from_running_is_a_problem_here_too(tmp_path: Path) -> No
     assert "The setting environment is e2b" in json.loads(done.stdout)["to_do"][-1]
 
 
+@pytest.mark.heavy
 def test_keys_are_counted_and_never_shown(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("GROQ_API_KEY=sk-file\nOLLAMA_HOST=evil\n")
     done = rlm("doctor", "--json", cwd=tmp_path, OPENAI_API_KEY="sk-real", RLM_SUB_MODEL="groq/x")
@@ -294,6 +295,7 @@ def test_addresses_are_shown_by_host_only(variables: dict[str, str], found: dict
     assert {name: facts["host"] for name, facts in told.items()}.items() >= found.items()
 
 
+@pytest.mark.heavy
 def test_an_address_is_shown_without_its_password(tmp_path: Path) -> None:
     url = "http://me:hush@llm.example.org:9000/v1"
     for variables in (

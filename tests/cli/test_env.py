@@ -16,6 +16,7 @@ from tests.environments.plain import PlainEnvironment
 STAT = "see that a path exists"
 
 
+@pytest.mark.heavy
 def test_list() -> None:
     done = rlm("env", "list")
     assert (done.returncode, done.stderr) == (0, "")

@@ -112,7 +112,9 @@ def test_a_query_goes_to_a_local_server(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("variable", ["OPENAI_BASE_URL", "LLM_BASE_URL"])
+@pytest.mark.parametrize(
+    "variable", ["OPENAI_BASE_URL", pytest.param("LLM_BASE_URL", marks=pytest.mark.heavy)]
+)
 def test_a_server_named_by_an_address_is_used_without_a_key(tmp_path: Path, variable: str) -> None:
     listed = {"data": [{"id": "m", "max_model_len": 40_000}]}
     pages = {"/v1/models": listed, "/v1/chat/completions": CHAT}
@@ -152,6 +154,7 @@ def test_without_any_model_passages_are_found_and_marked_as_no_answer(tmp_path: 
     assert "in the table" not in done.stderr
 
 
+@pytest.mark.heavy
 def test_an_unknown_price_or_window_is_reported_unless_given(tmp_path: Path) -> None:
     with playing(ollama("m")) as server:
         ask = ("ask", "What colour?", "-m", "openai-compatible/m")

@@ -146,6 +146,7 @@ def proposed(state: Path, words: str) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.heavy
 def test_shell_completion_proposes_runs(state: Path) -> None:
     kept.scripted(state, "FINAL(1)", query=HOSTILE)
     kept.limited(state, "20201115-120000-000-aaaaaaaa")

@@ -75,7 +75,9 @@ def asking(tmp_path: Path) -> Asking:
     return Asking(tmp_path)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.heavy)]
+)
 def test_ask_resume_and_fork(asking: Asking, number: int) -> None:
     code = asking.stopped(number, "ask", "?", *asking.model, "-f", "notes.txt")
     assert code == 128 + number

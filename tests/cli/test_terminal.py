@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from tests.cli.running import CONTROLS, QUESTION, TEXT, in_terminals, rlm
 from tests.cli.scripts import AS_CODE, submits
 from tests.endpoint import endpoint
@@ -46,6 +48,7 @@ def test_an_answer_in_markdown_is_rendered_in_a_terminal() -> None:
     assert seen.stderr == b""
 
 
+@pytest.mark.heavy
 def test_raw_prints_answers_without_rendering() -> None:
     with endpoint(submits(f"FINAL({MARKDOWN!r})")) as server:
         given = ("ask", "?", "-m", "openai-compatible/m", "-q", "--raw")
@@ -53,6 +56,7 @@ def test_raw_prints_answers_without_rendering() -> None:
     assert seen.stdout.decode() == MARKDOWN.replace("\n", "\r\n") + "\r\n"
 
 
+@pytest.mark.heavy
 def test_text_without_markup_is_printed_unchanged() -> None:
     answer = "a  line   with spaces\n  and 2 * 3 * 4 < 5 snake_case_name\n" + "x" * 300
     with endpoint(submits(f"FINAL({answer!r})")) as server:
@@ -61,6 +65,7 @@ def test_text_without_markup_is_printed_unchanged() -> None:
     assert seen.stdout.decode() == answer.replace("\n", "\r\n") + "\r\n"
 
 
+@pytest.mark.heavy
 def test_link_targets_are_shown_and_pictures_are_not() -> None:
     answer = "[my bank](https://evil.example/x) ![p](https://evil.example/p.png) **x**"
     with endpoint(submits(f"FINAL({answer!r})")) as server:
@@ -102,6 +107,7 @@ def test_hostile_text_is_escaped_everywhere() -> None:
     assert b"openai-compatible/[bold]m" in seen.stderr
 
 
+@pytest.mark.heavy
 def test_json_is_escaped_too() -> None:
     with endpoint(submits(f"FINAL({AS_CODE})")) as server:
         seen = in_terminals(

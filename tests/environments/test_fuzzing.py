@@ -42,6 +42,7 @@ async def test_a_seed_determines_everything_a_worker_does() -> None:
     assert first != await frames_of(8)
 
 
+@pytest.mark.heavy
 async def test_seeds_reach_every_kind_of_call_and_of_failure() -> None:
     kinds, refused = set(), 0
     for seed in range(50):

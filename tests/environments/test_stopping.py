@@ -288,7 +288,13 @@ async def test_a_starved_worker_has_time_for_its_cleanup(
 
 
 @needs_proc
-@pytest.mark.parametrize("without", KINDS.values(), ids=KINDS)
+@pytest.mark.parametrize(
+    "without",
+    [
+        pytest.param(kind, id=name, marks=[pytest.mark.heavy] * bool(kind))
+        for name, kind in KINDS.items()
+    ],
+)
 async def test_the_zygote_reports_the_state_of_a_worker(
     opened: Any, without: tuple[str, ...]
 ) -> None:

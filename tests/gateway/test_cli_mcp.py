@@ -133,6 +133,7 @@ async def test_a_client_lists_searches_and_reads(tmp_path: Path, mode: str) -> N
     assert len(lines) == 5
 
 
+@pytest.mark.heavy
 def test_only_protocol_messages_reach_stdout(tmp_path: Path) -> None:
     program = [sys.executable, "-c", NOISY, "mcp", "--root", str(make_tree(tmp_path))]
     done = talk(program, as_lines(INITIALIZE, CREATE), 2)
@@ -263,6 +264,7 @@ def test_default_denials_can_be_dropped_all_together_or_one_by_one() -> None:
     assert ".env" not in denials_of([], [".env"], usual=True).patterns
 
 
+@pytest.mark.heavy
 async def test_runs_use_the_operators_model_if_there_is_one(tmp_path: Path) -> None:
     """Over HTTP to a server here; the limits of the command line hold for the run."""
 

@@ -13,6 +13,7 @@ from tests.gateway.serving import make_tree, over_http
 TOKEN = "anne-0123456789abcdef"
 
 
+@pytest.mark.heavy
 def test_the_doctor_reads_a_line_through_a_gateway_of_its_own(tmp_path: Path) -> None:
     root = make_tree(tmp_path)
     cursor = tmp_path / ".cursor"

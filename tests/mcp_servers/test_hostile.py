@@ -63,12 +63,14 @@ def test_a_missing_server_is_reported_when_an_rlm_is_made(server: str, words: st
     assert words in refusal(mcp(server))
 
 
+@pytest.mark.heavy
 def test_a_refused_server_leaves_no_process_behind() -> None:
     refusal(hostile("none"))
     refusal(hostile("silent", start_seconds=0.2))
     wait_for(lambda: not running_below("hostile.py"))
 
 
+@pytest.mark.heavy
 async def test_a_silent_server_can_be_closed() -> None:
     server = hostile("silent", start_seconds=3_600)
     opening = asyncio.create_task(server.open())

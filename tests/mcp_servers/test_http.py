@@ -112,6 +112,7 @@ def test_a_wrong_token_and_a_wrong_path_are_reported_when_an_rlm_is_made(site: S
     wait_for(lambda: site.guard.open == 0)
 
 
+@pytest.mark.heavy
 def test_an_unreachable_server_fails_the_call_and_is_used_again_when_it_is_back() -> None:
     guard = Guarded(make_server().streamable_http_app())
     with served(guard) as address:

@@ -92,6 +92,7 @@ def test_results_keep_their_types(server: McpServer) -> None:
     assert base64.b64decode(picture[1]["data"]).startswith(b"\x89PNG")
 
 
+@pytest.mark.heavy
 def test_an_oversized_result_is_refused_and_the_server_keeps_running(server: McpServer) -> None:
     asked = ask(server, "large(17 << 20)", "x = large(9_000_000)", "FINAL(len(x))")
     assert asked.failure(0).endswith("larger than 16 MiB as JSON; ask for less")
@@ -115,6 +116,7 @@ def test_stopping_a_cell_cancels_its_calls_at_the_server(server: McpServer, tmp_
     wait_for(lambda: notes.read_text("utf-8") == "cancelled")
 
 
+@pytest.mark.heavy
 def test_a_changed_tool_list_takes_effect_with_the_next_call() -> None:
     server = sample()
     keeper = server.lease()
@@ -128,6 +130,7 @@ def test_a_changed_tool_list_takes_effect_with_the_next_call() -> None:
     server.close()
 
 
+@pytest.mark.heavy
 def test_only_and_prefix_choose_the_offered_tools() -> None:
     given = sample(only=["add", "berth-of"], prefix="dock")
     asked = run([given], "FINAL(dock_add(1))")

@@ -88,6 +88,7 @@ async def test_a_body_that_needs_too_much_memory_is_refused_before_decoding(
         assert (await send(client, _body())).status == 200
 
 
+@pytest.mark.heavy
 async def test_bodies_that_do_not_fit_in_memory_together_are_read_in_turn(
     tmp_path: Path,
 ) -> None:

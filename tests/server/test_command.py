@@ -142,6 +142,7 @@ def _fails(folder: Path, *arguments: str) -> str:
     return done.stderr
 
 
+@pytest.mark.heavy
 def test_wrong_options_are_reported_in_one_line(tmp_path: Path) -> None:
     assert "--token" in _fails(tmp_path, "--host", "0.0.0.0")
     assert "No such file" in _fails(tmp_path, "--tokens-file", "nowhere.toml")
@@ -156,6 +157,7 @@ def test_two_servers_do_not_share_a_folder(tmp_path: Path) -> None:
         assert "serves from" in _fails(tmp_path, "--port", "0")
 
 
+@pytest.mark.heavy
 def test_a_port_that_is_taken_is_reported(tmp_path: Path) -> None:
     with FakeServer(["hello"]) as model, served(tmp_path, model) as one:
         port = one.base.rpartition(":")[2]

@@ -69,6 +69,7 @@ def test_the_variable_takes_precedence_over_the_setting(
     assert records_python(os.environ) is (expected is not False)
 
 
+@pytest.mark.heavy
 def test_runs_are_recorded_while_a_viewer_is_open(folders: Path) -> None:
     with recording():
         assert recorded()

@@ -82,6 +82,7 @@ def test_ctrl_c_ends_the_viewer_with_a_message(tmp_path: Path) -> None:
             assert process.wait(60) == 0
 
 
+@pytest.mark.heavy
 def test_a_run_can_be_named_by_id_part_or_last(tmp_path: Path) -> None:
     result = offline(tmp_path / "state")
     for name in (result.run_id, "last", result.run_id[-8:]):

@@ -39,6 +39,7 @@ def ask(home: Path, *arguments: str, stdin: str = "") -> "subprocess.CompletedPr
     return subprocess.run(program, input=stdin, capture_output=True, text=True, cwd=home)
 
 
+@pytest.mark.heavy
 def test_a_signed_address_is_not_recorded_anywhere(
     home: Path, server: WebServer, signed: str
 ) -> None:
@@ -66,6 +67,7 @@ def test_local_files_and_addresses_can_be_combined(
     assert "a pattern of local files can't be combined with an address" in pattern.stderr
 
 
+@pytest.mark.heavy
 def test_rows_of_a_batch_may_name_addresses(home: Path, server: WebServer, signed: str) -> None:
     row = json.dumps({"query": "When does the tide gate open?", "context_file": signed})
     gone = json.dumps({"query": "?", "context_file": f"{server.url}/gone.txt?sig=s1gnature"})
@@ -82,11 +84,13 @@ def test_rows_of_a_batch_may_name_addresses(home: Path, server: WebServer, signe
         assert [path for path in kept if secret.encode() in path.read_bytes()] == []
 
 
+@pytest.mark.heavy
 def test_quiet_suppresses_fetch_messages(home: Path, signed: str) -> None:
     done = ask(home, "-q", "-f", signed, "-m", "offline/extractive")
     assert "Fetched" not in done.stderr
 
 
+@pytest.mark.heavy
 def test_the_fetched_bytes_are_limited(home: Path, server: WebServer) -> None:
     server.pages(big=b"x" * 1_000_001)
     done = ask(home, "-q", "-f", f"{server.url}/big", "--max-fetch-mb", "1")

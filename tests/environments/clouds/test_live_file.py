@@ -11,6 +11,7 @@ from tests.live import live_environments
 from tests.shape.tree import ROOT
 
 
+@pytest.mark.heavy
 def test_live_tests_are_skipped_unless_requested() -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider"]
     done = subprocess.run(
@@ -26,6 +27,7 @@ def test_live_tests_are_skipped_unless_requested() -> None:
     assert "RLM_LIVE_ENV is not set" in done.stdout
 
 
+@pytest.mark.heavy
 def test_ordinary_runs_do_not_collect_the_live_tests() -> None:
     command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider"]
     done = subprocess.run(
