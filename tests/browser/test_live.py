@@ -128,6 +128,6 @@ def test_charts_of_a_running_run_grow(visit: Visits, tmp_path: Path) -> None:
         going.release(3)
         expect(page.locator(".calls-page .bar").first).to_contain_text("1 call, at most 1 at once")
         page.get_by_role("link", name="Tokens and cost").click()
-        expect(page.locator(".usage-chart .total").first).to_have_text("330")
+        expect(page.locator(".usage-chart .total").first).to_have_text("1,530")
         going.release()
-        expect(page.locator(".usage-chart .total").first).to_have_text("440")
+        expect(page.locator(".usage-chart .total").first).to_have_text("2,040")
