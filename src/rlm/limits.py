@@ -324,8 +324,8 @@ class Budget:
     def note_usage(self, model: str, depth: int, usage: Usage, *, below_root: bool = False) -> None:
         """Add a settled reply to the sums by model and depth."""
         for node in self._below_root if below_root else self.chain:
-            known = node.usage.get((model, depth), Usage())
-            node.usage[model, depth] = known + usage
+            known = node.usage.get((model, depth))
+            node.usage[model, depth] = usage if known is None else known + usage
 
     # -- bookkeeping -------------------------------------------------------------------------
 
@@ -359,12 +359,16 @@ class Budget:
     def _own_refusal(
         self, amount: Amount, deadline: float | None, now: float, freed: Amount | None
     ) -> _Refusal | None:
-        ceiling, taken = self.ceiling, self.used + self.reserved + amount
+        ceiling, used, reserved = self.ceiling, self.used, self.reserved
+        calls = used.calls + reserved.calls + amount.calls
+        tokens = used.tokens + reserved.tokens + amount.tokens
+        money = used.picodollars + reserved.picodollars + amount.picodollars
         if freed is not None:
-            taken -= freed
+            calls, tokens = calls - freed.calls, tokens - freed.tokens
+            money -= freed.picodollars
         if now >= (self.work_deadline if deadline is None else deadline):
             return _Refusal(self, "seconds", "the time limit has been reached (max_seconds)", False)
-        if taken.calls > ceiling.calls:
+        if calls > ceiling.calls:
             text = f"{all_used(ceiling.calls, 'call')} (max_calls)"
             return _Refusal(self, "calls", text, False)
         capped = self.limits.max_tokens is not None or self.limits.max_cost_usd is not None
@@ -374,15 +378,15 @@ class Budget:
                 "can, so this budget sends nothing more"
             )
             return _Refusal(self, "tokens" if self.limits.max_tokens else "cost_usd", text, False)
-        if taken.tokens > ceiling.tokens:
-            left = ceiling.tokens - taken.tokens + amount.tokens
+        if tokens > ceiling.tokens:
+            left = ceiling.tokens - tokens + amount.tokens
             text = (
                 f"{counted(amount.tokens, 'token')} may be needed, {left:,} are free (max_tokens)"
             )
             return _Refusal(self, "tokens", text, self.in_flight > 0)
-        if taken.picodollars > ceiling.picodollars:
+        if money > ceiling.picodollars:
             need_usd = amount.picodollars / PICODOLLARS
-            left_usd = (ceiling.picodollars - taken.picodollars) / PICODOLLARS + need_usd
+            left_usd = (ceiling.picodollars - money) / PICODOLLARS + need_usd
             text = f"${need_usd:.6f} may be needed, ${left_usd:.6f} is free (max_cost_usd)"
             return _Refusal(self, "cost_usd", text, self.in_flight > 0)
         return None

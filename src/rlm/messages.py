@@ -110,7 +110,8 @@ class Message(Struct, frozen=True, omit_defaults=True, dict=True):
             size = len(self.content)
             if not self.content.isascii():
                 size = len(self.content.encode("utf-8", "surrogatepass"))
-        size += sum(len(repr(call).encode()) for call in self.tool_calls)
+        if self.tool_calls:
+            size += sum(len(repr(call).encode()) for call in self.tool_calls)
         return size if self.opaque is None else size + len(repr(self.opaque).encode())
 
     @_cached

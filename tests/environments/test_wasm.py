@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("eryx", reason="pyeryx is not installed; `make test-wasm` does that")
+pytest.importorskip("eryx", reason="pyeryx is not installed; `make test-environments` installs it")
 
 from rlm.environments.wasm import WasmEnvironment
 from rlm.environments.wasm.process import ChildProcess, private_folder

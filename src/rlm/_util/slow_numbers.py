@@ -46,6 +46,8 @@ class SlowNumbers(NamedTuple):
 
 FEW = SlowNumbers(16, 16 << 10)
 """msgspec reads these in 3 ms."""
+_TOO_SHORT_BYTES = min(3 * FEW.exponents, FEW.long_digits)
+"""A document this short has no room for more: `1e5` takes three bytes."""
 ON_LOOP = SlowNumbers(1_000, 64 << 10)
 """Python's json reads these in 4 ms; more of them belong into a thread."""
 MOST = SlowNumbers(500_000, 8 << 20)
@@ -70,7 +72,7 @@ def decode(data: bytes | bytearray | memoryview | str, kind: type[T]) -> T:
 
 def decode_with(decoder: msgspec.json.Decoder[T], data: bytes | bytearray | memoryview | str) -> T:
     """Decode JSON as `decoder.decode(data)` does; raise ValueError likewise."""
-    if not has_many(data):
+    if len(data) <= _TOO_SHORT_BYTES or not has_many(data):
         return decoder.decode(data)
     return _convert(data, decoder.type)
 

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from rlm._util.text import sendable
-from rlm.calls.billing import FREE, bill, with_smaller_cap, worst_case
+from rlm.calls.billing import FREE, ReportedPrefix, bill, with_smaller_cap, worst_case
 from rlm.calls.cache import ReplyCache
 from rlm.calls.scheduler import Scheduler
 from rlm.calls.scope import Scope, error_of, failed
@@ -208,11 +208,12 @@ class Calls:
 
     async def _with_retries(self, pending: _Pending, held: Reservation | None = None) -> _Outcome:
         """Complete one request, in as many attempts as it takes."""
-        if (known := await pending.scope.recall(pending.key, pending.request)) is not None:
+        scope, key = pending.scope, pending.key
+        if scope.has_store and (known := await scope.recall(key, pending.request)) is not None:
             return _recall_outcome(pending, known)
-        if (saved := pending.scope.take_saved(pending.key)) is not None:
+        if (saved := scope.take_saved(key)) is not None:
             return await _reuse_saved(pending, saved)
-        pending.scope.count_unrecalled()
+        scope.count_unrecalled()
         now = self.scheduler.clock
         started = now()
         failures, failure = 0, None
@@ -265,11 +266,11 @@ class Calls:
     async def _attempt(self, pending: _Pending, held: Reservation | None) -> _Outcome:
         """Try once; whatever happens, every reservation ends settled, kept or released."""
         scope, route = pending.scope, self.router(pending.request.model)
-        request, reservation = await self._reserve(scope, pending.request, held, route.info)
+        known = scope.reported if pending.call_id is None else None
+        request, reservation = await self._reserve(pending, held, route.info, known)
         attempt = _Attempt(pending, request, route, [reservation])
         try:
             replies, stored = await self._obtain(attempt)
-            known = scope.reported if pending.call_id is None else None
             bills = [bill(request, reply, route.info, r.amount, known) for r, reply in replies]
             total = bills[0][0]
             for usage, _ in bills[1:]:
@@ -291,19 +292,23 @@ class Calls:
         return _Outcome(replies[0][1], None, total, stored=stored)
 
     async def _reserve(
-        self, scope: Scope, request: Request, held: Reservation | None, info: ModelInfo
+        self,
+        pending: _Pending,
+        held: Reservation | None,
+        info: ModelInfo,
+        known: ReportedPrefix | None,
     ) -> tuple[Request, Reservation]:
         """Reserve the worst case, with a smaller output cap if the budget requires it."""
+        request, budget = pending.request, pending.scope.budget
         while True:
-            amount = worst_case(request, info, scope.reported)
+            amount = worst_case(request, info, known)
             try:
                 if held is not None:
-                    return request, scope.budget.exchange(held, amount)
-                free = scope.budget.reserve_at_once(amount)
-                return request, free or await scope.budget.reserve(amount)
+                    return request, budget.exchange(held, amount)
+                return request, budget.reserve_at_once(amount) or await budget.reserve(amount)
             except CallRefused:
-                room = scope.budget.room() + (NOTHING if held is None else held.amount)
-                smaller = with_smaller_cap(request, info, room, scope.reported)
+                room = budget.room() + (NOTHING if held is None else held.amount)
+                smaller = with_smaller_cap(request, info, room, known)
                 if smaller is None:
                     raise
                 request = smaller

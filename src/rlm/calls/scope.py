@@ -90,6 +90,7 @@ class Scope:
         self.parent_id = parent.run_id if parent else None
         self.root_id: str = parent.root_id if parent else run_id
         self.depth: int = parent.depth + 1 if parent else 0
+        self._origin = {"run_id": run_id, "parent_id": self.parent_id, "depth": self.depth}
         self.budget = budget
         self.recorders = recorders
         self.tree = tree
@@ -215,7 +216,7 @@ class Scope:
 
     def emit(self, event_type: type[Event], /, **facts: Any) -> None:
         """Record an event, and send it to every recorder; a failing recorder never ends a run."""
-        event = self._event(event_type, facts)
+        event = event_type(**self._origin, step=self.step, **facts)
         self.tree.events.append(event)
         if self.recorders:
             self._send(event, self.recorders)
@@ -230,16 +231,7 @@ class Scope:
         self, event_type: type[Event], listeners: Sequence[Recorder], /, **facts: Any
     ) -> None:
         """Send an event only to some recorders, without storing it."""
-        self._send(self._event(event_type, facts), listeners)
-
-    def _event(self, event_type: type[Event], facts: dict[str, Any]) -> Event:
-        return event_type(
-            run_id=self.run_id,
-            parent_id=self.parent_id,
-            depth=self.depth,
-            step=self.step,
-            **facts,
-        )
+        self._send(event_type(**self._origin, step=self.step, **facts), listeners)
 
     def _send(self, event: Event, recorders: Sequence[Recorder]) -> None:
         for recorder in recorders:
@@ -277,7 +269,8 @@ class SavedReplies:
 
     def take(self, digest: str) -> Reply | None:
         """Remove and return a reply to this request."""
-        self._index()
+        if self._added:
+            self._index()
         replies = self._replies.get(digest)
         return replies.popleft() if replies else None
 

@@ -6,6 +6,7 @@ clock, other calls stop it only after a moment, and there is a ceiling in real t
 """
 
 import asyncio
+import math
 from collections.abc import Callable, Hashable
 from typing import Protocol
 
@@ -167,6 +168,7 @@ class CellClock:
         self._loop = loop
         self._time_is_up = time_is_up
         self._timer: asyncio.TimerHandle | None = None
+        self._rings_by = math.inf  # The timer is early enough for every later moment.
         self._deadline: float | None = None
         self._ceiling: float | None = None
         self._waiting: dict[Hashable, float] = {}  # when each call began, the oldest first
@@ -193,22 +195,22 @@ class CellClock:
 
     def begin_wait(self, call: Hashable) -> None:
         """Note that a call has begun."""
-        now = self._loop.time()
-        self._account(now)
-        self._waiting[call] = now
+        self._waiting[call] = self._loop.time()
 
     def end_wait(self, call: Hashable) -> None:
         """Note that a call has ended."""
-        if call in self._waiting:
+        if (began := self._waiting.get(call)) is not None:
             now = self._loop.time()
             self._account(now)
-            self.charge(min(_CALL_SECONDS, now - self._waiting.pop(call)))
+            del self._waiting[call]
+            self.charge(min(_CALL_SECONDS, now - began))
 
     def charge(self, seconds: float) -> None:
         """Take time from the cell."""
         if self._deadline is not None:
             self._deadline -= seconds
-            self._ring_at(self._deadline)
+            if self._deadline < self._rings_by:
+                self._ring_at(self._deadline)
 
     def stop(self) -> None:
         """Stop until the next cell starts."""
@@ -219,7 +221,7 @@ class CellClock:
         self.stop()
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
+            self._timer, self._rings_by = None, math.inf
 
     def _account(self, now: float) -> None:
         """Move the deadline by the time the clock was stopped since this was last called."""
@@ -238,14 +240,14 @@ class CellClock:
     def _ring_at(self, moment: float) -> None:
         """Make sure the timer fires by then, or hardly later; leave a timer that is due."""
         if self._timer is not None:
-            due = self._timer.when() - _LATE_SECONDS
-            if due <= moment or due <= self._loop.time():
+            if self._rings_by <= moment or self._rings_by <= self._loop.time():
                 return
             self._timer.cancel()
         self._timer = self._loop.call_at(moment, self._ring)
+        self._rings_by = moment - _LATE_SECONDS
 
     def _ring(self) -> None:
-        self._timer = None
+        self._timer, self._rings_by = None, math.inf
         if self._deadline is None or self._ceiling is None:
             return
         now = self._loop.time()
