@@ -90,7 +90,11 @@ class Scope:
         self.parent_id = parent.run_id if parent else None
         self.root_id: str = parent.root_id if parent else run_id
         self.depth: int = parent.depth + 1 if parent else 0
-        self._origin = {"run_id": run_id, "parent_id": self.parent_id, "depth": self.depth}
+        self._origin: dict[str, Any] = {
+            "run_id": run_id,
+            "parent_id": self.parent_id,
+            "depth": self.depth,
+        }
         self.budget = budget
         self.recorders = recorders
         self.tree = tree
