@@ -13,6 +13,7 @@ from aiohttp import web
 from rlm.clients import _http
 from rlm.clients.compatible import OpenAICompatClient
 from rlm.errors import ModelError
+from tests.clients.conformance.bench import clock_moved, until
 from tests.clients.misbehaving import (
     Behaviour,
     Server,
@@ -190,9 +191,12 @@ async def test_failures_that_may_have_been_billed_are_ambiguous(
 
 async def test_a_timeout_after_sending_is_ambiguous(server: Server) -> None:
     server.behave = never_answers()
-    error = await failure(server.url, timeout_seconds=0.1)
+    failing = asyncio.create_task(failure(server.url, timeout_seconds=5))
+    await until(lambda: len(server.bodies) == 1, "the server has the request")
+    with clock_moved(by=10):
+        error = await failing
     assert (error.retryable, error.ambiguous) == (True, True)
-    assert "0.1 s" in str(error)
+    assert "5 s" in str(error)
 
 
 async def test_a_timeout_before_sending_is_not_ambiguous(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ import pytest
 from rlm import RLM, Limits, NoAnswerError
 from rlm.calls.cache import ReplyCache
 from rlm.errors import ConfigError, ModelError
-from rlm.events import CallEnded, CallStarted, ModelAsked, RunEnded, RunStarted
+from rlm.events import CallEnded, CallStarted, Event, ModelAsked, RunEnded, RunStarted
 from rlm.limits import Budget
 from rlm.messages import Price, Request, Usage
 from rlm.results import RunResult
@@ -294,21 +294,28 @@ async def test_after_a_crash_nothing_is_paid_twice(tmp_path: Path) -> None:
 
 
 async def test_a_stopped_run_ends_with_the_answers_of_finished_samples() -> None:
-    started = asyncio.Event()
+    second_began, first_ended = asyncio.Event(), asyncio.Event()
 
     class Slow(ScriptedClient):
         async def complete(self, request: Request, *, timeout_seconds: float) -> Any:
             if len(self.requests) >= 1:
                 self.requests.append(request)
-                started.set()
+                second_began.set()
                 await asyncio.sleep(60)
             return await super().complete(request, timeout_seconds=timeout_seconds)
 
+    class Ends:
+        def record(self, event: Event) -> None:
+            if isinstance(event, RunEnded):
+                first_ended.set()
+
     client = Slow([final("a")])
     async with RLM(client) as engine:
-        run = asyncio.create_task(engine.aask("Which?", "the context", samples=3))
-        await started.wait()
-        await asyncio.sleep(0.2)
+        run = asyncio.create_task(
+            engine.aask("Which?", "the context", samples=3, recorders=[Ends()])
+        )
+        await second_began.wait()
+        await first_ended.wait()
         engine.stop()
         result = await run
     assert result.answer == "a"

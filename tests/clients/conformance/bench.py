@@ -2,10 +2,11 @@
 
 import asyncio
 import traceback
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
 from importlib import import_module
 from typing import Any, NamedTuple
+from unittest import mock
 
 import pytest
 
@@ -20,6 +21,9 @@ HEADER = "custom-header-value-98765"
 MODEL = "m-1"
 SECONDS = 20.0
 """Far more than any request here takes; a test that means a time-out says a small one."""
+
+ENDLESS = {"reply": "word " * 200, "pause_seconds": 0.01}
+"""A reply that takes seconds if it drips."""
 
 WAYS = ("complete", "stream")
 DIALECTS = tuple(CLIENTS)
@@ -82,6 +86,23 @@ async def failure(
     assert "\n" not in str(error)
     assert MODEL in str(error)
     return error
+
+
+async def timeout(client: HttpClient, how: str, *, once: Callable[[], bool]) -> ModelError:
+    """The error of a request whose time runs out once the server has come this far."""
+    failing = asyncio.create_task(failure(client, how, seconds=SECONDS))
+    await until(once, "the server has come that far")
+    with clock_moved(by=2 * SECONDS):
+        return await failing
+
+
+@contextmanager
+def clock_moved(*, by: float) -> Generator[None, None, None]:
+    """Let the event loop believe that `by` seconds have passed."""
+    loop = asyncio.get_running_loop()
+    real = loop.time
+    with mock.patch.object(loop, "time", lambda: real() + by):
+        yield
 
 
 @asynccontextmanager

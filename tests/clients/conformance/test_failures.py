@@ -4,7 +4,15 @@ import pytest
 
 from rlm.clients import _http
 from rlm.testing.fake_server import FakeServer
-from tests.clients.conformance.bench import ask, client_of, failure, serving
+from tests.clients.conformance.bench import (
+    ENDLESS,
+    SECONDS,
+    ask,
+    client_of,
+    failure,
+    serving,
+    timeout,
+)
 
 AGAIN = (408, 409, 429, 500, 502, 503, 504, 529)
 NEVER = (400, 401, 403, 404, 405, 413, 422)
@@ -76,16 +84,16 @@ async def test_a_gateways_error_page_is_a_failure_with_its_status(
 
 
 async def test_a_timeout_after_sending_is_ambiguous(dialect: str, how: str) -> None:
-    async with serving(dialect, {"behaviour": "never"}) as (_, client):
-        error = await failure(client, how, seconds=0.1)
+    async with serving(dialect, {"behaviour": "never"}) as (server, client):
+        error = await timeout(client, how, once=lambda: server.count == 1)
     assert (error.status, error.retryable, error.ambiguous) == (None, True, True)
-    assert "0.1 s" in str(error)
+    assert f"{SECONDS:g} s" in str(error)
 
 
 async def test_a_timeout_during_a_reply_is_ambiguous(dialect: str, how: str) -> None:
-    answer = {"reply": "a b c d e f", "behaviour": "drip", "pause_seconds": 0.05}
-    async with serving(dialect, answer) as (_, client):
-        error = await failure(client, how, seconds=0.2)
+    answer = {**ENDLESS, "behaviour": "drip"}
+    async with serving(dialect, answer) as (server, client):
+        error = await timeout(client, how, once=lambda: [each.status for each in server.requests] == [200])
     assert (error.status, error.retryable, error.ambiguous) == (None, True, True)
 
 

@@ -8,10 +8,9 @@ import pytest
 
 from rlm.errors import ModelError
 from rlm.testing.fake_server import BEHAVIOURS
-from tests.clients.conformance.bench import ask, asked, failure, serving, until
+from tests.clients.conformance.bench import ENDLESS, ask, asked, serving, timeout, until
 
 DESCRIPTORS = Path("/proc/self/fd")
-ENDLESS = {"reply": "word " * 200, "pause_seconds": 0.01}
 
 
 async def test_cancelling_closes_the_connection(dialect: str, how: str) -> None:
@@ -47,7 +46,7 @@ async def test_closing_a_stream_early_closes_the_connection(dialect: str) -> Non
 
 async def test_a_timeout_closes_the_connection(dialect: str, how: str) -> None:
     async with serving(dialect, {"behaviour": "never"}) as (server, client):
-        await failure(client, how, seconds=0.05)
+        await timeout(client, how, once=lambda: server.count == 1)
         await until(lambda: server.requests[0].disconnected, "the server saw the client go")
 
 
