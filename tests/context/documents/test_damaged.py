@@ -139,6 +139,17 @@ def test_truncated_files_are_read_or_refused(tmp_path: Path, suffix: str) -> Non
         check(path)
 
 
+@pytest.mark.parametrize(("place", "shift"), [(30, 30), (30, 16), (32, 30), (32, 12)])
+def test_sectors_of_an_impossible_size_are_refused(tmp_path: Path, place: int, shift: int) -> None:
+    path = WRITERS[".msg"](tmp_path / "a.msg")
+    data = bytearray(path.read_bytes())
+    data[place] = shift
+    path.write_bytes(data)
+    check(path)
+    with pytest.raises(DocumentError, match="impossible size"):
+        Converter().text_of(path)
+
+
 def test_a_huge_picture_is_never_decompressed(tmp_path: Path) -> None:
     """Four gigabytes of pixels in a PDF, of which the reader needs only that it is a picture."""
     pixels = zlib.compress(bytes(1 << 20), 9)

@@ -20,13 +20,24 @@ _PROPERTIES, _HEAD_BYTES = "__properties_version1.0", 32
 _PROPERTY = struct.Struct("<IIQ")
 _CODECS = {20127: "ascii", 20866: "koi8-r", 28591: "latin-1", 65001: "utf-8"}
 _EPOCH = datetime(1601, 1, 1, tzinfo=UTC)
+_SIZES, _SIZES_AT = struct.Struct("<HH"), 30
 
 
 def text_of(file: BinaryIO) -> str:
     """Return the text of a message."""
     olefile = importlib.import_module("olefile")
+    _check_sizes(file)
     with olefile.OleFileIO(file) as storage:
         return _Message(storage).text()
+
+
+def _check_sizes(file: BinaryIO) -> None:
+    """Refuse sectors of a size that no file has; olefile would allocate up to all memory."""
+    file.seek(_SIZES_AT)
+    head = file.read(_SIZES.size)
+    if len(head) == _SIZES.size and _SIZES.unpack(head) not in {(9, 6), (12, 6)}:
+        raise ValueError("its sectors have an impossible size")
+    file.seek(0)
 
 
 class _Message:
