@@ -33,11 +33,9 @@ FORMATS |= {10: "<Q", 11: "<q", 12: "<d"}
 class Header(Struct, frozen=True):
     """What the header of a file says. `window_tokens` is what the model was trained for."""
 
-    architecture: str
     name: str
     window_tokens: int | None
     parameters: int
-    has_chat_template: bool
 
 
 def read_header(path: Path) -> Header:
@@ -151,11 +149,9 @@ def _make_header(facts: dict[str, Any], parameters: int) -> Header:
     window = facts.get(f"{architecture}.context_length")
     is_number = isinstance(window, int) and not isinstance(window, bool) and window > 0
     return Header(
-        architecture=architecture,
         name=str(facts.get("general.name") or ""),
         window_tokens=window if is_number else None,
         parameters=parameters,
-        has_chat_template="tokenizer.chat_template" in facts,
     )
 
 

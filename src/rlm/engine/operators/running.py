@@ -29,7 +29,6 @@ MAX_LABELS = 500
 MAX_PAIRS = 200_000
 """How many pairs are returned: all of a few thousand items would fill the memory."""
 MAX_QUERY_CHARS = 500
-MAX_LABEL_CHARS = 500
 
 
 class OperatorCall(Struct, frozen=True, kw_only=True):
