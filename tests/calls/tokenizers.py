@@ -28,10 +28,3 @@ class RandomTokenizer:
             left -= rng.randint(1, self._longest)
             tokens += 1
         return tokens
-
-
-class FourBytes:
-    """Four bytes per token, a rule of thumb for English."""
-
-    def count(self, messages: tuple[Message, ...]) -> int:
-        return sum(4 + len(str(each.content).encode()) // 4 for each in messages)

@@ -62,9 +62,8 @@ def model(tmp_path: Path) -> Path:
 
 def test_the_header_has_the_window_and_size(model: Path) -> None:
     header = read_header(model)
-    assert (header.architecture, header.name) == ("toy", "Toy 1B")
+    assert header.name == "Toy 1B"
     assert (header.window_tokens, header.parameters) == (4_096, 1_000_000)
-    assert header.has_chat_template
 
 
 @pytest.mark.parametrize("end", [4, 20, 60, 200, 300])
@@ -100,7 +99,7 @@ def test_any_file_content_is_read_or_refused(data: bytes, place: int) -> None:
         for content in (data, b"GGUF\3\0\0\0" + data, whole[:place] + data + whole[place:]):
             path.write_bytes(content)
             with contextlib.suppress(ValueError):
-                assert read_header(path).architecture
+                assert read_header(path).parameters >= 0
 
 
 # -- the client -----------------------------------------------------------------------------------

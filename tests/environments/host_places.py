@@ -5,7 +5,6 @@ itself: the worker answers a few requests and then closes its end, whatever the 
 """
 
 import asyncio
-import base64
 import json
 import socket
 import struct
@@ -19,12 +18,12 @@ from rlm.environments._forked import ForkedSession
 from rlm.environments._relay import Relay
 from rlm.environments._session import WorkerSession, greeting_of
 from rlm.environments.inprocess import InProcessEnvironment
-from rlm.environments.pipes import LinesPipe, Pipe, PolledPipe
+from rlm.environments.pipes import LinesPipe, Pipe
 from rlm.environments.ray.actor import Carrier
 from rlm.environments.remote import RemoteEnvironment
 from rlm.environments.wasm import process as wasm_process
 from rlm.environments.wasm.process import ChildProcess
-from rlm.errors import CallRefused, SessionError
+from rlm.errors import CallRefused
 from rlm.worker import multiplex, relay, wire
 from tests.environments.hostile_worker import (
     HostileWorker,
@@ -294,7 +293,7 @@ class RemoteBytes(RemoteEnvironment):
 
     name = "remote"
     is_paid = False
-    carries: ClassVar[Literal["bytes", "lines", "commands"]] = "bytes"
+    carries: ClassVar[Literal["bytes", "lines"]] = "bytes"
 
     def __init__(self, make: MakeWorker) -> None:
         super().__init__()
@@ -305,7 +304,7 @@ class RemoteBytes(RemoteEnvironment):
 
 
 class RemoteLines(RemoteBytes):
-    carries: ClassVar[Literal["bytes", "lines", "commands"]] = "lines"
+    carries: ClassVar[Literal["bytes", "lines"]] = "lines"
 
     async def start(self, command: Sequence[str]) -> Pipe:
         sandbox = Sandbox(self._make, len(self._archive()))
@@ -329,34 +328,6 @@ class RemoteLines(RemoteBytes):
                     yield ">" + "x" * len(data) + "\n"  # A line that is not base64.
 
         return LinesPipe(write, texts(), sandbox.close, _ended)
-
-
-class RemoteCommands(RemoteBytes):
-    carries: ClassVar[Literal["bytes", "lines", "commands"]] = "commands"
-
-    async def start(self, command: Sequence[str]) -> Pipe:
-        sandbox = Sandbox(self._make, len(self._archive()))
-        taken, given, waiting, is_gone = 0, 0, bytearray(), False
-
-        async def run(words: Sequence[str]) -> str:
-            nonlocal taken, given, is_gone
-            what, offset, more = words[-3:]
-            if what == "put":
-                data = base64.b64decode(more)
-                taken = int(offset) + len(data)
-                sandbox.hear(data)
-                return f"noise\n>{base64.b64encode(b'%d' % taken).decode()}\n"
-            del waiting[: int(offset) - given]
-            given = int(offset)
-            if not waiting and not is_gone:
-                waiting.extend(await sandbox.outgoing.get())
-                is_gone = not waiting
-            if is_gone:
-                raise SessionError("it is gone")
-            piece = base64.b64encode(waiting[: 192 << 10]).decode()
-            return f"{'>' * (len(waiting) % 3)}\n>{piece}\n"
-
-        return PolledPipe(run, sandbox.close, _ended, command)
 
 
 async def _ended() -> str:
@@ -449,7 +420,6 @@ PLACES: dict[str, Callable[[MakeWorker], AsyncGenerator[Any, None]]] = {
     "monitor": on_monitor,
     "bytes": remote(RemoteBytes),
     "lines": remote(RemoteLines),
-    "commands": remote(RemoteCommands),
     "ray": on_carrier,
     "inprocess": on_inprocess,
 }

@@ -1,6 +1,6 @@
 """Remote sandboxes for tests: the worker is sent to a process of this machine.
 
-Three of them, one for each kind of pipe that providers offer.
+Two of them, one for each kind of pipe that providers offer.
 """
 
 import asyncio
@@ -10,11 +10,11 @@ import tempfile
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, ClassVar, Literal
 
-from rlm.environments.pipes import LinesPipe, Pipe, PolledPipe
+from rlm.environments.pipes import LinesPipe, Pipe
 from rlm.environments.remote import RemoteEnvironment
 from rlm.errors import SessionDied
 
-__all__ = ["Program", "RemoteBytes", "RemoteCommands", "RemoteLines"]
+__all__ = ["Program", "RemoteBytes", "RemoteLines"]
 
 _READ_BYTES = 1 << 16
 
@@ -82,14 +82,14 @@ class _Remote(RemoteEnvironment):
 
 
 class RemoteBytes(_Remote):
-    carries: ClassVar[Literal["bytes", "lines", "commands"]] = "bytes"
+    carries: ClassVar[Literal["bytes", "lines"]] = "bytes"
 
     async def start(self, command: Sequence[str]) -> Pipe:
         return await self._program(command)
 
 
 class RemoteLines(_Remote):
-    carries: ClassVar[Literal["bytes", "lines", "commands"]] = "lines"
+    carries: ClassVar[Literal["bytes", "lines"]] = "lines"
 
     async def start(self, command: Sequence[str]) -> Pipe:
         program = await self._program(command)
@@ -103,34 +103,3 @@ class RemoteLines(_Remote):
             await program.send(text.encode("ascii"))
 
         return LinesPipe(write, texts(), program.close, program.ending)
-
-
-class RemoteCommands(_Remote):
-    carries: ClassVar[Literal["bytes", "lines", "commands"]] = "commands"
-    patience = 10.0  # every exchange starts a process, on a machine that may be busy
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self.commands = 0
-        self.lose_every = 0
-        """Lose the output of one command in this number of commands."""
-
-    async def start(self, command: Sequence[str]) -> Pipe:
-        program = await self._program(command)
-        return PolledPipe(self._run, program.close, program.ending, command)
-
-    async def _run(self, words: Sequence[str]) -> str:
-        self.commands += 1
-        is_lost = self.lose_every and self.commands % self.lose_every == 0
-        one = await asyncio.create_subprocess_exec(
-            *words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
-        )
-        try:
-            printed, _ = await one.communicate()
-        finally:
-            if one.returncode is None:
-                one.kill()
-                await one.communicate()
-        if is_lost:
-            raise SessionDied("the command's output was lost")
-        return printed.decode()

@@ -16,8 +16,7 @@ from rlm.environments._exports import _is_harmless
 from rlm.environments._forked import WorkerHandle
 from rlm.environments._forkserver import report_in
 from rlm.environments._session import WorkerSession, greeting_of
-from rlm.environments.pipes import _fetched
-from rlm.errors import CallRefused, ProtocolViolation, SessionDied
+from rlm.errors import CallRefused, ProtocolViolation
 from rlm.worker import bounds, wire
 from rlm.worker.variables import _fit
 from tests.environments.conftest import Opener, Repl
@@ -448,14 +447,6 @@ def test_a_report_with_a_field_of_the_wrong_type_is_a_violation(name: str) -> No
     for wrong in ({"x": 1}, 7.5):
         with pytest.raises(ProtocolViolation):
             report_in(framed({**report_of_a_zygote(), name: wrong}))
-
-
-def test_command_output_is_parsed_without_splitting_it_all_into_lines() -> None:
-    assert _fetched("noise\r\n>YQ==\r\nmore\n>Yg==\nend") == b"b"
-    with pytest.raises(ProtocolViolation):
-        _fetched("\n" * (2 << 20))
-    with pytest.raises(SessionDied):
-        _fetched("x>YQ==")
 
 
 def test_a_file_name_that_no_system_allows_is_omitted() -> None:

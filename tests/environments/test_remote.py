@@ -5,26 +5,20 @@ import importlib.util
 import json
 import marshal
 import zlib
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rlm.environments import _relay, pipes
+from rlm.environments import _relay
 from rlm.environments._shipping import archive, bootstrap_command
-from rlm.environments.pipes import PolledPipe
-from rlm.errors import ConfigError, ProtocolViolation, SessionDied, SessionError
+from rlm.errors import ConfigError, ProtocolViolation, SessionDied
 from rlm.testing.conformance import CHECKS, check
 from rlm.worker import bootstrap, multiplex
 from tests.environments.conftest import FakeHost, StoredContext
-from tests.environments.remote_sandbox import (
-    RemoteBytes,
-    RemoteCommands,
-    RemoteLines,
-)
+from tests.environments.remote_sandbox import RemoteBytes, RemoteLines
 
-KINDS = [RemoteBytes, RemoteLines, RemoteCommands]
+KINDS = [RemoteBytes, RemoteLines]
 GROUPS = list(dict.fromkeys(each.group for each in CHECKS))
 QUICK = {"calls"}
 NOT_OFFERED = {
@@ -148,46 +142,6 @@ async def test_an_interrupt_overtakes_unread_answers() -> None:
     after = await session.execute("len(threads)", timeout_seconds=30)
     await environment.close()
     assert after.stdout == "4\n"
-
-
-@pytest.mark.heavy
-async def test_lost_commands_are_repeated() -> None:
-    environment = RemoteCommands()
-    session = await environment.open(FakeHost(), OPTIONS)
-    environment.lose_every = 3
-    result = await session.execute("[llm_query(str(i)) for i in range(8)]", timeout_seconds=60)
-    await environment.close()
-    assert result.stdout == f"{[f're:{i}' for i in range(8)]}\n"
-
-
-async def test_a_session_ends_if_all_its_commands_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipes, "_WAIT_SECONDS", 0.1)
-    environment = RemoteCommands()
-    session = await environment.open(FakeHost(), OPTIONS)
-    environment.lose_every = 1
-
-    async def run_cells() -> None:
-        for _ in range(3):  # What was asked before may still be answered.
-            await session.execute("1", timeout_seconds=30)
-
-    with pytest.raises(SessionError, match="output was lost"):
-        await run_cells()
-    await environment.close()
-
-
-async def test_a_command_with_unreadable_output_is_retried_then_reported() -> None:
-    async def run(words: Sequence[str]) -> str:
-        return "Traceback: no such thing"
-
-    async def nothing() -> None:
-        return None
-
-    async def how() -> str:
-        return "is well"
-
-    pipe = PolledPipe(run, nothing, how, ["python3", "place"])
-    with pytest.raises(SessionDied, match="no such thing"):
-        await pipe.receive()
 
 
 # -- hostile sandboxes -----------------------------------------------------------------------------

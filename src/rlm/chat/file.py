@@ -34,7 +34,7 @@ from rlm.context import StoredContext, restore_source
 from rlm.errors import ConfigError
 from rlm.images import MAX_IMAGE_BYTES, Picture, picture_of
 
-__all__ = ["SavedFile", "open_saved", "write_saved"]
+__all__ = ["SavedFile", "write_saved"]
 
 BLOCK_BYTES = 1 << 17
 MAX_TEXTS_BYTES = 1 << 30
@@ -257,11 +257,6 @@ class SavedFile:
         if picture is None:
             raise ConfigError(f"{self.path}: {member} is not a picture")
         return picture
-
-
-def open_saved(path: Path) -> SavedFile:
-    """Open a saved chat; raise ConfigError if it is not one, or not safe to open."""
-    return SavedFile(path)
 
 
 def _text(data: bytes, path: Path) -> str:

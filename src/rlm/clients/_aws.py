@@ -122,10 +122,9 @@ def _hmac(key: bytes, text: str) -> bytes:
 class Signer:
     """Signs every request of one client anew, because a signature expires after minutes."""
 
-    def __init__(self, credentials: AwsCredentials, region: str, service: str = "bedrock") -> None:
+    def __init__(self, credentials: AwsCredentials, region: str) -> None:
         self._credentials = credentials
         self._region = region
-        self._service = service
 
     def __repr__(self) -> str:
         return f"Signer({self._credentials!r}, {self._region!r})"
@@ -145,6 +144,6 @@ class Signer:
             body,
             credentials=self._credentials,
             region=self._region,
-            service=self._service,
+            service="bedrock",
             when=time.time(),
         )

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from rlm.clients._adapters import Flow, Threads, each_within, imported, last_of, public_line
+from rlm.clients._adapters import Flow, Threads, each_within, imported, public_line, reply_of
 from rlm.clients._chat import ChatDialect
 from rlm.clients._fields import parse
 from rlm.errors import ConfigError, ModelError
@@ -33,11 +33,9 @@ FORMATS |= {10: "<Q", 11: "<q", 12: "<d"}
 class Header(Struct, frozen=True):
     """What the header of a file says. `window_tokens` is what the model was trained for."""
 
-    architecture: str
     name: str
     window_tokens: int | None
     parameters: int
-    has_chat_template: bool
 
 
 def read_header(path: Path) -> Header:
@@ -151,11 +149,9 @@ def _make_header(facts: dict[str, Any], parameters: int) -> Header:
     window = facts.get(f"{architecture}.context_length")
     is_number = isinstance(window, int) and not isinstance(window, bool) and window > 0
     return Header(
-        architecture=architecture,
         name=str(facts.get("general.name") or ""),
         window_tokens=window if is_number else None,
         parameters=parameters,
-        has_chat_template="tokenizer.chat_template" in facts,
     )
 
 
@@ -244,9 +240,7 @@ class GGUFClient:
 
     async def complete(self, request: Request, *, timeout_seconds: float) -> Reply:
         """Send one request and return its reply. If late or cancelled, stop its generation."""
-        reply = await last_of(self.stream(request, timeout_seconds=timeout_seconds))
-        assert isinstance(reply, Reply)
-        return reply
+        return await reply_of(self.stream(request, timeout_seconds=timeout_seconds))
 
     def stream(
         self, request: Request, *, timeout_seconds: float
@@ -298,11 +292,11 @@ class GGUFClient:
         return streamed.reply()
 
     def _body(self, request: Request) -> dict[str, Any]:
-        """Return the request body. It asks for progress while the prompt is read, so that reading
-        can be stopped too.
+        """Return the request body.
 
-        Only steps of a run are cached for the next request: reuse changes the order of additions
-        and so, now and then, a word.
+        It asks for progress while the prompt is read, so that reading can be stopped too. Only
+        steps of a run are cached for the next request: reuse changes the order of additions and
+        so, now and then, a word.
         """
         body: dict[str, Any] = parse(ChatDialect().body(request, stream=True))
         return {**body, "cache_prompt": request.grows, "return_progress": True}

@@ -6,7 +6,6 @@ pipe, so nothing is installed or uploaded, and any image with Python 3.9 or newe
 
 import asyncio
 import json
-import secrets
 import struct
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -51,8 +50,8 @@ class RemoteEnvironment(BaseEnvironment):
     name: str
     is_paid = True
     is_sandbox = True
-    carries: ClassVar[Literal["bytes", "lines", "commands"]]
-    """What kind of pipe `start` returns; "bytes" and "lines" are a program's input and output."""
+    carries: ClassVar[Literal["bytes", "lines"]]
+    """What the pipe that `start` returns accepts: any bytes, or only lines of text."""
     start_seconds: ClassVar[float] = 180.0
     """How long opening a session may take; an image may have to be fetched first."""
 
@@ -70,10 +69,7 @@ class RemoteEnvironment(BaseEnvironment):
 
     @abstractmethod
     async def start(self, command: Sequence[str]) -> Pipe:
-        """Make a sandbox and run the command, a list of words, in it.
-
-        For "commands", run it in the background, so that further commands can follow.
-        """
+        """Make a sandbox and run the command, a list of words, in it."""
 
     async def open(self, host: Host, options: dict[str, Any]) -> ForkedSession:
         """Make a sandbox and wait until its worker is ready."""
@@ -123,8 +119,7 @@ class RemoteEnvironment(BaseEnvironment):
         return session
 
     def _command(self) -> list[str]:
-        place = f"/tmp/.rlm-{secrets.token_hex(6)}" if self.carries == "commands" else ""  # noqa: S108
-        return bootstrap_command(self._python, self.carries, place)
+        return bootstrap_command(self._python, self.carries)
 
     def _archive(self) -> bytes:
         """Return the worker in the form that `rlm.worker.bootstrap` reads."""

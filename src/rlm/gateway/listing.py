@@ -36,7 +36,6 @@ class Entry(Struct, frozen=True):
 
     parts: tuple[str, ...]
     size_bytes: int
-    modified_ns: int
 
     @property
     def path(self) -> str:
@@ -121,7 +120,7 @@ def _walk(
                 ):  # It is gone, or not accessible; continue with the others.
                     yield from _walk(root, parts, rules, within, ignored, check_time)
             elif stat.S_ISREG(facts.st_mode) and (after is None or parts > after):
-                yield Entry(parts, facts.st_size, facts.st_mtime_ns)
+                yield Entry(parts, facts.st_size)
     finally:
         os.close(fd)
 

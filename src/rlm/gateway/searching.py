@@ -61,9 +61,9 @@ class Searcher:
     Keeps one process ready, because starting one takes longer than most searches.
     """
 
-    def __init__(self, *, seconds: float = 10.0, max_at_once: int = 4) -> None:
+    def __init__(self, *, seconds: float = 10.0) -> None:
         limits = JobLimits(seconds=seconds, memory_bytes=512 << 20, output_bytes=16 << 20)
-        self._jobs = Jobs("rlm.gateway.search_worker", limits, at_once=max_at_once)
+        self._jobs = Jobs("rlm.gateway.search_worker", limits, at_once=4)
         self._tasks = BackgroundTasks()
 
     def prepare(self) -> None:

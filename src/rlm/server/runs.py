@@ -49,7 +49,6 @@ class LiveRun:
         self.grant = grant
         self.meter = Meter()
         self.place: Slot | None = None
-        self.cancel_asked = False
         self.changed = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
 

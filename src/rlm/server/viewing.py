@@ -56,11 +56,11 @@ EMPTY = (
 _COOKIE = re.compile(r"([A-Za-z0-9._-]{1,64})\.([0-9]{1,12}-[0-9a-f]{16})\.([0-9a-f]{64})")
 
 
-def at_prefix(viewer: ASGIApp, prefix: str = PREFIX) -> ASGIApp:
-    """Return a viewer for requests whose path begins with the prefix."""
+def at_prefix(viewer: ASGIApp) -> ASGIApp:
+    """Return a viewer for requests whose path begins with `PREFIX`."""
 
     async def mounted(scope: Scope, receive: Receive, send: Send) -> None:
-        root = scope.get("root_path", "") + prefix
+        root = scope.get("root_path", "") + PREFIX
         await viewer({**scope, "root_path": root}, receive, send)
 
     return mounted

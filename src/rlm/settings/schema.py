@@ -33,10 +33,6 @@ class Setting(Struct, frozen=True):
     for_projects: bool = False
     option: str | None = None
 
-    @property
-    def is_limit(self) -> bool:
-        return self.check in {_count, _amount}
-
 
 def _model(value: Any) -> str:
     if not isinstance(value, str) or not value.strip():

@@ -5,8 +5,7 @@ receives the worker's modules from the host, imports them from memory, and becom
 relay. So nothing has to be installed, uploaded or mounted; this file imports nothing of ours.
 
 MODE says how to reach the host: `socket` (the Unix socket PLACE), `bytes` or `lines` (the input and
-output of this program), `commands` (the host runs commands, which connect to a socket in PLACE).
-`introduced` is like `bytes`, but this Python sends its magic number first.
+output of this program). `introduced` is like `bytes`, but this Python sends its magic number first.
 """
 
 from __future__ import annotations
@@ -179,22 +178,6 @@ def read_archive_line(read: Callable[[int], bytes]) -> bytes:
     return base64.b64decode(line.strip()[1:])
 
 
-def read_archive_put(listener: Any) -> bytes:
-    """Read the archive from `put` commands, as `command_pipe` does later."""
-    data = b""
-    while len(data) < 4 or len(data) < 4 + int.from_bytes(data[:4], "little"):
-        connection, _ = listener.accept()
-        with connection:
-            said = b""
-            while piece := connection.recv(_READ_BYTES):
-                said += piece
-            line, _, brought = said.partition(b"\n")
-            if line.startswith(b"put "):
-                data += brought[max(0, len(data) - int(line[4:])) :]
-                connection.sendall(b"%d" % len(data))
-    return data[4:]
-
-
 def leave_standard_streams() -> tuple[int, int]:
     """Move the connection to the host away from 0 and 1, where cells would find it."""
     moved = os.dup(0), os.dup(1)
@@ -216,11 +199,11 @@ def serve_socket(place: str) -> None:
     imported("sandbox.start").main(host.fileno(), os.getppid())
 
 
-def serve_pipe(mode: str, place: str) -> None:
+def serve_pipe(mode: str) -> None:
     """Start a zygote and become the relay to it."""
     import socket
 
-    pipe = command_pipe(place) if mode == "commands" else standard_pipe(mode)
+    pipe = standard_pipe(mode)
     ours, theirs = socket.socketpair()
     parent = os.getpid()
     if os.fork() == 0:
@@ -243,23 +226,10 @@ def standard_pipe(mode: str) -> Any:
     return imported("relay").LinePipe(reader, writer)
 
 
-def command_pipe(place: str) -> Any:
-    import socket
-
-    os.makedirs(place, 0o700, exist_ok=True)
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(f"{place}/socket")
-    listener.listen(8)
-    leave_standard_streams()
-    archive = read_archive_put(listener)
-    take_modules(archive)
-    return imported("command_pipe").CommandPipe(listener, 4 + len(archive))
-
-
 def main(mode: str, place: str = "") -> None:
     """Become a zygote, or the relay to one."""
     start_clean()
     if mode == "socket":
         serve_socket(place)
     else:
-        serve_pipe(mode, place)
+        serve_pipe(mode)

@@ -16,28 +16,7 @@ __all__ = ["FROM_HOST", "TO_HOST", "FilePipe", "LinePipe", "serve"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import NoReturn, Protocol
-
-    class Pipe(Protocol):
-        """The connection to the host. `watched`: descriptors to poll, and their events."""
-
-        def watched(self) -> list[tuple[int, int]]: ...
-
-        def received(self, fd: int, events: int) -> bytes | None:
-            """Return the bytes received at a ready descriptor, or None if the host is gone."""
-
-        def send(self, data: bytes) -> None: ...
-
-        @property
-        def is_full(self) -> bool: ...
-
-        @property
-        def milliseconds_left(self) -> int | None:
-            """Return the time until `tick` is due; None for never."""
-
-        def tick(self) -> bool:
-            """Do what is due; return False if the host is gone."""
-
+    from typing import NoReturn
 
 FROM_HOST, TO_HOST = "<", ">"
 """The marks of lines, one for each direction."""
@@ -48,7 +27,7 @@ _OVER = select.POLLHUP | select.POLLERR | select.POLLNVAL
 
 
 class FilePipe:
-    """The program's own input and output."""
+    """The program's own input and output, whose end means that the host is gone."""
 
     def __init__(self, reader: int, writer: int) -> None:
         for fd in (reader, writer):
@@ -58,12 +37,12 @@ class FilePipe:
         self._waiting = bytearray()
 
     def watched(self) -> list[tuple[int, int]]:
-        """Return the input, and the output while bytes are waiting."""
+        """Return what to poll: the input, and the output while bytes are waiting."""
         events = select.POLLOUT if self._waiting else 0
         return [(self._reader, select.POLLIN), (self._writer, events)]
 
     def received(self, fd: int, events: int) -> bytes | None:
-        """Return the input, or empty bytes if the output was ready."""
+        """Return the input, empty bytes if the output was ready, or None if the host is gone."""
         if fd == self._writer:
             if events & _OVER:
                 return None
@@ -84,15 +63,6 @@ class FilePipe:
     def is_full(self) -> bool:
         """Whether too many bytes are waiting to add more."""
         return len(self._waiting) > _MAX_WAITING_BYTES
-
-    @property
-    def milliseconds_left(self) -> int | None:
-        """Return None: the end of the input shows that the host is gone."""
-        return None
-
-    def tick(self) -> bool:
-        """Do nothing."""
-        return True
 
     def _write(self) -> None:
         try:
@@ -161,7 +131,7 @@ class _Channel:
         return written
 
 
-def serve(pipe: Pipe, control: socket.socket) -> NoReturn:
+def serve(pipe: FilePipe, control: socket.socket) -> NoReturn:
     """Serve the host at the other end of the pipe, and the zygote at the other end of `control`."""
     try:
         _Relay(pipe, control).serve()
@@ -172,7 +142,7 @@ def serve(pipe: Pipe, control: socket.socket) -> NoReturn:
 
 
 class _Relay:
-    def __init__(self, pipe: Pipe, control: socket.socket) -> None:
+    def __init__(self, pipe: FilePipe, control: socket.socket) -> None:
         self._pipe = pipe
         self._control = control
         self._multiplexer = multiplex.Multiplexer()
@@ -189,13 +159,12 @@ class _Relay:
             for fd, events in self._pipe.watched():
                 poll.register(fd, events)
             numbers = self._watch_channels(poll)
-            for fd, events in poll.poll(self._pipe.milliseconds_left):
+            for fd, events in poll.poll():
                 number = numbers.get(fd)
                 if number is None:
                     go_on &= self._serve_pipe(fd, events)
                 else:
                     go_on &= self._serve_channel(number, events)
-            go_on &= self._pipe.tick()
 
     def _watch_channels(self, poll: select.poll) -> dict[int, int]:
         """Register the channels with the poll; return their numbers by descriptor."""

@@ -24,7 +24,6 @@ def test_documents_are_available_by_number_and_name(texts: Path, opened: Open) -
     assert corpus["docs/rec.jsonl#d3"] == "record 3 über foxes\nsecond line 3"
     for number, name, _ in corpus.names():
         assert corpus[number] == corpus[name]
-        assert corpus.name_of(number) == name
     assert "docs/a.txt" in corpus
     assert 0 not in corpus
     assert "docs/none" not in corpus

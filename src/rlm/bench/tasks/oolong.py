@@ -17,8 +17,6 @@ __all__ = ["FIRST_DAY", "KINDS", "Lines", "Oolong", "Question", "introduction", 
 
 FIRST_DAY = date(2022, 1, 1)
 DAYS = 730
-LINE_CHARS = 45
-"""The least length of a line without its instance."""
 
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 

@@ -379,11 +379,11 @@ class Catalog:
                 [(root, os.fsencode(name)) for root, name in files],
             )
 
-    def files_to_read(self, page: int = 1_000) -> Iterator[tuple[int, str]]:
+    def files_to_read(self) -> Iterator[tuple[int, str]]:
         """Yield the files that must be read: root and name."""
         last = 0
         while rows := self._all(
-            "select id, root, name from files_to_read where id > ? order by id limit ?", last, page
+            "select id, root, name from files_to_read where id > ? order by id limit 1000", last
         ):
             for _, root, name in rows:
                 yield root, os.fsdecode(name)

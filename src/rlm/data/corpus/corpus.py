@@ -146,9 +146,6 @@ class Corpus(Mapping[int | str, str]):
     def __contains__(self, key: object) -> bool:
         return isinstance(key, int | str) and self._found(key) is not None
 
-    def name_of(self, key: int | str) -> str:
-        return sendable(self._document(key).name)
-
     def __getitem__(self, key: Any) -> str:
         """Return the text of a document by number or name; `corpus[key, a:b]` for bytes a to b."""
         if isinstance(key, tuple) and len(key) == 2 and isinstance(key[1], slice):

@@ -66,8 +66,8 @@ class Unfinished:
 class FetchedFiles:
     """The folder of everything that was fetched."""
 
-    def __init__(self, root: Path | None = None) -> None:
-        self.root = root or base_folder(os.environ, "XDG_CACHE_HOME", ".cache") / "rlm" / "places"
+    def __init__(self) -> None:
+        self.root = base_folder(os.environ, "XDG_CACHE_HOME", ".cache") / "rlm" / "places"
         self._contents = self.root / "contents"
         self._versions = self.root / "versions"
         self._folders = self.root / "folders"

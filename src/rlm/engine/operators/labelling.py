@@ -24,9 +24,8 @@ Candidates = dict[int, tuple[str, str]]
 
 
 class Asked(Struct, frozen=True):
-    """One look at some items: the order they are shown in, and the codes of the labels."""
+    """One look at some items: the codes of the labels, and the labels between which to choose."""
 
-    order: Sequence[int]
     codes: Codes
     candidates: Candidates
 
@@ -125,7 +124,7 @@ class _Looks:
     async def _look(
         self, order: Sequence[int], look: int, candidates: Candidates | None = None
     ) -> dict[int, Label]:
-        asked = Asked(order, self._codes(look), candidates or {})
+        asked = Asked(self._codes(look), candidates or {})
 
         def read(reply: str, pack: list[int]) -> dict[int, Label]:
             if len(pack) > 1:
