@@ -81,6 +81,7 @@ class RunSession:
         self._answering: set[asyncio.Task[Any]] = set()
         self._cancelling = False
         self._is_stopped = False
+        self._is_renewing = False  # The worker does not know yet that another run has begun.
         self._pending: _Pending | None = None
         self._earlier: frozenset[str] = frozenset()  # variables from before the current run
         self._rebound: set[str] = set()  # those of them that this run has bound again
@@ -93,6 +94,7 @@ class RunSession:
         """Run cells for this run from now on."""
         self._scope, self._host = scope, host
         self._is_stopped = False
+        self._is_renewing = self._session is not None
 
     def stop(self, cancel: Callable[[], object]) -> None:
         """Refuse the calls of this run from now on, interrupt its cell, and then call `cancel`.
@@ -129,7 +131,7 @@ class RunSession:
         self, kind: str, arguments: dict[str, Any], parts: Sequence[str]
     ) -> tuple[dict[str, Any], Sequence[str]]:
         """Pass a request to the current run (the Host protocol)."""
-        if self._host is None or self._cancelling or self._is_stopped:
+        if self._host is None or self._cancelling or self._is_stopped or self._is_renewing:
             raise CallRefused("the run has ended", limit="cancelled")
         task = asyncio.current_task()
         if task is None:
@@ -164,6 +166,7 @@ class RunSession:
         self._is_reused = self._session is not None or self.restore is not None
         if self._session is not None:
             await self._renew_answer()
+        self._is_renewing = False
         if self._session is None:
             await self._start()
         self._earlier, self._rebound = frozenset(self.variables), set()

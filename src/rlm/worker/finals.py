@@ -50,7 +50,7 @@ def _of_the_turn(method: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(method)
     def checked(self: _Answer, *arguments: Any, **named: Any) -> Any:
-        self._turns.check()
+        self._turns.check_answer()
         return method(self, *arguments, **named)
 
     return checked
@@ -70,13 +70,13 @@ class Finals:
     then refused.
     """
 
-    def __init__(self, namespace: dict[str, Any], variables: Variables) -> None:
+    def __init__(self, namespace: dict[str, Any], variables: Variables, turns: Turns) -> None:
         self._namespace = namespace
         self._variables = variables
         self.max_chars = 0
         self._submission: Submission | None = None
         follow_threads()
-        self._turns = Turns()
+        self._turns = turns
         self._answer: Any = _Answer(self._turns, {"content": "", "ready": False})
         self._may_rebind = True
 
@@ -144,7 +144,7 @@ class Finals:
         return self._meant_by(self._namespace[name])
 
     def _submit(self, value: Any, how: str) -> None:
-        self._turns.check()
+        self._turns.check_answer()
         submission = Submission(value, how)
         size = len(submission.text)
         if size > self.max_chars:
