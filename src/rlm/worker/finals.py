@@ -34,12 +34,13 @@ class Submission:
 class _Answer(dict):  # type: ignore[type-arg]
     """The `answer` of a turn, which threads and tasks of earlier turns can't change."""
 
-    __slots__ = ("_turns",)
+    __slots__ = ("_turns", "_was_set")
     __module__ = "__main__"
 
     def __init__(self, turns: Turns, content: dict[str, Any]) -> None:
         super().__init__(content)
         self._turns = turns
+        self._was_set = False
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return dict, (dict(self),)
@@ -51,6 +52,7 @@ def _of_the_turn(method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     def checked(self: _Answer, *arguments: Any, **named: Any) -> Any:
         self._turns.check_answer()
+        self._was_set = True
         return method(self, *arguments, **named)
 
     return checked
@@ -79,6 +81,7 @@ class Finals:
         self._turns = turns
         self._answer: Any = _Answer(self._turns, {"content": "", "ready": False})
         self._may_rebind = True
+        self._last: tuple[Any, str] | None = None  # the last answer submitted by `ready`
 
     def names(self) -> dict[str, Any]:
         """Return the functions for submitting an answer, by name."""
@@ -116,11 +119,13 @@ class Finals:
         self._turns.begin()
         self._answer = _Answer(self._turns, value)
         self._may_rebind = False
+        self._last = None
         return self._answer
 
     def begin_cell(self, source: str) -> None:
         """Forget what the last cell submitted."""
         self._submission = None
+        self._answer._was_set = False
         self._turns.enter()
         self._may_rebind = self._may_rebind or "answer" in source
 
@@ -136,8 +141,18 @@ class Finals:
             return self._submission, None
         if self._submission is None and answer.get("ready"):
             self._submit(content, "answer")
+            self._note_if_kept(answer)
             return self._submission, self._submission and self._submission.text
         return self._submission, str(content)[: self.max_chars]
+
+    def _note_if_kept(self, answer: dict[str, Any]) -> None:
+        """Note that an earlier cell set the answer; this one may have set it to an equal value."""
+        assert self._submission is not None
+        text = self._submission.text
+        was_set = isinstance(answer, _Answer) and answer._was_set
+        if self._last is not None and answer is self._last[0] and text == self._last[1]:
+            self._submission.how = "answer" if was_set else "kept answer"
+        self._last = answer, text
 
     def value_of(self, name: str) -> Any:
         """Return what to submit for a variable; raise KeyError, or ValueError if it is empty."""
