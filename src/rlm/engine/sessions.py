@@ -41,11 +41,9 @@ LOOK_SECONDS = 10.0
 CANCEL_SECONDS = 5.0
 """How long the cell of a cancelled run may take to unwind if the session outlives the run."""
 
-
 _WORD = pattern(r"\w++")
 RUN_NAME = "_rlm_run"
 """A private REPL variable: the id of the run that `answer` belongs to."""
-
 
 AfterCell = Callable[[Session, Scope, int], Awaitable[None]]
 """Called after each cell with the worker, the run and the cell's number; raises nothing."""
@@ -81,7 +79,6 @@ class RunSession:
         self._answering: set[asyncio.Task[Any]] = set()
         self._cancelling = False
         self._is_stopped = False
-        self._is_renewing = False  # The worker does not know yet that another run has begun.
         self._pending: _Pending | None = None
         self._earlier: frozenset[str] = frozenset()  # variables from before the current run
         self._rebound: set[str] = set()  # those of them that this run has bound again
@@ -91,7 +88,7 @@ class RunSession:
         """The variables that `setup_code` left, with their descriptions."""
 
     def serve(self, scope: Scope, host: Host) -> None:
-        """Run cells for this run from now on."""
+        """Run cells for this run from now on; until the worker knows of it, refuse all calls."""
         self._scope, self._host = scope, host
         self._is_stopped = False
         self._is_renewing = self._session is not None
