@@ -182,6 +182,14 @@ async def test_the_same_wrong_shape_ends_a_run_at_the_third_time(reply: str) -> 
     agrees(result)
 
 
+class Cities(pydantic.BaseModel):
+    at: dict[str, City]
+
+
+OBJECTS = {"additionalProperties": {"properties": {"b": {"type": "integer"}}}}
+KEYS = ("north", 'a "quoted" one; with: more.', "long " * 30)
+
+
 @pytest.mark.parametrize(
     ("kind", "values"),
     [
@@ -191,6 +199,15 @@ async def test_the_same_wrong_shape_ends_a_run_at_the_third_time(reply: str) -> 
         ({"type": "array", "minItems": 3}, ["[1]", "[]", "[1, 2]"]),
         ({"type": "array", "items": {"type": "integer"}}, ["[1, 0.5]", "[2.5, 1]", "[0.25]"]),
         ({"type": "object", "additionalProperties": False}, ["{'a': 1}", "{'b': 1}", "{'c': 1}"]),
+        (dict[str, City], [f"{{'{key}': {{'name': 'Bern', 'people': 'x'}}}}" for key in KEYS]),
+        (Cities, [f"{{'at': {{'{key}': {{'name': 'Bern', 'people': 1.5}}}}}}" for key in KEYS]),
+        (OBJECTS, [f"{{'{key}': {{'b': 'x'}}}}" for key in KEYS]),
+        ({"minProperties": 3}, ["{'a': 1}", "{'b': 2}", "{'c': 3, 'd': 4}"]),
+        (
+            {"additionalProperties": False, "patternProperties": {"^x": {}}},
+            ["{'a': 1}", "{'b': 1}", "{'c': 1, 'd e': 2}"],
+        ),
+        ({"properties": {"a": False}}, ["{'a': 1}", "{'a': 2}", "{'a': 'x'}"]),
         (Literal["a", "b"], ["'c'", "'d' * 900", "'it\\'s \"e\"'"]),
     ],
     ids=str,
@@ -240,6 +257,40 @@ async def test_an_old_answer_that_is_still_set_does_not_count_as_another_mistake
     result = await one.aask("q", "c", response_model=City)
     await one.aclose()
     assert result.answer == City(name="Bern", people=3)
+
+
+HELPER = "def done(value):\n    answer['content'] = value\n    answer['ready'] = True\ndone('Bern')"
+ALIAS = "it = answer\nit.update(content='Bern', ready=True)"
+SET_ELSEWHERE = {
+    "a helper": (HELPER, ["done('Bern')", "done('Bern')"]),
+    "a helper, with other values": (HELPER, ["done('Basel')", "done('Chur')"]),
+    "another name": (ALIAS, ["it['content'] = 'Bern'", "it['content'] = 'Bern'"]),
+    "a list that grows": (
+        "rows = []\nanswer.update(content=rows, ready=True)\nrows.append(1)",
+        ["rows.append(2)", "rows.append(3)"],
+    ),
+}
+
+
+@pytest.mark.parametrize("environment", ["local", "inprocess"])
+@pytest.mark.parametrize(("first", "more"), SET_ELSEWHERE.values(), ids=SET_ELSEWHERE)
+async def test_an_answer_set_without_naming_it_counts_as_a_mistake(
+    first: str, more: list[str], environment: str
+) -> None:
+    client = ScriptedClient([code(each) for each in (first, *more, *more)])
+    async with RLM(client, environment=environment) as one:
+        result = await one.aask("q", "c", response_model=City)
+    assert (result.limit, result.steps) == ("wrong_shape", 3)
+    assert len(client.requests) == 3
+
+
+async def test_looking_at_an_old_answer_is_no_mistake() -> None:
+    wrong = code("answer['content'] = 'Bern'; answer['ready'] = True")
+    right = code("answer['content'] = {'name': 'Bern', 'people': 1}")
+    one, _ = engine(wrong, *[code("print(answer)")] * 3, right)
+    result = await one.aask("q", "c", response_model=City)
+    await one.aclose()
+    assert (result.answer, result.steps) == (City(name="Bern", people=1), 5)
 
 
 async def test_at_a_limit_an_answer_that_fits_is_preferred() -> None:

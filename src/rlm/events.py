@@ -321,10 +321,13 @@ class OutputStreamed(_Fact, frozen=True, kw_only=True, tag="output_streamed"):
     """A piece of the answer, shown while the run is still in progress.
 
     Either a cell showed it (`environment="agent"`), or the model wrote it as prose. Prose is sent
-    only to recorders with a true attribute `wants_pieces`, and no log keeps it.
+    only to recorders with a true attribute `wants_pieces`, and no log keeps it. If
+    `taken_back_chars` is not 0, that many characters of prose were not the answer after all: they
+    are the last that were sent, and `text` says so to readers.
     """
 
     text: str
+    taken_back_chars: int = 0
 
 
 class Noted(_Fact, frozen=True, kw_only=True, tag="noted"):

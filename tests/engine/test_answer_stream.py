@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlm import RLM, AgentRLM, Guards, RLMLogger
-from rlm.engine.answer_stream import ProseStream, direct_answer, final_answer
+from rlm import RLM, AgentRLM, Guards, RLMLogger, ScriptedClient
+from rlm.engine.answer_stream import TAKEN_BACK, ProseStream, direct_answer, final_answer
 from rlm.events import CallRetried, Event, OutputStreamed, RunEnded
 from rlm.testing.fake_server import Answer, FakeServer
 from tests.fakes import PlanEnvironment, cell
@@ -34,13 +34,27 @@ CODE_REPLIES = [
 ]
 
 
-def pieces_of(text: str, size: int, *, after_marker: bool) -> list[str]:
-    told: list[str] = []
-    stream = ProseStream(told.append, after_marker=after_marker)
+class Told:
+    """What a stream tells its readers, and how much of it they are told to forget."""
+
+    def __init__(self, *, after_marker: bool) -> None:
+        self.pieces: list[str] = []
+        self.taken_back: list[int] = []
+        self.stream = ProseStream(
+            self.pieces.append, self.taken_back.append, after_marker=after_marker
+        )
+
+
+def told_of(text: str, size: int, *, after_marker: bool) -> Told:
+    told = Told(after_marker=after_marker)
     for start in range(0, len(text), size):
-        stream.send(text[start : start + size])
-    stream.finish(text)
+        told.stream.send(text[start : start + size])
+    told.stream.finish(text)
     return told
+
+
+def pieces_of(text: str, size: int, *, after_marker: bool) -> list[str]:
+    return told_of(text, size, after_marker=after_marker).pieces
 
 
 # -- one reply ------------------------------------------------------------------------------------
@@ -76,11 +90,11 @@ TEXTS = st.lists(st.sampled_from(WORDS), max_size=9).map("".join)
 
 @given(TEXTS, st.integers(1, 9), st.booleans())
 def test_streamed_pieces_always_begin_the_answer(text: str, size: int, after_marker: bool) -> None:
-    told = "".join(pieces_of(text, size, after_marker=after_marker))
+    found = told_of(text, size, after_marker=after_marker)
+    told = "".join(found.pieces)
     answer = final_answer(text) if after_marker else direct_answer(text)
-    if answer is not None and answer.startswith(told):
-        assert told == answer
     assert told in ("", answer) or told in text  # nothing is invented
+    assert found.taken_back == ([] if told in ("", answer) else [len(told)])
 
 
 @pytest.mark.parametrize("size", [1, 5])
@@ -93,14 +107,20 @@ def test_a_direct_reply_is_streamed_unless_it_is_code(size: int) -> None:
 
 
 def test_a_reply_that_is_requested_again_is_read_from_its_beginning() -> None:
-    told: list[str] = []
-    stream = ProseStream(told.append, after_marker=True)
-    stream.send("Final Ans")
-    assert not stream.has_begun
-    stream.restart()
-    stream.send("Final Answer: all of it is here")
-    stream.finish("Final Answer: all of it is here")
-    assert "".join(told) == "all of it is here"
+    told = Told(after_marker=True)
+    told.stream.send("Final Ans")
+    assert not told.stream.has_begun
+    told.stream.restart()
+    told.stream.send("Final Answer: all of it is here")
+    told.stream.finish("Final Answer: all of it is here")
+    assert ("".join(told.pieces), told.taken_back) == ("all of it is here", [])
+
+
+def test_what_was_passed_on_of_a_reply_that_broke_off_is_taken_back() -> None:
+    told = Told(after_marker=True)
+    told.stream.send("Final Answer: all of it is here, ")
+    told.stream.finish("")
+    assert told.taken_back == [len("".join(told.pieces))]
 
 
 # -- runs -----------------------------------------------------------------------------------------
@@ -209,3 +229,58 @@ async def test_an_agent_streams_prose_and_its_pieces_are_the_answer() -> None:
             assert [chunk async for chunk in agent.chat("And?")] == ["short"]
         said = [each["content"] for each in agent.get_conversation_history()]
     assert said == ["Tell me.", PROSE, "And?", "short"]
+
+
+NOT_THE_ANSWER = {
+    "code below it that fails": [
+        "Final Answer: It was built in 1800.\n\nLet me check.\n```repl\n1 / 0\n```",
+        "Final Answer: It was built in 1791.",
+    ],
+    "code below it that submits": [
+        "FINAL(It was built in 1800)\n```repl\nFINAL('It was built in 1791.')\n```"
+    ],
+    "a second final": [
+        "Final Answer: It was built in 1800.\n\nNo.\n\nFinal Answer: It was built in 1791."
+    ],
+    "a thought without its opening tag": [
+        "Final Answer: It may be 1800.\n</think>\nFinal Answer: It was built in 1791."
+    ],
+}
+
+
+@pytest.mark.parametrize("script", NOT_THE_ANSWER.values(), ids=NOT_THE_ANSWER)
+@pytest.mark.parametrize("streams", [True, False])
+async def test_an_agent_does_not_answer_with_prose_that_was_not_the_answer(
+    script: list[str], streams: bool
+) -> None:
+    async with AgentRLM(ScriptedClient(script)) as agent:
+        chunks = [chunk async for chunk in agent.chat("When?", stream=streams)]
+        assert agent.last_result is not None
+        assert agent.last_result.answer == "It was built in 1791."
+        assert agent.context.turns()[-1]["answer"] == "It was built in 1791."
+    shown, note, rest = "".join(chunks).partition(TAKEN_BACK)
+    if streams:
+        assert ("1800" in shown, bool(note), rest) == (True, True, "It was built in 1791.")
+    else:
+        assert chunks == ["It was built in 1791."]
+
+
+async def test_a_stream_says_how_much_of_it_is_not_the_answer() -> None:
+    one = RLM(ScriptedClient(NOT_THE_ANSWER["code below it that fails"]))
+    told, events = await streamed(one)
+    await one.aclose()
+    pieces = [each for each in events if isinstance(each, OutputStreamed)]
+    (place,) = (i for i, each in enumerate(pieces) if each.taken_back_chars)
+    assert sum(len(each.text) for each in pieces[:place]) == pieces[place].taken_back_chars
+    assert isinstance(events[-1], RunEnded)
+    assert "".join(told[place + 1 :]) == events[-1].answer == "It was built in 1791."
+
+
+async def test_a_thought_of_a_direct_run_without_its_opening_tag_is_taken_back() -> None:
+    script = ["The user asks for a year.\n</think>\nIt was built in 1791."]
+    one = RLM(ScriptedClient(script), strategy="direct")
+    told, events = await streamed(one)
+    await one.aclose()
+    assert isinstance(events[-1], RunEnded)
+    assert events[-1].answer == "It was built in 1791."
+    assert told[-1] == TAKEN_BACK

@@ -9,6 +9,7 @@ import pytest
 from rlm import RLM, AgentRLM, Guards, Limits, RunResult, ScriptedClient
 from rlm.chat.chat import Chat
 from rlm.environments import _forked
+from rlm.errors import CallRefused
 from rlm.events import SessionLost
 
 HANDED_IN = 'answer["content"] = "first"\nanswer["ready"] = True'
@@ -276,6 +277,115 @@ async def test_what_a_turn_left_running_does_not_answer_the_next(
     first, second = await two_turns(one.chat("text"))
     assert (first.answer, first.answer_source) == ("first", "submitted")
     assert (second.answer, second.answer_source) == ("asked", "asked")
+
+
+CALLING = {
+    "llm_query": "llm_query('late')",
+    "llm_query_batched": "llm_query_batched(['late', 'late'])",
+    "rlm_query": "rlm_query('late')",
+    "a tool": "tick()",
+    "budget": "budget()",
+}
+LATE_THREAD = """
+import threading
+gate, over, said = threading.Event(), threading.Event(), []
+def late():
+    gate.wait()
+    try: said.append({calling})
+    except RuntimeError as error: said.append(str(error))
+    finally: over.set()
+threading.Thread(target=late).start()
+FINAL('first')
+"""
+LATE_TASK = """
+import asyncio
+gate, over, said = asyncio.Event(), asyncio.Event(), []
+async def late():
+    await gate.wait()
+    try: said.append({calling})
+    except RuntimeError as error: said.append(str(error))
+    finally: over.set()
+task = asyncio.create_task(late())
+await asyncio.sleep(0)
+FINAL('first')
+"""
+
+
+@pytest.mark.parametrize("environment", ["local", "agent", "inprocess"])
+@pytest.mark.parametrize("calling", CALLING.values(), ids=CALLING)
+@pytest.mark.parametrize(
+    ("left", "wait"),
+    [(LATE_THREAD, "gate.set(); over.wait(10)"), (LATE_TASK, "gate.set(); await over.wait()")],
+    ids=["thread", "task"],
+)
+async def test_what_a_turn_left_running_makes_no_calls_in_the_next(
+    left: str, wait: str, calling: str, environment: str
+) -> None:
+    ticks = []
+    one = engine(
+        code(left.format(calling=calling)),
+        code(f"{wait}\nFINAL(said[0])"),
+        environment=environment,
+        tools={"tick": lambda: ticks.append(1)},
+    )
+    _, second = await two_turns(one.chat("text"))
+    assert second.answer is not None
+    assert "started in an earlier turn" in second.answer
+    assert (second.usage.total.requests, ticks) == (1, [])
+
+
+async def test_nor_does_an_agent_pass_on_what_it_streams() -> None:
+    left = LATE_THREAD.format(calling="stream_output('late')")
+    wait = code("gate.set(); over.wait(10)\nFINAL('second')")
+    async with AgentRLM(ScriptedClient([code(left), wait])) as agent:
+        first = [piece async for piece in agent.chat("First?")]
+        second = [piece async for piece in agent.chat("Second?")]
+    assert (first, second) == (["first"], ["second"])
+
+
+POOL = """
+from concurrent.futures import ThreadPoolExecutor
+pool = ThreadPoolExecutor(1)
+FINAL(pool.submit(llm_query, 'a').result())
+"""
+
+
+@pytest.mark.parametrize("environment", ["local", "inprocess"])
+async def test_a_pool_of_an_earlier_turn_works_for_the_turn_that_uses_it(environment: str) -> None:
+    again = "pool.submit(FINAL, pool.submit(llm_query, 'b').result()).result()"
+    one = engine(code(POOL), "A", code(again), "B", environment=environment)
+    first, second = await two_turns(one.chat("text"))
+    assert (first.answer, second.answer) == ("A", "B")
+
+
+async def test_an_old_thread_does_not_answer_through_a_new_pool() -> None:
+    left = LATE_THREAD.format(calling="pool.submit(llm_query, 'late').result()")
+    new_pool = "from concurrent.futures import ThreadPoolExecutor\npool = ThreadPoolExecutor(1)"
+    cell = "pool.submit(len, '').result(); gate.set(); over.wait(10)\nFINAL(said[0])"
+    one = engine(code(f"{new_pool}\n{left}"), code(f"{new_pool}\n{cell}"))
+    _, second = await two_turns(one.chat("text"))
+    assert "started in an earlier turn" in str(second.answer)
+
+
+async def test_no_call_passes_while_the_next_turn_begins() -> None:
+    """The worker learns of another turn a little after the host."""
+    ticks: list[int] = []
+    one = engine(code("FINAL(1)"), code("FINAL(2)"), tools={"tick": lambda: ticks.append(1)})
+    chat = one.chat("text")
+    await chat.aask("First?")
+    session: Any = chat._session
+    renew, refusals = session._renew_answer, []
+
+    async def slow() -> None:
+        with pytest.raises(CallRefused) as refused:
+            await session.answer("tool", {"name": "tick", "arguments": {}}, ())
+        refusals.append(str(refused.value))
+        await renew()
+
+    session._renew_answer = slow
+    assert (await chat.aask("Second?")).answer == "2"
+    await chat.aclose()
+    assert (refusals, ticks) == (["the run has ended"], [])
 
 
 async def test_nor_does_it_spoil_the_answer_of_the_turn() -> None:

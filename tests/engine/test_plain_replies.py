@@ -64,6 +64,7 @@ VARIABLES = {
     "FINAL_VAR in a fence": fenced("FINAL_VAR('best')"),
     "FINAL": "FINAL(best)",
     "FINAL in a fence": fenced("print(best)\nFINAL(best)"),
+    "wide brackets": "FINAL_VAR\uff08best\uff09",
     "a label": "FINAL_VAR: best",
     "an f-string": fenced("FINAL(f'{best}')"),
     "submit_answer": fenced("submit_answer(variable_name='best')"),
@@ -84,6 +85,10 @@ CODE = {
     "an f-string": fenced("FINAL(f'{best}!')"),
     "an f-string in prose": "FINAL(f'{best}!')",
     "an unknown variable": "FINAL_VAR(nothing)",
+    "HTML": '<pre><code class="language-python">rows = [best]\nprint(len(rows))\n</code></pre>',
+    "spaces that do not break": "for row in rows:\n\u00a0\u00a0\u00a0\u00a0print(best)",
+    "typographic quotes": "print(best.find(\u201cAda\u201d))",
+    "wide brackets": "FINAL\uff08len(rows)\uff09",
     "an unknown name": "FINAL(no_such_name)",
     "a variable that the code would change": fenced("rows.append(3)\nFINAL(rows)"),
     "under a condition": fenced("if rows:\n    FINAL('ok')"),
@@ -139,6 +144,7 @@ async def test_without_a_budget_no_second_answer_is_requested() -> None:
 
 
 TEXTS = {
+    "typography": "She\u2019s called \u201cAda\u201d\u00a0(born 1815)\uff08see best\uff09.",
     "prose": "It is Ada.",
     "an explanation with code": "Use a set:\n```python\ndef unique(names): return set(names)\n```",
     "talk about FINAL": "A run ends with `FINAL(value)`.",

@@ -105,6 +105,26 @@ async def test_the_first_request_counts_as_read_once_answered(tmp_path: Path) ->
     assert await unread_percent(tmp_path, *again) == (0.0, ["request"])
 
 
+def only_log(folder: Path) -> Path:
+    (path,) = folder.glob("*.jsonl")
+    return path
+
+
+async def test_of_a_long_output_only_what_the_model_was_shown_was_read(tmp_path: Path) -> None:
+    text = TEXT + "".join(f"{number} more lines follow this one.\n" for number in range(900))
+    prints = "print(context, end='')\nprint('\\n… 10 of 20 characters cut …')"
+    logger = RLMLogger(log_dir=tmp_path)
+    client = ScriptedClient([f"```repl\n{prints}\n```", "FINAL(done)"])
+    limits = Limits(output_chars=2_000)
+    async with RLM(client, logger=logger, limits=limits, environment="local") as one:
+        result = await one.aask("What?", text)
+    context = store_context(text)
+    async with serving(log_shelf(only_log(tmp_path)), tmp_path, context=lambda: context) as page:
+        found = await page.get(f"/api/runs/{result.run_id}/coverage")
+    assert {reader["kind"] for reader in found["readers"]} == {"printed", "request"}
+    assert found["unread_percent"] == pytest.approx(100 * (1 - 2_000 / len(text)), abs=0.5)
+
+
 async def test_text_printed_by_a_cell_is_marked_as_printed(tmp_path: Path) -> None:
     about: dict[str, Any] = {"run_id": "r", "step": 1, "cell": 1}
     out = CellOutput(**about, stream="stdout", text=TEXT, written_chars=len(TEXT))

@@ -1,5 +1,5 @@
 // Made by `npm run types` from src/rlm/records/events.schema.json; not written by hand.
-// schema-sha256: a549604abf404af3050d3eb0f5d7e9d7ca7bfd1c77a481080f4ec06d29ea1043
+// schema-sha256: bfc659822ec9c7c4d4a1afdaf069081808cac10285fe8da3954cfc090861abd5
 
 /**
  * A run starts, or resumes after it was killed; its earlier events are then sent again.
@@ -426,7 +426,9 @@ export interface DocumentRead {
  * A piece of the answer, shown while the run is still in progress.
  *
  * Either a cell showed it (`environment="agent"`), or the model wrote it as prose. Prose is sent
- * only to recorders with a true attribute `wants_pieces`, and no log keeps it.
+ * only to recorders with a true attribute `wants_pieces`, and no log keeps it. If
+ * `taken_back_chars` is not 0, that many characters of prose were not the answer after all: they
+ * are the last that were sent, and `text` says so to readers.
  */
 export interface OutputStreamed {
   readonly type: 'output_streamed'
@@ -438,6 +440,7 @@ export interface OutputStreamed {
   readonly monotonic_time?: number
   readonly schema_version?: number
   readonly text: string
+  readonly taken_back_chars?: number
 }
 
 /**

@@ -200,6 +200,8 @@ class TurnView:
 
     def _streamed(self, event: OutputStreamed) -> None:
         self.say(event.text)
+        if event.taken_back_chars:
+            self.streamed = self.streamed[: -event.taken_back_chars - len(event.text)]
 
 
 _SHOWN: dict[type[Any], Callable[[TurnView, Any], None]] = {

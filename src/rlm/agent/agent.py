@@ -168,7 +168,8 @@ class AgentRLM:
         tools: Any = None,
         stream: bool = True,
     ) -> AsyncGenerator[str, None]:
-        """Yield the answer in pieces during the run; joined, they are exactly the answer.
+        """Yield the answer in pieces during the run; joined, they are exactly the answer, unless a
+        piece says that those before it are not.
 
         `context` is a further context, and `tools` are further tools for this turn only. Leaving
         the loop cancels the turn. With `stream=False`, the answer is one piece.
@@ -182,7 +183,7 @@ class AgentRLM:
         async with aclosing(self.events(message, context, tools)) as events:
             async for event in events:
                 if isinstance(event, OutputStreamed) and event.depth == 0 and event.text:
-                    streamed += event.text
+                    streamed = _with_piece(streamed, event)
                     if streams:
                         yield event.text
         rest = self._answer[len(streamed) :] if streams else self._answer
@@ -290,9 +291,16 @@ class _TurnMemory:
 
     def record(self, event: Event) -> None:
         if isinstance(event, OutputStreamed) and event.depth == 0:
-            self.streamed += event.text
+            self.streamed = _with_piece(self.streamed, event)
         elif isinstance(event, Noted):
             self._agent._note(event)
+
+
+def _with_piece(streamed: str, piece: OutputStreamed) -> str:
+    """Return what of the answer has been streamed, now with this piece."""
+    if piece.taken_back_chars:
+        return streamed[: -piece.taken_back_chars]
+    return streamed + piece.text
 
 
 def _model_options(backend: Backend, backend_kwargs: dict[str, Any] | None) -> dict[str, Any]:

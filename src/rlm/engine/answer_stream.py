@@ -1,9 +1,10 @@
 """Stream an answer written as prose while it arrives; code is never streamed.
 
-Passed-on text can't be taken back, so text is held until it can only be part of the answer: after
-`Final Answer:` or `FINAL(` at the start of a line, or anywhere in the reply to a direct question,
-and only once two words stand side by side, which no Python program has. A fence, another final or
-a thinking tag ends the stream; the rest follows when the reply is complete and has been parsed.
+Readers can't forget passed-on text, so text is held until it is likely to be part of the answer:
+after `Final Answer:` or `FINAL(` at the start of a line, or anywhere in the reply to a direct
+question, and only once two words stand side by side, which no Python program has. A fence, another
+final or a thinking tag ends the stream; the rest follows when the reply is complete and has been
+parsed. If the answer turns out to be another, as with code below it, readers are told.
 """
 
 import keyword
@@ -18,7 +19,7 @@ from rlm.engine.plain_replies import read_submission
 from rlm.events import OutputStreamed
 from rlm.messages import Reply
 
-__all__ = ["ProseStream", "direct_answer", "final_answer", "prose_stream"]
+__all__ = ["TAKEN_BACK", "ProseStream", "direct_answer", "final_answer", "prose_stream"]
 
 _MARKER = pattern(
     r"^[ \t]*+(?:(?P<call>FINAL\()|(?P<mark>\*{0,2})(?:FINAL|(?i:final[ _]answer)):\*{0,2}[ \t]*+)",
@@ -29,6 +30,7 @@ _ENDS = pattern(
     re.MULTILINE,
 )
 """Matches what may begin something other than the answer; the last line may be incomplete."""
+TAKEN_BACK = "\n\n[The text above is not the answer.]\n\n"
 _PARTIAL = pattern(
     r"(?:^[ \t]*+[*_`#>-]*+[ \t]*+[A-Za-z_]{0,6}|[`~<*_\s]++|\)\s*+)\Z", re.MULTILINE
 )
@@ -74,7 +76,10 @@ def prose_stream(scope: Scope, *, after_marker: bool) -> ReplyStream | None:
     def tell(piece: str) -> None:
         scope.emit_live(OutputStreamed, listeners, text=piece)
 
-    return ProseStream(tell, after_marker=after_marker)
+    def take_back(chars: int) -> None:
+        scope.emit_live(OutputStreamed, listeners, text=TAKEN_BACK, taken_back_chars=chars)
+
+    return ProseStream(tell, take_back, after_marker=after_marker)
 
 
 class ProseStream(ReplyStream):
@@ -83,8 +88,15 @@ class ProseStream(ReplyStream):
     `after_marker`: the answer begins after a final's marker; else it is the whole reply.
     """
 
-    def __init__(self, on_text: Callable[[str], None], *, after_marker: bool) -> None:
+    def __init__(
+        self,
+        on_text: Callable[[str], None],
+        take_back: Callable[[int], None],
+        *,
+        after_marker: bool,
+    ) -> None:
         super().__init__(on_text)
+        self._take_back = take_back
         self._after_marker = after_marker
         self._text = ""
         self._start: int | None = None if after_marker else 0
@@ -109,11 +121,15 @@ class ProseStream(ReplyStream):
         self._tell_until(answer, self._certain_end(answer))
 
     def finish(self, text: str) -> None:
-        """Pass on the rest of the answer, now that the reply is complete."""
+        """Pass on the rest of the answer, now that the reply is complete; or take back what was
+        passed on, if it does not begin the answer. A reply that broke off has none.
+        """
         answer = final_answer(text) if self._after_marker else direct_answer(text)
         told = "".join(self._sent)
         if answer is not None and answer.startswith(told):
             super().send(answer[len(told) :])
+        elif told:
+            self._take_back(len(told))
 
     def _found_start(self) -> bool:
         if "```" in self._text or "~~~" in self._text or "<" in self._text:

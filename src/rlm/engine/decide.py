@@ -38,7 +38,10 @@ _TEXT = r"(?P<quote>['\"])(?:\\.|(?!(?P=quote))[^\\]){0,78}(?P=quote)|['\"][^…
 _VALUE = re.compile(
     rf"\b(?P<kind>got (?:array|object) of|got \w+|value) (?:{_TEXT}|-?[\w.+…-]+)"
     r"|(?P<extra>\()'.*'(?= (?:was|were) unexpected)"
+    r"|'.*' do(?:es)?(?= not match any of the regexes)"
+    r"|(?<=False schema does not allow ).*?(?=; at |\Z)"
 )
+_KEY = re.compile(r"\[\"(?:\\.|[^\"\\])*+\"\]")
 _NUMBER = re.compile(r"\[\d+\]|(?<![\w.])-?\d+(?:\.\d+)?(?![\w.])")
 CONTEXT_NAMES = frozenset({"context", "context_0", "P", "ctx", "peek", "tail", "lenP"})
 
@@ -183,22 +186,20 @@ def decide(
 
 def kind_of_mistake(problem: str) -> str:
     """Return what is wrong with an answer, without the items and values it is wrong for."""
-    without_values = _VALUE.sub(lambda found: found["kind"] or found["extra"], problem)
-    parts = _NUMBER.sub("#", without_values).removeprefix("the answer does not fit: ").split("; ")
+    without_values = _VALUE.sub(lambda found: found["kind"] or found["extra"] or "", problem)
+    without_keys = _NUMBER.sub("#", _KEY.sub("[#]", without_values))
+    parts = without_keys.removeprefix("the answer does not fit: ").split("; ")
     return "; ".join(sorted(set(parts)))
 
 
 def of_wrong_shape(
-    step_result: StepResult,
     submission: Submission,
     problem: str,
     progress: Progress,
     guards: Guards,
 ) -> Decision:
     """Send an answer back; a value left in `answer` by an earlier step is not a new mistake."""
-    is_new = submission.how != "answer" or any(
-        "answer" in names_used(cell.code) for cell in step_result.actions.cells
-    )
+    is_new = submission.how != "kept answer"
     repeated = progress.note_mistake(problem) if is_new else progress.same_mistakes
     if guards.wrong_shape_limit is not None and repeated >= guards.wrong_shape_limit:
         return WrongShape(submission, problem)

@@ -35,8 +35,9 @@ _OUTER = pattern(
 )
 _PROMPT = pattern(r"[ \t]*+(?:>>>|\.\.\.|In ?\[\d*+\]:)(?:[ ]|$)(?P<code>.*)")
 _TAG = pattern(
-    r"^[ \t]*+<(?P<tag>repl|python|py|code|execute|execute_python|run|cell)\b[^>\n]*+>"
-    r"(?P<code>.*?)(?:</(?P=tag)>|\Z)",
+    r"^[ \t]*+(?:<pre\b[^>\n]*+>\s*+)?"
+    r"<(?P<tag>repl|python|py|code|execute|execute_python|run|cell)\b[^>\n]*+>"
+    r"(?P<code>.*?)(?:</(?P=tag)>(?:\s*+</pre>)?|\Z)",
     re.MULTILINE | re.DOTALL,
 )
 _LABEL = pattern(

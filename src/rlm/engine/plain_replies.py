@@ -38,6 +38,9 @@ __all__ = ["PlainReply", "read_plain", "read_submission"]
 _REPL_FENCE = pattern(r"(?:```|~~~)[ \t]*(?:repl|tool_code)\b")
 _KEYWORD = pattern(r"(?:answer|value|content|result|variable_name|name)\s*=(?!=)")
 
+_AS_TYPED = str.maketrans("\u00a0\uff08\uff09\u201c\u201d\u2018\u2019", " ()\"\"''")
+"""Characters in code of some models, each with the one of a keyboard that Python can read."""
+
 MAX_EXPRESSION_CHARS = 20_000
 MAX_PROSE_CHARS = 50_000
 """How far code is searched for between the lines of a reply."""
@@ -50,7 +53,11 @@ def read_plain(reply: Reply, variables: Collection[str] = ()) -> PlainReply:
     `variables` are those of the REPL.
     """
     text = without_marks(final_channel(strip_thinking(reply.text)))
-    return _Reading(text, ReplNames(variables)).read(reply)
+    names = ReplNames(variables)
+    typed = text.translate(_AS_TYPED)
+    if typed != text and (found := _Reading(typed, names).read(reply)).is_code:
+        return found
+    return _Reading(text, names).read(reply)
 
 
 class _Reading:

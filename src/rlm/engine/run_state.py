@@ -377,7 +377,7 @@ class ReplRunState(RunState):
                 return TryMapReduce("the answer is in neither the context nor any output")
         if (problem := await self.objection(submission)) is None:
             return decision
-        return of_wrong_shape(step_result, submission, problem, progress, guards)
+        return of_wrong_shape(submission, problem, progress, guards)
 
     @property
     def _checks_literals(self) -> bool:

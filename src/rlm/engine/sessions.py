@@ -41,11 +41,9 @@ LOOK_SECONDS = 10.0
 CANCEL_SECONDS = 5.0
 """How long the cell of a cancelled run may take to unwind if the session outlives the run."""
 
-
 _WORD = pattern(r"\w++")
 RUN_NAME = "_rlm_run"
 """A private REPL variable: the id of the run that `answer` belongs to."""
-
 
 AfterCell = Callable[[Session, Scope, int], Awaitable[None]]
 """Called after each cell with the worker, the run and the cell's number; raises nothing."""
@@ -90,9 +88,10 @@ class RunSession:
         """The variables that `setup_code` left, with their descriptions."""
 
     def serve(self, scope: Scope, host: Host) -> None:
-        """Run cells for this run from now on."""
+        """Run cells for this run from now on; until the worker knows of it, refuse all calls."""
         self._scope, self._host = scope, host
         self._is_stopped = False
+        self._is_renewing = self._session is not None
 
     def stop(self, cancel: Callable[[], object]) -> None:
         """Refuse the calls of this run from now on, interrupt its cell, and then call `cancel`.
@@ -129,7 +128,7 @@ class RunSession:
         self, kind: str, arguments: dict[str, Any], parts: Sequence[str]
     ) -> tuple[dict[str, Any], Sequence[str]]:
         """Pass a request to the current run (the Host protocol)."""
-        if self._host is None or self._cancelling or self._is_stopped:
+        if self._host is None or self._cancelling or self._is_stopped or self._is_renewing:
             raise CallRefused("the run has ended", limit="cancelled")
         task = asyncio.current_task()
         if task is None:
@@ -164,6 +163,7 @@ class RunSession:
         self._is_reused = self._session is not None or self.restore is not None
         if self._session is not None:
             await self._renew_answer()
+        self._is_renewing = False
         if self._session is None:
             await self._start()
         self._earlier, self._rebound = frozenset(self.variables), set()

@@ -247,7 +247,7 @@ _Text = Literal["submission", "answer_content", "submission_json"]
 
 class _DoneMeta(Struct, forbid_unknown_fields=True):
     error: CellError | None
-    how: Literal["FINAL", "FINAL_VAR", "SUBMIT", "submit_answer", "answer"] | None
+    how: Literal["FINAL", "FINAL_VAR", "SUBMIT", "submit_answer", "answer", "kept answer"] | None
     texts: list[_Text]
 
 

@@ -4,6 +4,7 @@ What cells printed, what was passed to calls, and what a run's first request con
 read. Calls and requests count only if there was a reply, even from a cache or a journal: otherwise
 the text may never have reached the model. The rules, in the order in which they matter:
 
+- Of an output that was cut for the model, only the ends that it was shown count.
 - Only parts of at least `MINIMUM` equal characters count, each as long as it is equal; and shorter
   whole lines, if no other line is equal to them.
 - What a cell printed with `repr` or as JSON counts as the text it stands for.
@@ -348,9 +349,18 @@ _REPLIES = frozenset({CODES["call_ended"], CODES["model_replied"]})
 def readings(file: RecordFile, run_ids: list[str]) -> Iterator[Reading]:
     """Yield what a tree of runs has read, in order."""
     answered = _Answered(file, run_ids)
+    printed: dict[str, list[CellOutput]] = {}  # by run, and not shown to its model yet
     for _, number, event in file.tree_events(run_ids, codes=_SEEN):
-        if answered.includes(number, event):
+        if isinstance(event, CellOutput):
+            printed.setdefault(event.run_id, []).append(event)
+        elif answered.includes(number, event):
+            if isinstance(event, ModelAsked):
+                for each in printed.pop(event.run_id, ()):
+                    yield from _printed(each, event)
             yield from _of(event)
+    for outputs in printed.values():  # of steps after which nothing was asked
+        for each in outputs:
+            yield Reading(_printer(each), each.text)
 
 
 class _Answered:
@@ -374,15 +384,53 @@ class _Answered:
         return True
 
 
+_CUT = re.compile(
+    r"\n… (?P<missing>[\d,]++) of (?P<total>[\d,]++) characters cut"
+    r"(?:; [\d,]++ lines in total)? …\n"
+)
+"""The line that `prompts.observation.cut` puts between the ends of a long output."""
+
+
+def _printed(event: CellOutput, asked: ModelAsked) -> Iterator[Reading]:
+    """Yield what the next request of the run shows of an output: all of it, or both ends."""
+    reader = _printer(event)
+    for text in _shown_of(event.text.rstrip("\n"), asked):
+        yield Reading(reader, text)
+
+
+def _printer(event: CellOutput) -> Reader:
+    return Reader(event.run_id, event.step, "printed", cell=event.cell)
+
+
+def _shown_of(output: str, asked: ModelAsked) -> tuple[str, ...]:
+    """Return the parts of an output that a request shows; all of it if it shows none.
+
+    After a compaction, or in a final request that had no room, it stands in no new message.
+    """
+    for message in asked.new_messages:
+        shown = display_text(message.content)
+        if output in shown:
+            break
+        for cut in _CUT.finditer(shown):
+            half = (_number(cut["total"]) - _number(cut["missing"])) // 2
+            if not 0 < half <= len(shown) or 2 * half > len(output):
+                continue
+            head, tail = output[:half], output[-half:]
+            if shown.endswith(head, 0, cut.start()) and shown.startswith(tail, cut.end()):
+                return head, tail
+    return (output,)
+
+
+def _number(written: str) -> int:
+    return int(written.replace(",", "")[:18])
+
+
 def _of(event: Event) -> Iterator[Reading]:
-    if isinstance(event, CellOutput):
-        reader = Reader(event.run_id, event.step, "printed", cell=event.cell)
-        yield Reading(reader, event.text)
-    elif isinstance(event, CallStarted):
+    if isinstance(event, CallStarted):
         reader = Reader(event.run_id, event.step, "call", event.call_id[:ID_CHARS])
         yield Reading(reader, event.prompt)
     elif isinstance(event, ModelAsked) and event.message_count == len(event.new_messages):
-        # Later requests contain what cells printed, which was counted then.
+        # What later requests show is the output of cells, which `_printed` reads.
         for message in event.new_messages:
             if message.role == "user":
                 yield Reading(

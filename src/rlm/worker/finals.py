@@ -34,12 +34,13 @@ class Submission:
 class _Answer(dict):  # type: ignore[type-arg]
     """The `answer` of a turn, which threads and tasks of earlier turns can't change."""
 
-    __slots__ = ("_turns",)
+    __slots__ = ("_turns", "_was_set")
     __module__ = "__main__"
 
     def __init__(self, turns: Turns, content: dict[str, Any]) -> None:
         super().__init__(content)
         self._turns = turns
+        self._was_set = False
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return dict, (dict(self),)
@@ -50,7 +51,8 @@ def _of_the_turn(method: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(method)
     def checked(self: _Answer, *arguments: Any, **named: Any) -> Any:
-        self._turns.check()
+        self._turns.check_answer()
+        self._was_set = True
         return method(self, *arguments, **named)
 
     return checked
@@ -70,15 +72,16 @@ class Finals:
     then refused.
     """
 
-    def __init__(self, namespace: dict[str, Any], variables: Variables) -> None:
+    def __init__(self, namespace: dict[str, Any], variables: Variables, turns: Turns) -> None:
         self._namespace = namespace
         self._variables = variables
         self.max_chars = 0
         self._submission: Submission | None = None
         follow_threads()
-        self._turns = Turns()
+        self._turns = turns
         self._answer: Any = _Answer(self._turns, {"content": "", "ready": False})
         self._may_rebind = True
+        self._last: tuple[Any, str] | None = None  # the last answer submitted by `ready`
 
     def names(self) -> dict[str, Any]:
         """Return the functions for submitting an answer, by name."""
@@ -116,11 +119,13 @@ class Finals:
         self._turns.begin()
         self._answer = _Answer(self._turns, value)
         self._may_rebind = False
+        self._last = None
         return self._answer
 
     def begin_cell(self, source: str) -> None:
         """Forget what the last cell submitted."""
         self._submission = None
+        self._answer._was_set = False
         self._turns.enter()
         self._may_rebind = self._may_rebind or "answer" in source
 
@@ -136,15 +141,25 @@ class Finals:
             return self._submission, None
         if self._submission is None and answer.get("ready"):
             self._submit(content, "answer")
+            self._note_if_kept(answer)
             return self._submission, self._submission and self._submission.text
         return self._submission, str(content)[: self.max_chars]
+
+    def _note_if_kept(self, answer: dict[str, Any]) -> None:
+        """Note that an earlier cell set the answer; this one may have set it to an equal value."""
+        assert self._submission is not None
+        text = self._submission.text
+        was_set = isinstance(answer, _Answer) and answer._was_set
+        if self._last is not None and answer is self._last[0] and text == self._last[1]:
+            self._submission.how = "answer" if was_set else "kept answer"
+        self._last = answer, text
 
     def value_of(self, name: str) -> Any:
         """Return what to submit for a variable; raise KeyError, or ValueError if it is empty."""
         return self._meant_by(self._namespace[name])
 
     def _submit(self, value: Any, how: str) -> None:
-        self._turns.check()
+        self._turns.check_answer()
         submission = Submission(value, how)
         size = len(submission.text)
         if size > self.max_chars:

@@ -28,14 +28,16 @@ if TYPE_CHECKING:
     from .channel import Channel
     from .finals import Finals
     from .namespace import Namespace
+    from .turns import Turns
     from .variables import Variables
 
 
 class CallFunctions:
-    """Turns dialogues into functions that make calls over a channel."""
+    """Turns dialogues into functions that make calls over a channel, in the current turn."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: Channel, turns: Turns) -> None:
         self._channel = channel
+        self._turns = turns
         self._twins: dict[Any, Callable[..., Any]] = {}
 
     def async_form(self, function: Any) -> Any:
@@ -66,6 +68,7 @@ class CallFunctions:
         try:
             parts = next(dialogue)
             while True:
+                self._turns.check_call()
                 parts = dialogue.send(self._channel.ask(checked(parts)))
         except StopIteration as end:
             return end.value
@@ -78,6 +81,7 @@ class CallFunctions:
         try:
             parts = next(dialogue)
             while True:
+                self._turns.check_call()
                 parts = dialogue.send(await self._channel.ask_async(checked(parts)))
         except StopIteration as end:
             return end.value

@@ -20,6 +20,7 @@ from .interrupts import Interrupts
 from .memory import MemoryLimit
 from .namespace import Namespace
 from .runner import CellRunner, parts_of_done
+from .turns import Turns
 from .variables import Variables
 
 __all__ = ["WARM_UP_REQUESTS", "Worker", "main"]
@@ -80,8 +81,9 @@ class Worker:
         self._max_text_chars = 0
         self._namespace = Namespace(vars(__main__))
         self._variables = Variables(self._namespace)
-        self._finals = Finals(self._namespace.variables, self._variables)
-        self._functions = CallFunctions(self._channel)
+        turns = Turns()
+        self._finals = Finals(self._namespace.variables, self._variables, turns)
+        self._functions = CallFunctions(self._channel, turns)
         functions.provide_names(self._namespace, self._variables, self._finals, self._functions)
         self._memory = MemoryLimit(None)
         self._runner = CellRunner(self._namespace, self._interrupts, self._functions.async_form)

@@ -1,24 +1,30 @@
-"""Which turn of a conversation code belongs to, so that old threads and tasks do not answer it.
+"""Which turn of a conversation code belongs to, so that old threads and tasks do not act in it.
 
-The REPL outlives a turn, and so may threads and asyncio tasks that its cells started. Tasks and
-callbacks inherit a context variable, and threads are marked by the code that starts them. Code that
-runs in the thread of a cell without either, such as a callback of the garbage collector, belongs to
-the cell.
+The REPL outlives a turn, and so may threads and asyncio tasks that its cells started. They can
+neither answer a later turn nor make calls that it would pay for. Tasks and callbacks inherit a
+context variable, threads are marked by the code that starts them, and what a thread pool executes
+belongs to the code that submitted it, because its threads are used again. Code that runs in the
+thread of a cell without either, such as a callback of the garbage collector, belongs to the cell.
 """
 
 from __future__ import annotations
 
 import functools
+import sys
 import threading
 from contextvars import ContextVar
+
+from .replies import CallFailed
 
 __all__ = ["Turn", "Turns", "follow_threads"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
 _MARK = "_rlm_turn"
+_EARLIER = "this thread or task was started in an earlier turn"
 
 
 class Turn:
@@ -43,20 +49,27 @@ class Turns:
         """Begin another turn, in the thread of cells."""
         self.current = Turn(is_first=False)
         self.enter()
+        if "concurrent.futures.thread" in sys.modules:  # Else there is no pool yet.
+            _follow_pools()
 
     def enter(self) -> None:
         """Note that what follows in this thread belongs to the current turn."""
         _turn.set(self.current)
 
-    def check(self) -> None:
+    def check_answer(self) -> None:
         """Raise RuntimeError unless the calling thread or task belongs to the current turn."""
         turn = _turn_here()
         if turn is self.current or (turn is None and self.current.is_first):
             return
-        raise RuntimeError(
-            "this thread or task was started in an earlier turn, so it can't answer now; "
-            "call FINAL in the cell itself"
-        )
+        raise RuntimeError(f"{_EARLIER}, so it can't answer now; call FINAL in the cell itself")
+
+    def check_call(self) -> None:
+        """Raise CallFailed if the calling thread or task belongs to an earlier turn.
+
+        A thread of unknown origin may call: libraries start some without Python's `threading`.
+        """
+        if _turn_here() not in (self.current, None):
+            raise CallFailed(f"{_EARLIER}, so it can make no calls now; start a new one")
 
 
 def _turn_here() -> Turn | None:
@@ -76,3 +89,29 @@ def follow_threads() -> None:
         start(thread)
 
     setattr(threading.Thread, "start", start_in_turn)  # noqa: B010 (checkers take it for a type)
+
+
+@functools.lru_cache(maxsize=None)
+def _follow_pools() -> None:
+    """Let what a pool of threads executes belong to the code that submits it, from now on."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    submit: Callable[..., Any] = ThreadPoolExecutor.submit
+
+    @functools.wraps(submit)
+    def submit_in_turn(pool: Any, function: Any, /, *arguments: Any, **named: Any) -> Any:
+        turn = _turn_here()
+        if turn is None:
+            return submit(pool, function, *arguments, **named)
+        return submit(pool, _executed, turn, function, arguments, named)
+
+    setattr(ThreadPoolExecutor, "submit", submit_in_turn)  # noqa: B010 (as above)
+
+
+def _executed(turn: Turn, function: Callable[..., Any], arguments: Any, named: Any) -> Any:
+    """Call a function that code of this turn submitted, in a thread of any turn."""
+    token = _turn.set(turn)
+    try:
+        return function(*arguments, **named)
+    finally:
+        _turn.reset(token)

@@ -24,6 +24,7 @@ from rlm.engine.answer_types._problems import (
     cut,
     listed,
     mismatch,
+    names_in,
     problems_of,
     readings,
 )
@@ -113,7 +114,7 @@ class AnswerType(msgspec.Struct, frozen=True):
         except AnswerMismatch:
             raise
         except Exception as error:
-            raise mismatch(problems_of(error)) from error
+            raise mismatch(problems_of(error, names_in(self.schema))) from error
 
 
 async def with_typed_answer(result: RunResult, kind: AnswerType) -> RunResult:

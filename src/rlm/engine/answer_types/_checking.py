@@ -15,6 +15,7 @@ from rlm.engine.answer_types._problems import (
     AnswerMismatch,
     cut,
     mismatch,
+    names_in,
     problems_of,
     readings,
     schema_problem,
@@ -52,6 +53,7 @@ class SchemaCheck:
         _check_references(kind, schema)
         registry = _library("jsonschema_specifications").REGISTRY  # or it would download
         self._validator = kind(schema, registry=registry, format_checker=kind.FORMAT_CHECKER)
+        self._names = names_in(schema)
         self._most_relevant = library.exceptions.best_match
         try:
             self._validator.is_valid(None)
@@ -62,7 +64,8 @@ class SchemaCheck:
         """Return the value itself, or raise AnswerMismatch."""
         errors = list(itertools.islice(self._validator.iter_errors(value), MAX_PROBLEMS))
         if errors:
-            raise mismatch(schema_problem(self._most_relevant([each])) for each in errors)
+            relevant = (self._most_relevant([each]) for each in errors)
+            raise mismatch(schema_problem(each, self._names) for each in relevant)
         return value
 
 

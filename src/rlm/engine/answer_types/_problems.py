@@ -3,7 +3,7 @@
 import ast
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -18,6 +18,7 @@ __all__ = [
     "cut",
     "listed",
     "mismatch",
+    "names_in",
     "problems_of",
     "readings",
     "schema_problem",
@@ -80,15 +81,31 @@ def mismatch(problems: Iterable[str]) -> AnswerMismatch:
     return AnswerMismatch("the answer does not fit: " + "; ".join(problems))
 
 
-def problems_of(error: Exception) -> list[str]:
+def names_in(schema: Any) -> frozenset[str]:
+    """Return the names of all properties that a schema knows."""
+    found: set[str] = set()
+    ahead = [schema]
+    while ahead:
+        here = ahead.pop()
+        if isinstance(here, dict):
+            properties = here.get("properties")
+            found.update(properties if isinstance(properties, dict) else ())
+            ahead += here.values()
+        elif isinstance(here, list):
+            ahead += here
+    return frozenset(found)
+
+
+def problems_of(error: Exception, names: Collection[str] | None = None) -> list[str]:
+    """Return what is wrong with an answer; `names` are those that its schema gives properties."""
     if isinstance(error, RecursionError):
         return ["it is nested too deeply"]
     if problems := listed(error):
-        return [_pydantic_problem(each) for each in problems[:MAX_PROBLEMS]]
+        return [_pydantic_problem(each, names) for each in problems[:MAX_PROBLEMS]]
     if isinstance(error, msgspec.ValidationError):
         cause = error.__cause__
         if isinstance(cause, Exception) and (problems := listed(cause)):
-            return [_pydantic_problem(each) for each in problems[:MAX_PROBLEMS]]
+            return [_pydantic_problem(each, names) for each in problems[:MAX_PROBLEMS]]
         found = _MSGSPEC_TEXT.fullmatch(str(error))
         problem, path = (found["problem"], found["path"]) if found else (str(error), None)
         where = f"at {path.removeprefix('$').removeprefix('.')}: " if path else ""
@@ -103,26 +120,41 @@ def listed(error: Exception) -> list[dict[str, Any]]:
     return found if isinstance(found, list) else []
 
 
-def _pydantic_problem(problem: dict[str, Any]) -> str:
+def _pydantic_problem(problem: dict[str, Any], names: Collection[str] | None) -> str:
     got = "" if problem["type"] == "missing" else f", got {_value_text(problem['input'])}"
-    return f"{_place(problem['loc'])}{cut(problem['msg'])}{got}"
+    return f"{_place(problem['loc'], names)}{cut(problem['msg'])}{got}"
 
 
-def schema_problem(error: Any) -> str:
+_WITH_MESSAGE = frozenset(
+    {"required", "dependentRequired", "additionalProperties", "unevaluatedProperties", None}
+)
+"""The keywords whose own message says most, and holds no value that is as long as the answer."""
+
+
+def schema_problem(error: Any, names: Collection[str] | None = None) -> str:
     keyword, wanted = error.validator, error.validator_value
     if keyword == "type":
         types = wanted if isinstance(wanted, list) else [wanted]
         problem = f"expected {' or '.join(map(str, types))}, got {_value_text(error.instance)}"
-    elif keyword == "required" or "ropert" in str(keyword) or keyword is None:
+    elif keyword in _WITH_MESSAGE:
         problem = cut(error.message)
     else:
         problem = f"{keyword} must be {cut(json.dumps(wanted))}, got {_value_text(error.instance)}"
-    return _place(error.absolute_path) + problem
+    return _place(error.absolute_path, names) + problem
 
 
-def _place(path: Iterable[str | int]) -> str:
-    steps = [f"[{step}]" if isinstance(step, int) else f".{step}" for step in path]
+def _place(path: Iterable[str | int], names: Collection[str] | None) -> str:
+    """Say where a problem is; keys that are none of the `names` are in quotes, if any are given."""
+    steps = [
+        f".{step}" if isinstance(step, str) and (names is None or step in names) else _key(step)
+        for step in path
+    ]
     return f"at {cut(''.join(steps).removeprefix('.'))}: " if steps else ""
+
+
+def _key(key: str | int) -> str:
+    text = str(key) if isinstance(key, int) else json.dumps(cut(key, 40), ensure_ascii=False)
+    return f"[{text}]"
 
 
 def _value_text(value: Any) -> str:

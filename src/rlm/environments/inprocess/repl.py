@@ -20,6 +20,7 @@ from rlm.worker.functions import CallFunctions, provide_names
 from rlm.worker.namespace import Namespace
 from rlm.worker.proxies import made_tools
 from rlm.worker.runner import CellRunner, parts_of_done
+from rlm.worker.turns import Turns
 from rlm.worker.variables import Variables
 
 __all__ = ["Captured", "InProcessRepl", "captured", "let_go"]
@@ -58,10 +59,11 @@ class InProcessRepl:
         number = next(_numbers)
         self.interrupts = ThreadInterrupts()
         channel: Any = DirectChannel(start_call, self.interrupts)
-        functions = CallFunctions(channel)
+        turns = Turns()
+        functions = CallFunctions(channel, turns)
         self._namespace = Namespace({})
         self._variables = Variables(self._namespace)
-        self._finals = Finals(self._namespace.variables, self._variables)
+        self._finals = Finals(self._namespace.variables, self._variables, turns)
         self._finals.max_chars = settings["max_submission_chars"]
         provide_names(self._namespace, self._variables, self._finals, functions)
         self._functions = functions
