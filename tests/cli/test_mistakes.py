@@ -179,6 +179,8 @@ def test_an_unreachable_server_is_reported(run: Run, monkeypatch: pytest.MonkeyP
     [
         (["ask"], "Missing argument 'QUERY'"),
         (["ask", " "], "QUERY is empty"),
+        (["ask", QUESTION, "-m", ""], "'--model': the name is empty; leave the option out"),
+        (["ask", QUESTION, "--sub-model", " "], "'--sub-model': the name is empty"),
         (["ask", "?", "--max-steps", "-1"], "'--max-steps': -1"),
         (["ask", "?", "--max-tokens", "0"], "'--max-tokens': 0"),
         (["ask", "?", "--timeout", "-3"], "'--timeout': '-3' is not a number above 0"),
