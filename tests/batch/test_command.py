@@ -139,6 +139,7 @@ def test_a_missing_file_is_reported_with_the_most_similar_one(tmp_path: Path) ->
         (["--budget-usd", "1", "-m", "openai-compatible/m"], 1, "is unknown: pass --price"),
         (["--concurrency", "0"], 2, "0 is not in the range"),
         (["-o", "nowhere/out.jsonl", *OFFLINE], 4, ""),
+        (["-o", ".", *OFFLINE], 1, ". is a folder: name a file for the answers with --out"),
     ],
 )
 def test_wrong_options_are_reported(

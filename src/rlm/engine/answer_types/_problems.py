@@ -113,6 +113,8 @@ def schema_problem(error: Any) -> str:
     if keyword == "type":
         types = wanted if isinstance(wanted, list) else [wanted]
         problem = f"expected {' or '.join(map(str, types))}, got {_value_text(error.instance)}"
+    elif keyword == "enum":
+        problem = f"expected one of {cut(json.dumps(wanted))}, got {_value_text(error.instance)}"
     elif keyword == "required" or "ropert" in str(keyword) or keyword is None:
         problem = cut(error.message)
     else:
