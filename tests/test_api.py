@@ -176,6 +176,7 @@ def test_a_missing_model_is_an_error_that_says_what_to_do(monkeypatch: pytest.Mo
         (lambda: RLM("nowhere/model"), "there is no provider 'nowhere'; providers: .*openai"),
         (lambda: RLM("gpt-oss"), None),
         (lambda: RLM("llama3"), "does not name a provider"),
+        (lambda: RLM(""), "e.g. openai/gpt-5-mini"),
         (lambda: RLM("groq/llama"), "set GROQ_API_KEY"),
         (lambda: RLM("openai-compatible/m"), "set LLM_BASE_URL"),
         (lambda: RLM("offline/extractive", environment="moon"), "choose one of auto, local"),

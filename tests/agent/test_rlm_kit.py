@@ -147,6 +147,13 @@ def test_a_broken_file_is_reported_in_one_line(tmp_path: Path, changes: dict[str
         AgentContext.load(kit_file(tmp_path / "kit.json", **changes))
 
 
+def test_a_missing_file_is_not_called_broken(tmp_path: Path) -> None:
+    path = tmp_path / "gone.json"
+    with pytest.raises(ConfigError) as caught:
+        AgentContext.load(path)
+    assert str(caught.value) == f"{path} can't be read: No such file or directory"
+
+
 async def test_data_without_a_json_form_is_reported() -> None:
     async with AgentRLM(backend=ScriptedClient([])) as agent:
         agent.agent_context.context_data["x"] = object()

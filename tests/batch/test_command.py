@@ -139,6 +139,7 @@ def test_a_missing_file_is_reported_with_the_most_similar_one(tmp_path: Path) ->
         (["--budget-usd", "1", "-m", "openai-compatible/m"], 1, "is unknown: pass --price"),
         (["--concurrency", "0"], 2, "0 is not in the range"),
         (["-o", "nowhere/out.jsonl", *OFFLINE], 4, ""),
+        (["-o", ".", *OFFLINE], 1, ". is a folder: name a file for the answers with --out"),
     ],
 )
 def test_wrong_options_are_reported(
@@ -166,7 +167,8 @@ def test_a_budget_stops_a_batch_and_a_larger_one_continues_it(tmp_path: Path) ->
     with server() as one:
         done = rlm("batch", str(tasks), "--max-tokens", "16000", **variables(one))
         assert done.returncode == 3, done.stderr
-        assert "Stopped: the budget of the batch is used up" in done.stderr
+        assert "Stopped: the budget of the batch does not allow another row;" in done.stderr
+        assert "Run the same command again with a larger --max-tokens to continue." in done.stderr
         done = rlm("batch", str(tasks), "--max-tokens", "300000", **variables(one))
         assert done.returncode == 0, done.stderr
         asked = asked_of(one)

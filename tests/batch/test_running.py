@@ -191,7 +191,8 @@ async def test_the_budget_holds_for_all_rows_and_a_larger_one_continues(tmp_path
     desk = Desk(tmp_path, answering(usage=paid))
     desk.write(rows(30))
     tally = await desk.run({"max_tokens": 24_000}, concurrency=16)
-    assert tally.stopped == "the budget of the batch is used up"
+    assert tally.stopped == "the budget of the batch does not allow another row"
+    assert tally.exhausted == "tokens"
     assert desk.budget is not None
     assert desk.budget.used.tokens <= 24_000
     assert desk.budget.reserved == Amount()

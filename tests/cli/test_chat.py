@@ -103,6 +103,7 @@ def test_exit_codes_are_those_of_ask(notes: Path, state: Path) -> None:
         limited = rlm(*("chat", str(notes), *MODEL, "--max-steps", "1"), stdin="a\nb\n", **known)
         used_up = rlm(*("chat", str(notes), *MODEL, "--max-tokens", "100"), stdin="a\nb\n", **known)
     assert limited.returncode == 3
+    assert "Raise --max-steps to allow more." in limited.stderr  # a turn can't be continued
     assert used_up.returncode == 3
 
 

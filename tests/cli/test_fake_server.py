@@ -127,9 +127,11 @@ def test_a_taken_port_is_reported(script: str) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        done = rlm("fake-server", script, "--port", str(taken.getsockname()[1]))
+        port = taken.getsockname()[1]
+        done = rlm("fake-server", script, "--port", str(port))
     assert done.returncode == 1
-    assert "address already in use" in one_clear_line(done.stderr)
+    assert f"port {port} is taken" in one_clear_line(done.stderr)
+    assert "choose one with --port N" in done.stderr
 
 
 def test_help_loads_no_heavy_modules_and_shows_a_script() -> None:

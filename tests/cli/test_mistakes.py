@@ -179,6 +179,8 @@ def test_an_unreachable_server_is_reported(run: Run, monkeypatch: pytest.MonkeyP
     [
         (["ask"], "Missing argument 'QUERY'"),
         (["ask", " "], "QUERY is empty"),
+        (["ask", QUESTION, "-m", ""], "'--model': the name is empty; leave the option out"),
+        (["ask", QUESTION, "--sub-model", " "], "'--sub-model': the name is empty"),
         (["ask", "?", "--max-steps", "-1"], "'--max-steps': -1"),
         (["ask", "?", "--max-tokens", "0"], "'--max-tokens': 0"),
         (["ask", "?", "--timeout", "-3"], "'--timeout': '-3' is not a number above 0"),
@@ -205,7 +207,10 @@ def test_an_unreachable_server_is_reported(run: Run, monkeypatch: pytest.MonkeyP
         (["judge", "last", "--tag", "a b"], "'--tag': 'a b' can't be a tag"),
         (["ask", "?", "--schema", "text.txt"], "text.txt is not JSON"),
         (["ask", "?", "--schema", "list.json"], "list.json is not a JSON schema"),
-        (["ask", "?", "--schema", "no-schema.json"], "not a valid JSON schema"),
+        (
+            ["ask", "?", "--schema", "no-schema.json"],
+            'at type: expected one of ["array", "boolean"',
+        ),
     ],
 )
 def test_wrong_usage_is_one_line_that_mentions_help(

@@ -81,8 +81,8 @@ def test_models_can_be_searched(tmp_path: Path) -> None:
     done = rlm("models", "gpt-4.1", cwd=tmp_path)
     assert "openai/gpt-4.1                        1,047,576  2, 8" in done.stdout
     assert one_clear_line(done.stderr).startswith("From genai-prices ")
-    found = json.loads(rlm("models", "gpt-4.1*", "--json").stdout)
-    assert found["models"] == []
+    found = json.loads(rlm("models", "openai/gpt-4.1*", "--json").stdout)
+    assert found["models"][0]["model"] == "openai/gpt-4.1"
     found = json.loads(rlm("models", "gemini/gemini-2.5-pro", "--json").stdout)
     assert found["models"][0]["window_tokens"] == 1_048_576
     assert found["models"][0]["price"]["above"]["tokens"] == 200_000

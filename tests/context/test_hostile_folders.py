@@ -67,7 +67,9 @@ def test_a_file_has_a_bounded_number_of_lines() -> None:
 def test_a_walk_has_a_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_tree(tmp_path, {f"{number}.txt": "text" for number in range(5)})
     monkeypatch.setattr(walking, "MAX_SECONDS", -1.0)
-    with pytest.raises(ConfigError, match=r"walking through .* more than -1 s; .* smaller folder"):
+    with pytest.raises(
+        ConfigError, match=r"walking through .* more than -1 s; .* smaller folder, .* in the shell"
+    ):
         store_context(tmp_path)
 
 

@@ -327,6 +327,9 @@ def test_models_can_be_searched() -> None:
         "groq/llama-3.3-70b-versatile",
         "groq/llama-3.3-70b-specdec",
     }
+    assert known("openai/gpt-4.1") == dict(models.search("gpt-4.1*"))["openai/gpt-4.1"]
+    assert "openai/gpt-4.1" in dict(models.search("openai*"))
+    assert not list(models.search("4.1*"))  # a pattern begins where a name does
     assert not list(models.search("nothing-of-the-kind"))
     assert any(name.startswith("mistral/") for name in dict(models.search("mistral")))
     assert any(name.startswith("litellm/moonshot/") for name in dict(models.search("kimi")))

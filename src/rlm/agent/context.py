@@ -195,7 +195,9 @@ class AgentContext:
                 whole = msgspec.convert(value, _KitFile).as_ours()
             else:
                 whole = msgspec.convert(value, _File)
-        except (OSError, ValueError, RecursionError) as error:
+        except OSError as error:
+            raise ConfigError(f"{path} can't be read: {error.strerror or error}") from error
+        except (ValueError, RecursionError) as error:
             raise ConfigError(f"{path} does not contain an agent's memory: {error}") from error
         if whole.format != FORMAT:
             raise ConfigError(f"{path} has format {whole.format}; this version reads {FORMAT}")

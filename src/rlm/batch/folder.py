@@ -42,6 +42,8 @@ class BatchFolder:
     """`answers.jsonl.state`: a table of outcomes, and the journals of unfinished rows."""
 
     def __init__(self, out: Path) -> None:
+        if out.is_dir():
+            raise ConfigError(f"{out} is a folder: name a file for the answers with --out")
         self.out = out
         self.path = out.with_name(f"{out.name}.state")
         self.journals = Places(self.path / "journal")

@@ -55,7 +55,8 @@ class Plan(Struct, frozen=True, kw_only=True):
 class Tally(Struct):
     """The progress of a batch. `stopped` says why it ended early.
 
-    `failures` are the lines and errors of the first rows that failed, in the order of the file.
+    `exhausted` names the limit of the batch's budget that ended it, such as `cost_usd`. `failures`
+    are the lines and errors of the first rows that failed, in the order of the file.
     """
 
     total: int = 0
@@ -64,6 +65,7 @@ class Tally(Struct):
     running: int = 0
     done_now: int = 0
     stopped: str = ""
+    exhausted: str | None = None
     failures: list[tuple[int, str]] = field(default_factory=list)
 
 
@@ -161,22 +163,23 @@ class Batch:
             self.tally.running += 1
             try:
                 was_alone = self._width == 1
-                if not await self._ask(position):
-                    self._refused(position, was_alone)
+                if (limit := await self._ask(position)) is not None:
+                    self._refused(position, limit, was_alone)
                     return
             finally:
                 self.tally.running -= 1
                 self._changed(self.tally)
 
-    def _refused(self, position: RowPosition, was_alone: bool) -> None:
+    def _refused(self, position: RowPosition, limit: str, was_alone: bool) -> None:
         """Try a refused row again, alone: other rows may hold budget that they will not use."""
         self._again.appendleft(position)
         if was_alone:
-            self.tally.stopped = "the budget of the batch is used up"
+            self.tally.stopped = "the budget of the batch does not allow another row"
+            self.tally.exhausted = limit
         self._width = 1
 
-    async def _ask(self, position: RowPosition) -> bool:
-        """Ask one row once; return False if the budget of the batch had no room for it."""
+    async def _ask(self, position: RowPosition) -> str | None:
+        """Ask one row once; return the limit of the batch's budget that had no room for it."""
         attempts, used = self._before(position)
         row, meter = None, RunMeter(self._budget, journaled=self._journals is not None)
         self._tries[position.number] += 1
@@ -188,13 +191,13 @@ class Batch:
             raise
         except UnknownPriceError as error:
             self._problem, self.tally.stopped = error, str(error)  # the same for every row
-            return True
+            return None
         except Exception as error:  # noqa: BLE001 - one row's failure is not the batch's
             used += meter.unjournaled
             self._fail(
                 position, row, _message(error), attempts, used, final=isinstance(error, RowError)
             )
-            return True
+            return None
         finally:
             if position.number in self._begun:  # what it recalls is already counted
                 self._budget.charge(Amount() - meter.recalled)
@@ -202,17 +205,17 @@ class Batch:
         if result.stop_reason == "limit" and meter.was_refused:
             self._tries[position.number] -= 1
             self._cut_off(position, row, attempts, used + meter.unjournaled)
-            return False
+            return result.limit
         used, attempts = used + outcomes.spent(result), attempts + 1
         if result.stop_reason == "error":
             self._fail(position, row, result.detail or "the run failed", attempts, used)
-            return True
+            return None
         line = outcomes.answered(position, row, result, attempts, meter.was_refused)
         self._table.put(position.number, Entry(position.digest, "answered", attempts, used, line))
         self._end(position, attempts - 1)
         self.tally.answered += 1
         self._failures = 0
-        return True
+        return None
 
     def _cut_off(self, position: RowPosition, row: Row | None, attempts: int, used: Amount) -> None:
         """Store that a row was interrupted, with the costs that its journal does not contain."""

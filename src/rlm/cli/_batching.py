@@ -143,6 +143,9 @@ def duration(seconds: float) -> str:
 
 RAY = "ray"
 
+BUDGET_OPTIONS = {"cost_usd": "--budget-usd", "tokens": "--max-tokens"}
+"""By limit: the option that sets it for all rows together."""
+
 
 class BatchOptions(Struct, frozen=True, kw_only=True):
     """The options of the command line, without the file of rows."""
@@ -296,7 +299,9 @@ def _tell(tally: Tally, out: Path, options: BatchOptions, *, interrupted: bool) 
     if interrupted or tally.stopped:
         why = "Cancelled" if interrupted else f"Stopped: {tally.stopped}"
         done = f"{tally.answered:,} of {counted(tally.total, 'row')} answered"
-        say(f"{why}; {done}. Run the same command again to continue.")
+        option = BUDGET_OPTIONS.get(tally.exhausted or "")
+        larger = f" with a larger {option}" if option else ""
+        say(f"{why}; {done}. Run the same command again{larger} to continue.")
     if interrupted:
         return CANCELLED
     if tally.stopped and not tally.failed:

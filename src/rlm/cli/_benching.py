@@ -325,8 +325,10 @@ def _run(engine: RLM, bench: Bench, left: list[Any], options: Options) -> int:
             "per million tokens)"
         ) from error
     if tally.stopped:
-        say(f"Stopped early: {tally.stopped}. Run the same command again to continue.")
-        return LIMITED if "--max-cost" in tally.stopped else FAILED
+        is_limit = "--max-cost" in tally.stopped
+        larger = " with a larger one" if is_limit else ""
+        say(f"Stopped early: {tally.stopped}. Run the same command again{larger} to continue.")
+        return LIMITED if is_limit else FAILED
     if tally.failed:
         say(f"{tally.failed:,} failed: run the same command again to retry them.")
         return FAILED

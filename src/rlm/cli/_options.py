@@ -29,6 +29,7 @@ __all__ = [
     "max_depth_option",
     "max_fetch_option",
     "misused",
+    "model_name",
     "model_option",
     "of_going_on",
     "price_option",
@@ -71,6 +72,13 @@ def environment_name(value: str) -> str:
 
     if value not in (known := environments()):
         raise click.BadParameter(no_such("environment", value, known))
+    return value
+
+
+def model_name(value: str) -> str:
+    """Refuse an empty name: `-m "$MODEL"` without MODEL must not ask another model instead."""
+    if not value.strip():
+        raise click.BadParameter("the name is empty; leave the option out for the default")
     return value
 
 
@@ -204,12 +212,16 @@ def complete_recorded(
 model_option = click.option(
     "-m",
     "--model",
+    type=model_name,
+    metavar="MODEL",
     shell_complete=complete_models,
     help="provider/model, or an alias. Default: RLM_MODEL, else `rlm config`, a key, a local "
     "server, or the offline model.",
 )
 sub_model_option = click.option(
     "--sub-model",
+    type=model_name,
+    metavar="MODEL",
     shell_complete=complete_models,
     help="The model for calls from cells. Default: RLM_SUB_MODEL, else `rlm config`, or the model.",
 )

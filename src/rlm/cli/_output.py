@@ -136,7 +136,7 @@ def show(
         _show_footnotes(result, quiet=quiet)
     if result.samples and not quiet:
         say(_how_they_voted(result))
-    _say_why_it_ended(result)
+    _say_why_it_ended(result, resumable=resumable)
     if result.limit in FAILURES and not quiet:
         say("The model could not complete the task: try another with -m, or --strategy mapreduce.")
     elif resumable and result.stop_reason not in BY_ITSELF and not quiet:
@@ -144,7 +144,7 @@ def show(
     return EXIT_CODES[result.stop_reason]
 
 
-def _say_why_it_ended(result: RunResult) -> None:
+def _say_why_it_ended(result: RunResult, *, resumable: bool) -> None:
     if result.stop_reason == "error":
         say(f"Error: {result.detail or 'the run failed'}")
         if result.rejected_answer is not None:
@@ -153,7 +153,8 @@ def _say_why_it_ended(result: RunResult) -> None:
         if result.answer is None:
             say(f"No answer: {result.detail}.")
     elif result.stop_reason != "answer":
-        say(_why_it_stopped(result))  # What was printed must not pass for an answer.
+        # What was printed must not pass for an answer.
+        say(_why_it_stopped(result, resumable=resumable))
 
 
 def how_to_go_on(run_id: str, more: str | None = None) -> str:
@@ -256,12 +257,13 @@ def as_harmless_json(value: Any) -> str:
     return json.dumps(value, default=str).replace("\x7f", "\\u007f")
 
 
-def _why_it_stopped(result: RunResult) -> str:
+def _why_it_stopped(result: RunResult, *, resumable: bool) -> str:
     if result.stop_reason == "cancelled":
         what = "no answer yet" if result.answer is None else "this is a best guess"
         return f"Cancelled: {what} (run {result.run_id})."
     option = MORE_OF.get(result.limit or result.stop_reason)
-    hint = f" Raise {option.split()[0]} to continue it." if option else ""
+    purpose = "continue it" if resumable else "allow more"  # A turn of a chat can't be continued.
+    hint = f" Raise {option.split()[0]} to {purpose}." if option else ""
     best = "there is no answer" if result.answer is None else "this is a best guess"
     if result.answer_source == "last_output":
         best = "there is no answer, only what the last cell printed"

@@ -1,14 +1,17 @@
 """`rlm fake-server`: a script served over real HTTP, for tests of other programs."""
 
+import errno
 import signal
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 if TYPE_CHECKING:
-    from rlm.testing.fake_server import Received
+    from rlm.testing.fake_server import FakeServer, Received
 
 from rlm._util.text import counted
 
@@ -78,7 +81,7 @@ def fake_server(
     )
     signal.signal(signal.SIGTERM, _end)
     try:
-        with server:
+        with _serving(server, host, port):
             click.echo(server.url)
             sys.stdout.flush()
             for name, value in server.variables.items():
@@ -86,6 +89,22 @@ def fake_server(
             _wait()
     except KeyboardInterrupt:
         click.echo(f"{counted(server.count, 'request')} received.", err=True)
+
+
+@contextmanager
+def _serving(server: "FakeServer", host: str, port: int) -> Generator[None, None, None]:
+    try:
+        server.start()
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            reason = f"port {port} is taken, perhaps by another server; choose one with --port N"
+        else:
+            reason = f"the fake server can't listen on {host}:{port}: {error.strerror or error}"
+        raise click.ClickException(reason) from error
+    try:
+        yield
+    finally:
+        server.stop()
 
 
 def _wait() -> NoReturn:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from rlm.cli._options import above_zero, environment_name, key_and_value, prices
+from rlm.cli._options import above_zero, environment_name, key_and_value, model_name, prices
 
 __all__ = ["mcp", "to_serve"]
 
@@ -83,9 +83,16 @@ _RUNS = (
     click.option(
         "-m",
         "--model",
+        type=model_name,
+        metavar="MODEL",
         help="provider/model for runs. Default: RLM_MODEL, else by key, else the client's own.",
     ),
-    click.option("--sub-model", help="The model for calls from cells (default: the model)."),
+    click.option(
+        "--sub-model",
+        type=model_name,
+        metavar="MODEL",
+        help="The model for calls from cells (default: the model).",
+    ),
     click.option("--no-sampling", is_flag=True, help="Never use the client's own model."),
     click.option(
         "--environment",

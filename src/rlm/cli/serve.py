@@ -11,6 +11,7 @@ from rlm.cli._options import (
     environment_option,
     environment_settings_option,
     max_depth_option,
+    model_name,
     price_option,
     setup_code_option,
     sub_model_option,
@@ -46,6 +47,8 @@ Then, with any client of OpenAI's interface:
     "--model",
     "models",
     multiple=True,
+    type=model_name,
+    metavar="MODEL",
     shell_complete=complete_models,
     help="provider/model, offered as rlm/provider/model; may be repeated.",
 )

@@ -2,7 +2,7 @@
 
 import click
 
-from rlm.cli._options import complete_models
+from rlm.cli._options import complete_models, model_name
 
 __all__ = ["setup"]
 
@@ -17,7 +17,12 @@ Examples:
 
 @click.command(epilog=EXAMPLES, short_help="Choose a model once: keys, servers, programs.")
 @click.option(
-    "-m", "--model", shell_complete=complete_models, help="Choose this model: provider/model."
+    "-m",
+    "--model",
+    type=model_name,
+    metavar="MODEL",
+    shell_complete=complete_models,
+    help="Choose this model: provider/model.",
 )
 @click.option("--yes", is_flag=True, help="Ask nothing; without --model, take the first one found.")
 @click.option("--no-try", "tries", flag_value=False, default=True, help="Do not try the model.")

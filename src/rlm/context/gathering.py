@@ -65,7 +65,7 @@ class Gathered:
         if len(self.asked) + len(self.left_out) > MAX_FILES:
             raise ConfigError(
                 f"{self.what} contains more than {MAX_FILES:,} files; pass a smaller folder, or "
-                "select files, as in files('**/*.txt')"
+                "a pattern: files('**/*.txt') in Python, '**/*.txt' in the shell"
             )
 
 

@@ -91,9 +91,14 @@ def full_name(provider: str, model: str) -> str:
 
 
 def search(pattern: str) -> Iterator[tuple[str, ModelInfo]]:
-    """Yield the models whose `provider/model` contains the text or matches the pattern."""
+    """Yield the models whose `provider/model` contains the text or matches the pattern.
+
+    A pattern without a slash, such as `gpt-5*`, may also match the name after the provider.
+    """
     wanted = pattern.lower()
-    fits = wanted if any(sign in wanted for sign in "*?[") else f"*{wanted}*"
+    fits = [wanted] if any(sign in wanted for sign in "*?[") else [f"*{wanted}*"]
+    if "/" not in wanted:
+        fits.append(f"*/{wanted}")
     homes = {home: name for name, home in reversed(HOMES.items())}
     by_litellm = {home: f"litellm/{name}" for name, home in NAMED_BY_OTHERS.items()}
     for home in table().providers:
@@ -101,7 +106,7 @@ def search(pattern: str) -> Iterator[tuple[str, ModelInfo]]:
         for row in table().rows(home):
             name = f"{prefix}/{row.id}"
             window = table().window(home, row.id, row, False)
-            if (window or row.price) and fnmatchcase(name.lower(), fits):
+            if (window or row.price) and any(fnmatchcase(name.lower(), each) for each in fits):
                 yield name, ModelInfo(window, row.as_price(), profile_of(row.id))
 
 

@@ -104,8 +104,9 @@ def split_model(model: str) -> tuple[str, str]:
     for prefix, owner in BARE_NAMES:
         if model.startswith(prefix):
             return owner, model
+    example = model.strip() or "gpt-5-mini"
     raise ConfigError(
-        f"{model!r} does not name a provider: write it as provider/model, e.g. openai/{model}"
+        f"{model!r} does not name a provider: write it as provider/model, e.g. openai/{example}"
     )
 
 

@@ -93,7 +93,9 @@ async def test_a_timeout_after_sending_is_ambiguous(dialect: str, how: str) -> N
 async def test_a_timeout_during_a_reply_is_ambiguous(dialect: str, how: str) -> None:
     answer = {**ENDLESS, "behaviour": "drip"}
     async with serving(dialect, answer) as (server, client):
-        error = await timeout(client, how, once=lambda: [each.status for each in server.requests] == [200])
+        error = await timeout(
+            client, how, once=lambda: [each.status for each in server.requests] == [200]
+        )
     assert (error.status, error.retryable, error.ambiguous) == (None, True, True)
 
 

@@ -220,7 +220,7 @@ def test_a_value_of_the_wrong_type_is_not_searched_for_a_fitting_part() -> None:
         (SCHEMA, [], "expected object, got array of 0"),
         ({"type": ["string", "null"]}, 1.5, "expected string or null, got number 1.5"),
         ({"type": "string"}, None, "expected string, got null"),
-        ({"enum": ["a", "b"]}, "c", 'enum must be ["a", "b"], got string \'c\''),
+        ({"enum": ["a", "b"]}, "c", 'expected one of ["a", "b"], got string \'c\''),
         ({"type": "string", "format": "date"}, "soon", 'format must be "date", got string'),
         (NUMBER_INSIDE, {"a": "x"}, "at a: expected number, got string 'x'"),
         (NUMBER_INSIDE, [], 'anyOf must be [{"type": "null"}'),

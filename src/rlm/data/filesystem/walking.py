@@ -114,7 +114,7 @@ def _check_time(folder: Path, deadline: float) -> None:
     if time.monotonic() > deadline:
         raise ConfigError(
             f"walking through {display_path(folder)} takes more than {MAX_SECONDS:.0f} s; pass a "
-            "smaller folder, or select files, as in files('**/*.txt')"
+            "smaller folder, or a pattern: files('**/*.txt') in Python, '**/*.txt' in the shell"
         )
 
 

@@ -44,7 +44,9 @@ class SchemaCheck:
             kind = library.validators.validator_for(schema, default=latest)
             kind.check_schema(schema)
         except library.exceptions.SchemaError as error:
-            raise ConfigError(f"not a valid JSON schema: {schema_problem(error)}") from error
+            # Of `"type": "str"`, the choices say more than that neither they nor a list fit.
+            clearest = next((each for each in error.context if each.validator == "enum"), error)
+            raise ConfigError(f"not a valid JSON schema: {schema_problem(clearest)}") from error
         except UNREADABLE as error:
             raise ConfigError(f"not a valid JSON schema: {cut(str(error))}") from error
         if schema and schema.keys().isdisjoint(kind.VALIDATORS):

@@ -136,6 +136,8 @@ def schema_problem(error: Any, names: Collection[str] | None = None) -> str:
     if keyword == "type":
         types = wanted if isinstance(wanted, list) else [wanted]
         problem = f"expected {' or '.join(map(str, types))}, got {_value_text(error.instance)}"
+    elif keyword == "enum":
+        problem = f"expected one of {cut(json.dumps(wanted))}, got {_value_text(error.instance)}"
     elif keyword in _WITH_MESSAGE:
         problem = cut(error.message)
     else:

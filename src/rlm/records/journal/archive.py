@@ -334,9 +334,8 @@ def fork(archive: Archive, run: RunFile, step: int, edited: str | None = None) -
         raise ConfigError(f"run {run.run_id} was a turn of a chat whose variables are gone")
     steps = _Steps(run)
     if not 1 <= step <= steps.last:
-        raise ConfigError(
-            f"run {run.run_id} can be forked at steps 1 to {steps.last}, not at {step}"
-        )
+        steps_text = "step 1" if steps.last == 1 else f"steps 1 to {steps.last}"
+        raise ConfigError(f"run {run.run_id} can be forked at {steps_text}, not at {step}")
     run_id = new_run_id()
     journal = Journal(archive.places.journal_of(run_id))
     try:
