@@ -101,7 +101,11 @@ def clock_moved(*, by: float) -> Generator[None, None, None]:
     """Let the event loop believe that `by` seconds have passed."""
     loop = asyncio.get_running_loop()
     real = loop.time
-    with mock.patch.object(loop, "time", lambda: real() + by):
+
+    def later() -> float:
+        return real() + by
+
+    with mock.patch.object(loop, "time", later):
         yield
 
 
