@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rlm.cli import _chat_input, _errors, _streams, commands
+from rlm.cli import _chat_input, _context, _errors, commands
 from tests.cli.conftest import Run
 from tests.cli.running import command, environment
 
@@ -37,7 +37,7 @@ def test_endless_standard_input_is_refused_with_what_to_do(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     endless = Endless()
-    monkeypatch.setattr(_streams, "MAX_READ_CHARS", 4 * MEBIBYTE)
+    monkeypatch.setattr(_context, "MAX_READ_CHARS", 4 * MEBIBYTE)
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BufferedReader(endless)))
     monkeypatch.setenv("RLM_STATE_DIR", str(tmp_path))
     for files in ((), ("-f", "-")):
@@ -51,7 +51,7 @@ def test_endless_standard_input_is_refused_with_what_to_do(
 def test_a_named_pipe_is_bounded_too(
     monkeypatch: pytest.MonkeyPatch, run: Run, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(_streams, "MAX_READ_CHARS", 1_000)
+    monkeypatch.setattr(_context, "MAX_READ_CHARS", 1_000)
     os.mkfifo(tmp_path / "pipe")
     with subprocess.Popen(["/bin/sh", "-c", "seq 10000 > pipe"], cwd=tmp_path):
         code, out, err = run("ask", "what quota", *NO_MODEL, "-f", "pipe")

@@ -17,7 +17,7 @@ from rlm.events import (
     StepStarted,
 )
 from rlm.messages import Usage
-from rlm.viewer import usage_tables
+from rlm.viewer import run_answers
 from rlm.viewer.index import MAX_MODELS, OTHER_MODELS
 from tests.fakes import PlanEnvironment, cell
 from tests.records.trajectories.samples import ended, one_run, replied, started, used, written
@@ -113,7 +113,7 @@ async def test_models_beyond_the_limit_are_summed_up(tmp_path: Path) -> None:
 async def test_rows_beyond_the_limit_are_summed_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(usage_tables, "MAX_ROWS", 3)
+    monkeypatch.setattr(run_answers, "MAX_ROWS", 3)
     async with serving(log_shelf(written(tmp_path / "a.jsonl", calls(7))), tmp_path) as client:
         models = (await client.get("/api/runs/r/usage"))["models"]
     assert len(models) == 4

@@ -2,22 +2,27 @@
 
 import glob
 import json
+import math
 import os
+import select
 import stat
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import click
 
+from rlm.cli._errors import LIMITED, say
 from rlm.cli._options import ADDRESS, is_pattern
-from rlm.cli._streams import read_text
 from rlm.context import ContextValue, FileSet, files, store_context
+from rlm.context.streams import MAX_READ_CHARS
 from rlm.data import Database, Fetched, FetchLimits, GivenTables, database, place, table, tables
 
 STDIN = "-"
 STANDARD_INPUT = "standard input"
+READ_AT_ONCE = 1 << 20
 
 
 def context_of(
@@ -36,7 +41,7 @@ def context_of(
     if not sources:
         if sys.stdin is None or sys.stdin.isatty():
             return None
-        return read_text(sys.stdin.buffer, STANDARD_INPUT, timeout) or None
+        return _read_text(sys.stdin.buffer, STANDARD_INPUT, timeout) or None
     elsewhere = [
         fetched(each, quiet=quiet, max_fetch_mb=max_fetch_mb)
         for each in sources
@@ -178,12 +183,12 @@ def _is_stream(source: str) -> bool:
 def _stream(source: str, timeout: float | None) -> str:
     if source != STDIN:
         with Path(source).open("rb") as pipe:
-            return read_text(pipe, source, timeout)
+            return _read_text(pipe, source, timeout)
     if sys.stdin is None:
         raise click.ClickException("-f - reads standard input, but it is closed")
     if sys.stdin.isatty():
         click.echo("Reading the context from the terminal; end it with Ctrl-D.", err=True)
-    return read_text(sys.stdin.buffer, STANDARD_INPUT, timeout)
+    return _read_text(sys.stdin.buffer, STANDARD_INPUT, timeout)
 
 
 def _may_have_content(source: str) -> bool:
@@ -192,3 +197,44 @@ def _may_have_content(source: str) -> bool:
         return True
     facts = Path(source).stat()
     return not stat.S_ISREG(facts.st_mode) or facts.st_size > 0
+
+
+def _read_text(stream: BinaryIO, name: str, seconds: float | None = None) -> str:
+    """Decode the rest of a stream byte for byte: what is not UTF-8 becomes surrogates.
+
+    Refuse more than is held in memory. With `seconds`, give up after that time.
+    """
+    deadline = math.inf if seconds is None else time.monotonic() + seconds
+    data = bytearray()
+    while _is_ready(stream, deadline):
+        block = _next_block(stream)
+        if not block:
+            return data.decode("utf-8", "surrogateescape")
+        data += block
+        if len(data) > MAX_READ_CHARS:
+            raise click.ClickException(
+                f"{name} holds more than {MAX_READ_CHARS >> 20} MiB; write it to a file and pass "
+                "that with -f, so that it is not held in memory"
+            )
+    say(f"Stopped early: {name} did not end within {seconds:g} seconds; no model was asked.")
+    raise click.exceptions.Exit(LIMITED)
+
+
+def _next_block(stream: BinaryIO) -> bytes:
+    """Return what is there, at most a block; wait only if nothing is."""
+    read = getattr(stream, "read1", stream.read)
+    block: bytes = read(READ_AT_ONCE)
+    return block
+
+
+def _is_ready(stream: BinaryIO, deadline: float) -> bool:
+    """Wait until reading would not block; return False if that takes too long."""
+    left = deadline - time.monotonic()
+    if left == math.inf:
+        return True
+    if left <= 0:
+        return False
+    try:
+        return bool(select.select([stream], [], [], left)[0])
+    except (OSError, ValueError):  # an object in memory, or Windows, where only sockets can wait
+        return True

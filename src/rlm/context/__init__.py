@@ -7,12 +7,13 @@ never enters a message or a log, which hold only hash, size and description.
 from rlm.context.citable import citable_texts
 from rlm.context.describe import describe
 from rlm.context.fileset import FileSet, files
-from rlm.context.sources import restore_source, store_source
 from rlm.context.store import (
     ContextValue,
     EncodedJson,
+    restore_source,
     store_context,
     store_encoded,
+    store_source,
     warn_of_path,
 )
 from rlm.context.stored import StoredContext

@@ -15,17 +15,18 @@ from rlm.context.describe import describe
 from rlm.context.fileset import FileSet
 from rlm.context.parts import EncodedTexts, HeldTexts
 from rlm.context.pictures import describe_picture
-from rlm.context.sources import store_source
 from rlm.context.stored import StoredContext
 from rlm.context.streams import advice_for, is_open_file, read_file, read_items
 from rlm.data import (
     Database,
+    DataSource,
     Fetched,
     GivenTables,
     OpenCorpus,
     Place,
     given_data,
     open_data,
+    reopen_data,
     tables_of,
 )
 from rlm.data.frames import Frame
@@ -37,8 +38,10 @@ __all__ = [
     "ContextValue",
     "EncodedJson",
     "StoredContext",
+    "restore_source",
     "store_context",
     "store_encoded",
+    "store_source",
     "warn_of_path",
 ]
 
@@ -160,6 +163,21 @@ def _stored(value: ContextValue) -> StoredContext:
 
 
 _FILES = (PathLike, Place, Fetched)
+
+
+def store_source(source: DataSource) -> StoredContext:
+    """Return the context of a source; the same data gives the same bytes."""
+    manifest = json.dumps(source.manifest, sort_keys=True).encode()
+    return StoredContext("source", manifest, source.description, source=source)
+
+
+def restore_source(spec: dict[str, Any] | None, sha256: str, description: str) -> StoredContext:
+    """Open the data of a recorded run again; ConfigError if it is gone or has changed."""
+    found = store_source(reopen_data(spec))
+    if found.sha256 != sha256:
+        raise ConfigError("the data of this run has changed since then; pass the same data again")
+    found.description = description
+    return found
 
 
 def _fetched(value: Place | Fetched) -> Fetched:

@@ -13,7 +13,6 @@ from msgspec import Meta, Struct
 
 from rlm._util.slow_numbers import decode_with
 from rlm.records.trajectories.decoding import KNOWN_TYPES, Glance, Line, Skipped, glance_at
-from rlm.viewer.groups import group_in
 
 __all__ = ["CODES", "ID_CHARS", "FileIndex", "ModelUse", "RunIndex", "StepIndex", "Sum"]
 
@@ -33,6 +32,8 @@ ID_CHARS = 500
 _TEXTS = ("query", "answer", "error")
 _WORDS = ("answer_source", "call_id", "kind", "limit", "model", "parent_call_id", "stop_reason")
 SHOWN_CHARS = 2_000
+GROUP_KINDS = frozenset({"batch", "chat"})
+GROUP_NAME_CHARS = 200
 TYPES = ("run_started", "run_ended", *sorted(KNOWN_TYPES - {"run_started", "run_ended"}))
 CODES = {name: code for code, name in enumerate(TYPES)}
 _SPECIAL = CODES["run_ended"]
@@ -292,7 +293,7 @@ class FileIndex:
             self._steps -= len(run.steps)
         attempts = 1 if run is None else run.attempts + 1
         run = self.runs[glance.run_id] = RunIndex(_short(glance), place, attempts)
-        run.group = group_in(found[0].text)
+        run.group = _group_in(found[0].text)
         if glance.type == "run_ended":
             run.ending = run.opening
         return run
@@ -308,6 +309,36 @@ class FileIndex:
     def _drop(self, what: str) -> None:
         self.dropped += 1
         self.skipped.notice(f"this file has more {what} than the viewer can show at once")
+
+
+class _Group(Struct):
+    kind: str = ""
+    name: str = ""
+
+
+class _Settings(Struct):
+    group: _Group | None = None
+
+
+class _Started(Struct):
+    settings: _Settings | None = None
+
+
+_STARTED = msgspec.json.Decoder(_Started)
+
+
+def _group_in(line: bytes) -> tuple[str, str] | None:
+    """Return the kind and name of a run's group; None if the line states no valid one."""
+    if b'"group"' not in line:
+        return None
+    try:
+        settings = _STARTED.decode(line).settings
+    except (ValueError, RecursionError):
+        return None
+    group = None if settings is None else settings.group
+    if group is None or group.kind not in GROUP_KINDS or not group.name:
+        return None
+    return group.kind, group.name[:GROUP_NAME_CHARS]
 
 
 def _look(text: bytes) -> _Look:

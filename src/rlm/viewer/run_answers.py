@@ -4,7 +4,9 @@ Everything here blocks and is called from threads.
 """
 
 import threading
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -13,16 +15,19 @@ from rlm.events import CellStarted, RunEnded
 from rlm.viewer.answers import Answers
 from rlm.viewer.context_lines import ContextLines
 from rlm.viewer.contexts import Contexts, ContextText
-from rlm.viewer.index import CODES
+from rlm.viewer.index import CODES, ModelUse, RunIndex
 from rlm.viewer.library import Library, Unknown
 from rlm.viewer.rows import step_rows
 from rlm.viewer.timeline import run_spans, step_spans, work_spans
-from rlm.viewer.usage_tables import by_depth, by_model
 
 __all__ = ["RunAnswers"]
 
 MAX_CELLS = 1_000
 MAX_CODE_CHARS = 1_000_000
+MAX_ROWS = 100
+"""Of a table of usage, by model or by depth. Its rows add up to the whole."""
+OTHERS = "others"
+K = TypeVar("K", str, int)
 
 
 class RunAnswers(Answers):
@@ -73,8 +78,8 @@ class RunAnswers(Answers):
         index = file.index_of(run_id)
         return {
             **super().usage(run_id),
-            "models": by_model(runs),
-            "depths": by_depth(runs),
+            "models": _by_model(runs),
+            "depths": _by_depth(runs),
             "steps": step_rows(index, file.forest().used_by_children(index)),
         }
 
@@ -126,3 +131,47 @@ class RunAnswers(Answers):
 def _names(context: ContextText) -> list[str]:
     """Return the names of the first documents, for a list to choose from."""
     return [name[:200] for name, _, _ in context.documents[:1_000]]
+
+
+def _by_model(runs: Iterable[RunIndex]) -> list[dict[str, Any]]:
+    """Return a row for each model, the most used first; those beyond a limit share one row."""
+    rows = _grouped(runs, lambda model, _: model)
+    ordered = sorted(rows.items(), key=lambda each: -each[1].used.tokens)
+    listed = [_row("model", name, use) for name, use in ordered[:MAX_ROWS]]
+    return [*listed, *_others("model", [use for _, use in ordered[MAX_ROWS:]])]
+
+
+def _by_depth(runs: list[RunIndex]) -> list[dict[str, Any]]:
+    """Return a row for each depth, with the number of its runs."""
+    rows = _grouped(runs, lambda _, depth: depth)
+    counts = Counter(run.opening.depth for run in runs)
+    return [
+        {**_row("depth", depth, rows.get(depth, ModelUse())), "runs": counts[depth]}
+        for depth in sorted(counts)[:MAX_ROWS]
+    ]
+
+
+def _grouped(runs: Iterable[RunIndex], key: Callable[[str, int], K]) -> dict[K, ModelUse]:
+    rows: dict[K, ModelUse] = {}
+    for run in runs:
+        for model, use in list(run.models.items()):
+            rows.setdefault(key(model, run.opening.depth), ModelUse()).include(use)
+    return rows
+
+
+def _others(name: str, uses: list[ModelUse]) -> list[dict[str, Any]]:
+    whole = ModelUse()
+    for use in uses:
+        whole.include(use)
+    return [_row(name, OTHERS, whole)] if uses else []
+
+
+def _row(name: str, value: str | int, use: ModelUse) -> dict[str, Any]:
+    return {
+        name: value,
+        "requests": use.requests,
+        "input_tokens": use.input_tokens,
+        "output_tokens": use.output_tokens,
+        "tokens": use.used.tokens,
+        "cost_usd": use.used.cost,
+    }

@@ -12,7 +12,7 @@ import pytest
 
 from rlm.data.corpus import Corpus, fulltext, is_corpus, update_corpus
 from rlm.data.corpus.folder import CorpusFolder
-from rlm.data.corpus.links import can_lock
+from rlm.data.corpus.fulltext import can_lock
 from rlm.data.places import place
 from rlm.errors import ConfigError
 from tests.data.places.web_server import web_server

@@ -1,7 +1,11 @@
 """The full-text index of a corpus, by tantivy: pieces of documents, their names and fields."""
 
 import contextlib
+import os
 import re
+import shutil
+import tempfile
+import weakref
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from importlib import import_module
@@ -12,11 +16,18 @@ from rlm._util.disks import is_full
 from rlm._util.distribution import install_command
 from rlm._util.text import sendable
 from rlm.data.corpus.folder import damaged, forbidden, full
-from rlm.data.corpus.links import IndexLinks, can_lock
 from rlm.data.filesystem.opening import display_path
 from rlm.errors import ConfigError
 
-__all__ = ["FullText", "FullTextWriter", "Piece", "PieceFound", "SearchRefused", "require_tantivy"]
+__all__ = [
+    "FullText",
+    "FullTextWriter",
+    "Piece",
+    "PieceFound",
+    "SearchRefused",
+    "can_lock",
+    "require_tantivy",
+]
 
 HEAP_BYTES = 160_000_000
 """How much memory all writing threads may use together."""
@@ -36,6 +47,9 @@ _OF_THE_SYSTEM = re.compile(
     r'kind: (?:StorageFull|ReadOnlyFilesystem|Uncategorized|QuotaExceeded), message: "([^"]+)"'
 )
 _COMPARISONS = frozenset((">=", ">", "<=", "<"))
+_LOCK = ".tantivy-meta.lock"
+_NOT_LINKED = (".managed.json", ".lock")
+"""The list of files that the writer may delete, and the locks."""
 
 
 class SearchRefused(Exception):
@@ -140,7 +154,7 @@ class FullText:
     def __init__(self, path: Path) -> None:
         self._tantivy = require_tantivy()
         self._corpus = path.parent
-        self._links = None if can_lock(path) else IndexLinks(path)
+        self._links = None if can_lock(path) else _IndexLinks(path)
         with _Reporting(self._corpus):
             if not self._tantivy.Index.exists(str(path)):
                 raise damaged(self._corpus, "index")
@@ -285,3 +299,41 @@ class _Reporting:
                     f"{display_path(self._corpus)} can't be used: {system[1]}; check the disk"
                 ) from error
             raise damaged(self._corpus, f"index: {first_line}") from error
+
+
+def can_lock(index: Path) -> bool:
+    """Return whether this user can lock an index, as a reader does briefly."""
+    file = index / _LOCK
+    effective = os.access in os.supports_effective_ids
+    return os.access(file if file.exists() else index, os.W_OK, effective_ids=effective)
+
+
+class _IndexLinks:
+    """A temporary folder with links to the files of an index in a read-only folder.
+
+    tantivy locks a file beside the index even to read, so this folder has a lock file of its own.
+    The real lock would keep the writer from deleting files that are about to be opened; without
+    it, opening is retried.
+    """
+
+    def __init__(self, index: Path) -> None:
+        self._index = index.absolute()
+        self.path = Path(tempfile.mkdtemp(prefix="rlm-corpus-"))
+        # A corpus need not be closed: the folder is removed with it, or at exit.
+        self._remove = weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+
+    def update(self) -> None:
+        """Link the files that exist now, and drop links to those that are gone."""
+        try:
+            there = {each.name for each in self._index.iterdir()}
+            names = {name for name in there if not name.endswith(_NOT_LINKED)}
+            linked = {each.name for each in self.path.iterdir() if each.is_symlink()}
+            for name in names - linked:
+                (self.path / name).symlink_to(self._index / name)
+            for name in linked - names:
+                (self.path / name).unlink(missing_ok=True)
+        except OSError as error:
+            raise ConfigError(f"the index can't be opened read-only: {error.strerror}") from error
+
+    def close(self) -> None:
+        self._remove()
