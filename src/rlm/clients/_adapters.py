@@ -14,8 +14,9 @@ from typing import Any, Generic, TypeVar, cast
 from rlm._util.distribution import install_command
 from rlm._util.secret_values import SHORTEST_SECRET_CHARS, secrets_of_the_environment
 from rlm.errors import ConfigError, ModelError
+from rlm.messages import Reply
 
-__all__ = ["Flow", "Threads", "each_within", "imported", "last_of", "model_error", "public_line"]
+__all__ = ["Flow", "Threads", "each_within", "imported", "model_error", "public_line", "reply_of"]
 
 SHOWN_CHARS = 300
 RETRYABLE = frozenset({408, 409, 429})
@@ -272,9 +273,10 @@ async def each_within(
             yield piece
 
 
-async def last_of(pieces: AsyncIterator[T]) -> T:
-    """Return the last piece of a stream."""
-    last = await anext(pieces)
+async def reply_of(pieces: AsyncIterator[str | Reply]) -> Reply:
+    """Return the reply at the end of a stream."""
+    last: str | Reply = ""
     async for last in pieces:  # noqa: B007 - only the last one matters
         pass
+    assert isinstance(last, Reply)
     return last

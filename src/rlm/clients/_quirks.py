@@ -126,8 +126,9 @@ DEFAULT_SAMPLING = {"temperature": 1, "top_p": 1}
 
 
 def quirks_for(provider: str, host: str) -> Quirks:
-    """Return the row of a known host, else of the provider. `openai` at another host is a
-    compatible server.
+    """Return the row of a known host, else of the provider.
+
+    `openai` at another host is a compatible server.
     """
     for row in QUIRKS.values():
         if any(host == known or (known[0] == "." and host.endswith(known)) for known in row.hosts):

@@ -14,7 +14,7 @@ from typing import Any, Literal, get_origin
 import msgspec
 from msgspec import Struct
 
-from rlm.clients._adapters import Flow, Threads, each_within, last_of, model_error
+from rlm.clients._adapters import Flow, Threads, each_within, model_error, reply_of
 from rlm.clients._chat import ChatDialect
 from rlm.clients._estimate import BYTES_A_TOKEN, message_text
 from rlm.clients._fields import parse
@@ -62,9 +62,7 @@ class CallableClient:
 
     async def complete(self, request: Request, *, timeout_seconds: float) -> Reply:
         """Call the function once, and return its reply."""
-        reply = await last_of(self.stream(request, timeout_seconds=timeout_seconds))
-        assert isinstance(reply, Reply)
-        return reply
+        return await reply_of(self.stream(request, timeout_seconds=timeout_seconds))
 
     def stream(
         self, request: Request, *, timeout_seconds: float

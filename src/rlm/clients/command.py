@@ -17,7 +17,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from rlm._util.finding import on_path
-from rlm.clients._adapters import Flow, Threads, each_within, last_of, public_line
+from rlm.clients._adapters import Flow, Threads, each_within, public_line, reply_of
 from rlm.clients._command_output import FORMATS, Format, format_of, problem_in, reply_in
 from rlm.clients._estimate import BYTES_A_TOKEN, message_text
 from rlm.clients._program import STDERR_BYTES, Ended, kill_programs, run_program
@@ -112,9 +112,7 @@ class CommandClient:
 
     async def complete(self, request: Request, *, timeout_seconds: float) -> Reply:
         """Run the program once, and return its reply."""
-        reply = await last_of(self.stream(request, timeout_seconds=timeout_seconds))
-        assert isinstance(reply, Reply)
-        return reply
+        return await reply_of(self.stream(request, timeout_seconds=timeout_seconds))
 
     def stream(
         self, request: Request, *, timeout_seconds: float

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from rlm.clients._adapters import Flow, Threads, each_within, imported, last_of, public_line
+from rlm.clients._adapters import Flow, Threads, each_within, imported, public_line, reply_of
 from rlm.clients._chat import ChatDialect
 from rlm.clients._fields import parse
 from rlm.errors import ConfigError, ModelError
@@ -240,9 +240,7 @@ class GGUFClient:
 
     async def complete(self, request: Request, *, timeout_seconds: float) -> Reply:
         """Send one request and return its reply. If late or cancelled, stop its generation."""
-        reply = await last_of(self.stream(request, timeout_seconds=timeout_seconds))
-        assert isinstance(reply, Reply)
-        return reply
+        return await reply_of(self.stream(request, timeout_seconds=timeout_seconds))
 
     def stream(
         self, request: Request, *, timeout_seconds: float

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from rlm.clients._adapters import each_within, imported, last_of, model_error, public_line
+from rlm.clients._adapters import each_within, imported, model_error, public_line, reply_of
 from rlm.clients._chat import ChatDialect
 from rlm.clients._fields import parse
 from rlm.errors import ConfigError, ModelError
@@ -94,11 +94,8 @@ class LiteLLMClient:
 
     async def complete(self, request: Request, *, timeout_seconds: float) -> Reply:
         """Send one request, and return its reply."""
-        reply = await last_of(
-            each_within(self._whole(request, timeout_seconds), timeout_seconds, request.model)
-        )
-        assert isinstance(reply, Reply)
-        return reply
+        pieces = self._whole(request, timeout_seconds)
+        return await reply_of(each_within(pieces, timeout_seconds, request.model))
 
     def stream(
         self, request: Request, *, timeout_seconds: float

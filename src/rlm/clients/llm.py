@@ -11,9 +11,9 @@ from rlm.clients._adapters import (
     Threads,
     each_within,
     imported,
-    last_of,
     model_error,
     public_line,
+    reply_of,
 )
 from rlm.clients._estimate import BYTES_A_TOKEN
 from rlm.clients._fields import dump
@@ -43,8 +43,7 @@ class Turns:
         self._asked = messages[:last]
 
     def arguments(self) -> dict[str, Any]:
-        """Return the arguments of `conversation.prompt`, which adds the last turn to earlier
-        messages.
+        """Return the arguments of `conversation.prompt`, which adds the last turn to the chain.
 
         It knows one form of turn: tool results, then one user text, then attachments. Any other
         goes into the chain unchanged.
@@ -223,9 +222,7 @@ class LLMClient:
     async def complete(self, request: Request, *, timeout_seconds: float) -> Reply:
         """Send one request, and return its reply."""
         pieces = self._pieces(request, stream=False)
-        reply = await last_of(each_within(pieces, timeout_seconds, request.model, self._late))
-        assert isinstance(reply, Reply)
-        return reply
+        return await reply_of(each_within(pieces, timeout_seconds, request.model, self._late))
 
     def stream(
         self, request: Request, *, timeout_seconds: float

@@ -23,7 +23,7 @@ from rlm.records.trajectories.exports import FORMATS, export
 from rlm.viewer.forking import ONLY_HERE, Forks, run_file
 from rlm.viewer.library import Threads, Unknown
 from rlm.viewer.recipes import recipes_of
-from rlm.viewer.routes import LibraryView, ThreadedRoutes, part_of_path, run_id_of
+from rlm.viewer.routes import LibraryRoutes, LibraryView, part_of_path, run_id_of
 from rlm.web.events import while_connected
 from rlm.web.responses import json_response, without_paths
 
@@ -94,8 +94,8 @@ class Actions:
         archive.collect()
 
 
-class ActionRoutes(ThreadedRoutes):
-    """The routes of actions. `view_of` finds the library that a request means."""
+class ActionRoutes(LibraryRoutes):
+    """The routes of actions."""
 
     def __init__(
         self,
@@ -105,8 +105,7 @@ class ActionRoutes(ThreadedRoutes):
         closing: asyncio.Event,
         judgments: Judgments | None = None,
     ) -> None:
-        super().__init__(threads, closing)
-        self._view_of = view_of
+        super().__init__(view_of, threads, closing)
         self._actions = actions
         self._judgments = judgments
 

@@ -1,18 +1,14 @@
 """Routes that answer about one run: its timeline, and its context line by line."""
 
-import asyncio
 import threading
-from collections.abc import Callable
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from rlm.errors import ConfigError
-from rlm.viewer.library import Threads
 from rlm.viewer.routes import (
-    LibraryView,
-    ThreadedRoutes,
+    LibraryRoutes,
     number_of,
     part_of_path,
     run_id_of,
@@ -27,17 +23,8 @@ MAX_FOUND = 500
 MAX_WORDS_CHARS = 1_000
 
 
-class ReadingRoutes(ThreadedRoutes):
-    """Makes the same routes below any prefix; `view_of` finds the library that a request means."""
-
-    def __init__(
-        self,
-        view_of: Callable[[Request], LibraryView],
-        threads: Threads,
-        closing: asyncio.Event,
-    ) -> None:
-        super().__init__(threads, closing)
-        self._view_of = view_of
+class ReadingRoutes(LibraryRoutes):
+    """Makes the routes of pages that read more of a run, the same below any prefix."""
 
     def below(self, prefix: str) -> list[Route]:
         run = f"{prefix}/runs/{{run_id}}"

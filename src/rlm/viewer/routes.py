@@ -21,6 +21,7 @@ from rlm.web.events import EventStream, while_connected
 from rlm.web.responses import json_response
 
 __all__ = [
+    "LibraryRoutes",
     "LibraryView",
     "RunRoutes",
     "ThreadedRoutes",
@@ -69,8 +70,8 @@ class ThreadedRoutes:
         return json_response(await while_connected(request.receive, work, self._closing))
 
 
-class RunRoutes(ThreadedRoutes):
-    """Makes the same routes below any prefix; `view_of` finds the library that a request means."""
+class LibraryRoutes(ThreadedRoutes):
+    """Routes about a library of runs; `view_of` finds the library that a request means."""
 
     def __init__(
         self,
@@ -80,6 +81,10 @@ class RunRoutes(ThreadedRoutes):
     ) -> None:
         super().__init__(threads, closing)
         self._view_of = view_of
+
+
+class RunRoutes(LibraryRoutes):
+    """Makes the routes of runs, the same below any prefix."""
 
     def below(self, prefix: str) -> list[Route]:
         run = f"{prefix}/runs/{{run_id}}"

@@ -18,7 +18,7 @@ from rlm.config import RunConfig
 from rlm.engine.answer_types import AnswerType
 from rlm.engine.operators import answering, comparing, labelling
 from rlm.engine.operators.labelling import CHECKS
-from rlm.engine.operators.operation import NOWHERE, Operation, digest_of, distinct
+from rlm.engine.operators.operation import NOWHERE, Found, Operation, digest_of, distinct
 from rlm.engine.operators.shapes import shape_of
 from rlm.errors import CallRefused, ConfigError
 from rlm.prompts import call_chars
@@ -192,14 +192,7 @@ async def _classify(given: _Arguments, operation: Operation) -> OperatorResult:
     given.begin(operation, ", ".join(labels))
     found = await labelling.classify(operation, given.unique, labels, guide, check)
     ended = operation.end(given.missing(found.labels))
-    return OperatorResult(
-        value=given.everywhere(found.labels),
-        note=ended.text,
-        missing=ended.missing,
-        unsure=_unsure(given, found.unsure),
-        reason=ended.reason,
-        limit=ended.limit,
-    )
+    return _result(given.everywhere(found.labels), ended, _unsure(given, found.unsure))
 
 
 async def _where(given: _Arguments, operation: Operation) -> OperatorResult:
@@ -209,18 +202,23 @@ async def _where(given: _Arguments, operation: Operation) -> OperatorResult:
     chosen = [item for item, label in enumerate(given.everywhere(found.labels)) if label == "yes"]
     operation.figures.notes.append(f"{len(chosen):,} chosen")
     ended = operation.end(given.missing(found.labels))
-    return OperatorResult(
-        value=chosen,
-        note=ended.text,
-        missing=ended.missing,
-        unsure=_unsure(given, found.unsure),
-        reason=ended.reason,
-        limit=ended.limit,
-    )
+    return _result(chosen, ended, _unsure(given, found.unsure))
 
 
 def _unsure(given: _Arguments, doubtful: frozenset[int]) -> tuple[int, ...]:
     return tuple(item for item, place in enumerate(given.places) if place in doubtful)
+
+
+def _result(value: Any, ended: Found, unsure: tuple[int, ...] = ()) -> OperatorResult:
+    """Return a value with what its operation reports about itself."""
+    return OperatorResult(
+        value=value,
+        note=ended.text,
+        missing=ended.missing,
+        unsure=unsure,
+        reason=ended.reason,
+        limit=ended.limit,
+    )
 
 
 async def _extract(given: _Arguments, operation: Operation) -> OperatorResult:
@@ -228,13 +226,7 @@ async def _extract(given: _Arguments, operation: Operation) -> OperatorResult:
     given.begin(operation, shape.description)
     found = await answering.extract(operation, given.unique, shape.description, shape.check)
     ended = operation.end(given.missing(found))
-    return OperatorResult(
-        value=given.everywhere(found),
-        note=ended.text,
-        missing=ended.missing,
-        reason=ended.reason,
-        limit=ended.limit,
-    )
+    return _result(given.everywhere(found), ended)
 
 
 async def _answer_each(given: _Arguments, operation: Operation) -> OperatorResult:
@@ -244,13 +236,7 @@ async def _answer_each(given: _Arguments, operation: Operation) -> OperatorResul
     answered = sum(answer is not None for answer in given.everywhere(found))
     operation.figures.notes.append(f"{answered:,} with an answer")
     ended = operation.end(given.missing(found))
-    return OperatorResult(
-        value=given.everywhere(found),
-        note=ended.text,
-        missing=ended.missing,
-        reason=ended.reason,
-        limit=ended.limit,
-    )
+    return _result(given.everywhere(found), ended)
 
 
 async def _pairs(given: _Arguments, operation: Operation) -> OperatorResult:
@@ -278,13 +264,7 @@ async def _pairs(given: _Arguments, operation: Operation) -> OperatorResult:
     if unjudged and not same:
         operation.figures.notes.append(f"{counted(unjudged, 'right item')} not judged")
     ended = operation.end(missing)
-    return OperatorResult(
-        value=places[:MAX_PAIRS],
-        note=ended.text,
-        missing=ended.missing,
-        reason=ended.reason,
-        limit=ended.limit,
-    )
+    return _result(places[:MAX_PAIRS], ended)
 
 
 def _all_pairs(
@@ -321,13 +301,7 @@ async def _rank(given: _Arguments, operation: Operation) -> OperatorResult:
     order = [item for place in best for item in items[place]][:k]
     left_out = {*unrated, NOWHERE}
     ended = operation.end([item for item, place in enumerate(given.places) if place in left_out])
-    return OperatorResult(
-        value=order,
-        note=ended.text,
-        missing=ended.missing,
-        reason=ended.reason,
-        limit=ended.limit,
-    )
+    return _result(order, ended)
 
 
 async def _merge(given: _Arguments, operation: Operation) -> OperatorResult:
@@ -336,13 +310,7 @@ async def _merge(given: _Arguments, operation: Operation) -> OperatorResult:
     answer, lost = await answering.merge(operation, given.unique, question)
     unused = {*lost, NOWHERE}
     ended = operation.end([item for item, place in enumerate(given.places) if place in unused])
-    return OperatorResult(
-        value=answer,
-        note=ended.text,
-        missing=ended.missing,
-        reason=ended.reason,
-        limit=ended.limit,
-    )
+    return _result(answer, ended)
 
 
 OPERATORS: dict[str, Callable[[_Arguments, Operation], Awaitable[OperatorResult]]] = {
