@@ -39,8 +39,9 @@ _LARGEST_EDGE = 8_000
 
 
 class Picture(Struct, frozen=True):
-    """A picture that code may name. `read` returns its bytes, or raises ConfigError if they
-    changed.
+    """A picture that code may name.
+
+    `read` returns its bytes, or raises ConfigError if they changed.
     """
 
     media_type: str

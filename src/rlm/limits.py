@@ -174,14 +174,14 @@ class Budget:
     ) -> None:
         self.limits = limits
         self.ceiling = _ceiling(limits)
-        self.root: Budget = root or self  # of the run tree, which queues its own requests
+        self.root: Budget = root or self  # that of the root run, where the tree's requests queue
         self.chain: tuple[Budget, ...] = (self, *parent.chain) if parent else (self,)
         self.used = NOTHING
         self.reserved = NOTHING
-        self.recalled = NOTHING  # the part of `used` that earlier executions had paid
+        self.recalled = NOTHING  # the part of `used` that earlier executions paid for
         self.overshoot = NOTHING
         self.in_flight = 0
-        self.was_refused_above = False  # a budget that this one draws on had no room
+        self.was_refused_above = False  # True after a budget that this one draws on had no room
         self.usage: dict[tuple[str, int], Usage] = {}
         self.started = time.monotonic()
         seconds = math.inf if limits.max_seconds is None else limits.max_seconds
@@ -190,7 +190,7 @@ class Budget:
         kept_back = min(FINAL_SECONDS, (self.deadline - self.started) / 10)
         self.work_deadline: float = self.deadline - kept_back
         self._turnstile = asyncio.Lock()
-        self._in_line = 0  # requests before the turnstile, or in it
+        self._in_line = 0  # how many requests wait at the turnstile or are passing it
         self._settled = asyncio.Event()
 
     @classmethod
@@ -216,12 +216,10 @@ class Budget:
         return Budget(limits, parent=self)
 
     def child(self, limits: Limits) -> "Budget":
-        """Return the budget of a child run, which draws on this one; its limits can only be
-        narrower.
-        """
+        """Return the budget of a child run, which draws on this one and can only be narrower."""
         return Budget(limits, parent=self, root=self.root)
 
-    # -- setting aside -----------------------------------------------------------------------
+    # -- reserving ---------------------------------------------------------------------------
 
     def reserve_at_once(self, amount: Amount) -> Reservation | None:
         """Reserve `amount` for a request if it fits and no other request waits, as is usual."""

@@ -43,9 +43,7 @@ def _replacing(path: Path, unfinished: Path, mode: int) -> Generator[BinaryIO, N
 
 @contextlib.contextmanager
 def _named(path: Path, unfinished: Path) -> Generator[None, None, None]:
-    """Let errors of the unfinished file, and those of a full disk, name the file that was asked
-    for.
-    """
+    """Let errors of the unfinished file, or of a full disk, name the file asked for."""
     try:
         yield
     except OSError as error:

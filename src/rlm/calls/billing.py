@@ -4,7 +4,7 @@ The first request of a conversation counts one token per byte. A later one count
 reported for the messages they have in common, and bytes only for what is new. This bound is just
 as safe, and several times tighter.
 
-What a report leaves out, such as the input of a server that always writes 0, is booked as a bound.
+What a report leaves out, such as the input of a server that always writes 0, counts as its bound.
 """
 
 from bisect import bisect_right

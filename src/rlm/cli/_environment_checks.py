@@ -244,9 +244,7 @@ class _Progress:
 
 
 def options_of(name: str, given: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
-    """Return the options for an environment: those with its name, as in `docker.image`, and common
-    ones.
-    """
+    """Return an environment's own options, such as `docker.image`, and the common ones."""
     found = {}
     for key, value in given:
         owner, dot, option = key.partition(".")

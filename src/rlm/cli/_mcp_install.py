@@ -191,9 +191,7 @@ def entry_for(client: Client, server: Server) -> Entry:
 
 
 def _stand_in(client: Client, server: Server) -> Entry:
-    """Return a local command that forwards to the remote gateway and gets the token from where it
-    is kept.
-    """
+    """Return a local command that forwards to the remote gateway, with the stored token."""
     assert server.url is not None
     arguments = ["connect", "--url", server.url]
     if server.token_file is not None:

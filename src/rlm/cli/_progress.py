@@ -86,8 +86,9 @@ class Watch:
 def first_interrupt_stops(
     engine: RLM, watch: Watch, note: Callable[[str], None] | None
 ) -> Generator[None, None, None]:
-    """Let the first Ctrl-C, SIGTERM or SIGHUP stop the run with its best answer; before a run, end
-    the command.
+    """Let the first Ctrl-C, SIGTERM or SIGHUP stop the run with its best answer.
+
+    Before a run, it ends the command.
     """
     is_stopping = False
 
@@ -146,9 +147,7 @@ class RunDisplay:
         return [each for each in given if each is not None]
 
     def run(self, engine: RLM, ask: Callable[[], RunResult]) -> RunResult:
-        """Ask with progress, log and Ctrl-C in place; report an error, and how to continue if that
-        is possible.
-        """
+        """Ask with progress, log and Ctrl-C in place; report an error, and how to continue."""
         note = None if self._progress is None else self._progress.note
         try:
             with ExitStack() as stack:

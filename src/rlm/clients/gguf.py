@@ -292,11 +292,11 @@ class GGUFClient:
         return streamed.reply()
 
     def _body(self, request: Request) -> dict[str, Any]:
-        """Return the request body. It asks for progress while the prompt is read, so that reading
-        can be stopped too.
+        """Return the request body.
 
-        Only steps of a run are cached for the next request: reuse changes the order of additions
-        and so, now and then, a word.
+        It asks for progress while the prompt is read, so that reading can be stopped too. Only
+        steps of a run are cached for the next request: reuse changes the order of additions and
+        so, now and then, a word.
         """
         body: dict[str, Any] = parse(ChatDialect().body(request, stream=True))
         return {**body, "cache_prompt": request.grows, "return_progress": True}

@@ -164,8 +164,9 @@ def tables_of(fetched: Fetched) -> GivenTables | None:
 
 
 def _is_open_corpus(value: object) -> TypeGuard[OpenCorpus]:
-    """Return whether a value is a `Corpus`, by its name: few programs need that module, and another
-    thread may be importing it.
+    """Return whether a value is a `Corpus`, by its name.
+
+    Few programs need that module, and another thread may be importing it.
     """
     return any((kind.__module__, kind.__qualname__) == _CORPUS for kind in type(value).__mro__)
 

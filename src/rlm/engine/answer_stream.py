@@ -1,4 +1,4 @@
-"""Answers written as prose, passed on while they arrive; code is never passed on.
+"""Stream an answer written as prose while it arrives; code is never streamed.
 
 Passed-on text can't be taken back, so text is held until it can only be part of the answer: after
 `Final Answer:` or `FINAL(` at the start of a line, or anywhere in the reply to a direct question,
@@ -28,11 +28,11 @@ _ENDS = pattern(
     r"```|~~~|<(?:/|/?t|/?th|/?thi|/?thin|/?think|$)|^[ \t]*+[*_`#>-]*+[ \t]*+(?i:final|submit)",
     re.MULTILINE,
 )
-"""What may begin something other than the answer; the last line may be incomplete."""
+"""Matches what may begin something other than the answer; the last line may be incomplete."""
 _PARTIAL = pattern(
     r"(?:^[ \t]*+[*_`#>-]*+[ \t]*+[A-Za-z_]{0,6}|[`~<*_\s]++|\)\s*+)\Z", re.MULTILINE
 )
-"""The end of a text that may turn out to be such a beginning, or be stripped."""
+"""Matches the end of a text if it may become such a beginning, or be stripped."""
 _WORDS = pattern(r"(?<![\w'\"])([^\W\d_]\w*+)[ \t]++([^\W\d_]\w*+)(?=[\s,.;:!?])")
 _QUOTES = frozenset("\"'`*_([{#")
 _PYTHON_WORDS = frozenset((*keyword.kwlist, *keyword.softkwlist, "print", "exec"))

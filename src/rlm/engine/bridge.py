@@ -96,7 +96,7 @@ class Bridge:
         self.pictures = RunPictures(self._contexts)
         self.grants = grants
         self.inside = Inside()
-        """Where the run is. Requests of cells come in the context that opened their session."""
+        """Set by the run: requests of cells arrive in the context that opened their session."""
         self._streamed_texts = self._streamed_chars = 0
 
     @functools.cached_property
@@ -219,15 +219,15 @@ class Bridge:
 
     def _with_failed_replies(self, kind: str, arguments: dict[str, Any], answer: Answer) -> Answer:
         """Return the answer with failures replaced by `failed_replies`, if the run has any."""
-        told, texts = answer
-        if not told["failed"]:
+        about, texts = answer
+        if not about["failed"]:
             return answer
         name = f"{kind}_batched" if arguments.get("batched") is True else kind
         template = self.config.call_rules.failed_replies.get(name)
         if template is None:
             return answer
         replies = list(texts)
-        for index, reason in told["failed"].items():
+        for index, reason in about["failed"].items():
             replies[int(index)] = template.replace("{reason}", reason)
         return {"failed": {}}, replies
 
@@ -329,7 +329,7 @@ class Bridge:
         return child.text
 
     async def _all_of(self, count: int, ask: Callable[[int], Awaitable[str]]) -> Answer:
-        """Return the replies in order. Failed items are reported by index and affect no other.
+        """Return the replies in order; a failure is reported by index and affects no other item.
 
         Items beyond `max_calls` are not started: a batch may have millions.
         """

@@ -121,8 +121,9 @@ def _cells_of_argument(code: Any) -> tuple[Cell, ...]:
 
 
 def _final_of_arguments(arguments: dict[str, Any]) -> Final | None:
-    """Return the final of a tool call; `answer` is literal, because a variable has its own
-    argument.
+    """Return the final of a tool call.
+
+    `answer` is literal, because a variable has an argument of its own.
     """
     name, answer = arguments.get("variable_name"), arguments.get("answer")
     if isinstance(answer, str) and (answer.strip() or not name):
@@ -250,9 +251,7 @@ class _BlockReader:
         return self._block
 
     def _read(self, index: int) -> _Block | None:
-        """Return the block that a fence opens, or None if it is stray: unclosed, and no code
-        follows.
-        """
+        """Return the block that a fence opens; None if it is unclosed and no code follows."""
         opening = self._fences[index]
         language = _language(opening)
         ends = self._ends(opening, index)

@@ -182,7 +182,7 @@ def decide(
 
 
 def kind_of_mistake(problem: str) -> str:
-    """Return what is wrong with an answer, whichever items and values it is wrong for."""
+    """Return what is wrong with an answer, without the items and values it is wrong for."""
     without_values = _VALUE.sub(lambda found: found["kind"] or found["extra"], problem)
     parts = _NUMBER.sub("#", without_values).removeprefix("the answer does not fit: ").split("; ")
     return "; ".join(sorted(set(parts)))

@@ -1,4 +1,4 @@
-"""Write all the ways in which models mark code as Markdown fences, which one parser reads."""
+"""Rewrite the many ways in which models mark code as Markdown fences, for one parser to read."""
 
 import re
 import unicodedata

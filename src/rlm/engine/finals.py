@@ -272,7 +272,7 @@ def _evaluated(string: re.Match[str]) -> str:
     return str(value)
 
 
-# --- does the output bear the answer out? --------------------------------------------------------
+# --- does the output support the answer? ---------------------------------------------------------
 
 _NUMBER = pattern(r"\d+(?:,\d+)*+(?:\.\d+)?")
 _QUOTED = pattern(r"\"([^\"]++)\"|“([^“”]++)”|`([^`]++)`|(?<!\w)'([^'\n]++)'(?!\w)")

@@ -50,9 +50,7 @@ def _constants(code: str) -> set[str]:
 
 
 def is_exact(text: str) -> bool:
-    """Whether an answer is a number or code of four characters or more, which is copied, not read
-    between the lines.
-    """
+    """Whether an answer is a number or code of four characters or more: copied, not inferred."""
     return _EXACT.fullmatch(text.strip(" .")) is not None
 
 

@@ -45,8 +45,9 @@ MAX_CUTS = 64
 
 
 def read_plain(reply: Reply, variables: Collection[str] = ()) -> PlainReply:
-    """Return the answer in a reply to "answer now, without code"; `variables` are those of the
-    REPL.
+    """Return the answer in a reply to "answer now, without code".
+
+    `variables` are those of the REPL.
     """
     text = without_marks(final_channel(strip_thinking(reply.text)))
     return _Reading(text, ReplNames(variables)).read(reply)

@@ -1,7 +1,7 @@
-"""Is a text code for the REPL, or an answer that is about code?
+"""Tell code for the REPL from an answer that is about code.
 
 Code for the REPL needs what only the REPL has: its functions, `context`, or variables of the
-session. A name that code binds itself, as a parameter or in a loop, it does not need.
+session. Names that code binds itself, such as parameters, do not count.
 """
 
 import ast

@@ -18,7 +18,7 @@ class ReplValue:
 
     @classmethod
     def of(cls, value: object) -> "ReplValue":
-        """Return data of any kind; numbers and sets are no contexts, but they can be variables."""
+        """Return data of any kind; unlike contexts, variables can be numbers and sets."""
         text = tagged.dumps(value)
         return cls("tagged_json" if '"$' in text else "json", text)
 

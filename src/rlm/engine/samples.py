@@ -1,4 +1,4 @@
-"""Several runs of one query, on one budget: the most frequent answer is the answer.
+"""Several runs of one query, on one budget: the most frequent answer wins.
 
 The samples are child runs and are recorded, resumed and shown as such. Only as many run at once as
 could settle the vote, and none is started once no other answer can win.

@@ -83,8 +83,8 @@ class RunSession:
         self._is_stopped = False
         self._pending: _Pending | None = None
         self._earlier: frozenset[str] = frozenset()  # variables from before the current run
-        self._rebound: set[str] = set()  # those of them that this run has bound again
-        self._words: set[str] = set()  # of the code of this run
+        self._rebound: set[str] = set()  # those of `_earlier` that this run has bound again
+        self._words: set[str] = set()  # every word in the code of this run
         self._is_reused = False
         self.prepared: dict[str, str] = {}
         """The variables that `setup_code` left, with their descriptions."""
@@ -238,7 +238,7 @@ class RunSession:
             await self.close()
 
     async def set_tools(self, tools: Sequence[Tool]) -> None:
-        """Offer these tools from the next cell on; a session that cannot has only `call_tool`."""
+        """Offer these tools from the next cell on; some sessions offer them only by `call_tool`."""
         if tuple(tools) == tuple(self._tools):
             return
         self._tools = tools

@@ -98,8 +98,7 @@ def _last_given(tree: ast.Module) -> PlainReply | None:
 
 
 def submitted_expression(statement: ast.stmt) -> ast.expr | None:
-    """Return the expression that a statement submits: of `FINAL(x)`, `answer["content"] = x` and so
-    on.
+    """Return the x that a statement submits by `FINAL(x)`, `answer["content"] = x` and the like.
 
     A variable name in a string is returned as the variable.
     """

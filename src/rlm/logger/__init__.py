@@ -186,9 +186,7 @@ class RLMLogger:
             self.log_file_path = str(path)
 
     def _path(self, root: str) -> Path | None:
-        """Return the path of the file of a run; run ids may come from the caller, so they are
-        escaped.
-        """
+        """Return the path of a run's file; its id is escaped, because callers may choose ids."""
         if self.log_dir is None:
             return None
         name = re.sub(r"[^\w.-]", "_", root)[:MAX_NAME_CHARS]
@@ -260,9 +258,7 @@ class _FileLog:
 
 
 def _writable(folder: Path) -> Path:
-    """Return the folder, created if necessary and tested, so that problems show before a run
-    starts.
-    """
+    """Return the folder, created and tested, so that problems show before a run starts."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()

@@ -172,9 +172,7 @@ def _items(items: Sequence[str]) -> str:
 
 
 def _lines(items: Sequence[str]) -> str:
-    """Number the items; further lines of an item are indented, so that none looks like one of our
-    numbers.
-    """
+    """Number the items; further lines of an item are indented, so that none looks numbered."""
     return "\n".join(
         f"{number}. " + "\n   ".join(item.splitlines()) for number, item in enumerate(items, 1)
     )

@@ -103,7 +103,7 @@ class Outline:
         return [bar for bars in self._bars.values() for bar in bars]
 
     def add(self, event: Event) -> None:
-        """Take note of an event; those of child runs count only as time."""
+        """Include an event; those of child runs only add to the times."""
         self._began = event.wall_time if self._began is None else self._began
         if isinstance(event, ModelReplied):
             self._took("model", event, event.seconds)

@@ -97,8 +97,9 @@ class _ForkServer:
         os.close(stream)
 
     def _kill(self, fd: int) -> None:
-        """Kill the process of a closed lifeline. It is alive or a zombie until it is reaped here,
-        so no other process can have its id.
+        """Kill the process of a closed lifeline.
+
+        It is alive or a zombie until it is reaped here, so no other process can have its id.
         """
         self._poll.unregister(fd)
         lifeline = self._lifelines.pop(fd)

@@ -41,8 +41,9 @@ class Worker(Protocol):
         ...
 
     def receive(self, size: int, deadline: float) -> bytes:
-        """Return at most `size` bytes; empty once the process has ended. Raise TimeoutError at the
-        deadline.
+        """Return at most `size` bytes; empty once the process has ended.
+
+        Raise TimeoutError at the deadline.
         """
         ...
 

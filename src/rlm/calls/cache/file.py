@@ -43,7 +43,7 @@ _READ = msgspec.msgpack.Decoder(Reply)
 
 
 class CacheTrouble(Exception):
-    """The file can't be used, at least at the moment; the message says why."""
+    """The file can't be used, at least for now; the message says why."""
 
 
 class CacheFile:

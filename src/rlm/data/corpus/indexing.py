@@ -198,8 +198,10 @@ class _Update:
     def _roots(
         self, sources: Sequence[Path], known: list[tuple[int, Path, str]]
     ) -> list[tuple[int, Path]]:
-        """Return the roots to scan, each once. Remove the documents of roots that are gone, or that
-        other roots cover; roots that may come back keep theirs.
+        """Return the roots to scan, each once.
+
+        Remove the documents of roots that are gone, or that other roots cover; roots that may come
+        back keep theirs.
         """
         there: list[Path] = []
         for number, path, _ in known:
@@ -220,8 +222,9 @@ class _Update:
         return [(self._catalog.root(each, mount_above(each)), each) for each in chosen]
 
     def _remove(self, root: int) -> bool:
-        """Remove the documents of a root; return whether there were any. The root itself stays
-        known: if its folder comes back, it is indexed again.
+        """Remove the documents of a root; return whether there were any.
+
+        The root itself stays known: if its folder comes back, it is indexed again.
         """
         numbers = [number for number, _ in self._catalog.unseen(root)]
         self._catalog.mark_removed(numbers)

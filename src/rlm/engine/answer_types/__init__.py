@@ -106,9 +106,7 @@ class AnswerType(msgspec.Struct, frozen=True):
         raise mismatches.get(False) or mismatches[True]
 
     def _built(self, value: Any) -> Any:
-        """Build the instance. Validators are the caller's code; their errors are problems of the
-        answer.
-        """
+        """Build the instance; an error of the caller's validators is a problem of the answer."""
         assert self.build is not None
         try:
             return self.build(value)

@@ -1,4 +1,4 @@
-"""Where a text is cut into pieces, and the notes that models make of them."""
+"""Cut a text into pieces, and group the notes that models make of them."""
 
 from collections.abc import Sequence
 

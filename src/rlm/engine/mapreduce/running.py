@@ -1,5 +1,6 @@
-"""Map/reduce from the question to the answer: the kind of answer, the size of the pieces, and one
-function for each kind.
+"""Map/reduce from the question to the answer.
+
+It finds the kind of answer and the size of the pieces; each kind has a function of its own.
 """
 
 import math

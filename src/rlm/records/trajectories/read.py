@@ -154,8 +154,9 @@ class _Part:
                 yield self._shown(event)
 
     def chosen(self, run_id: str, step: int | None) -> Iterator[Event]:
-        """Yield events by seeking. A span contains only lines of one run, but a line may contain
-        several events.
+        """Yield events by seeking.
+
+        A span contains only lines of one run, but a line may contain several events.
         """
         spans = self.ready().spans(run_id, step)
         for _, event in self.source.events(spans, Skipped()):
