@@ -4,13 +4,14 @@ import contextlib
 import itertools
 import random
 from collections.abc import Generator
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import pytest
 
 from rlm.calls.paid_earlier import PaidEarlier
 from rlm.limits import Amount, Budget, Limits, amount_of
 from rlm.messages import ReplyKey, Usage
+from rlm.protocols import ReplyStore
 
 Plan: TypeAlias = "list[int | Plan]"
 """What the cells of a run do: make a number of calls, or start a child run with its own plan."""
@@ -45,7 +46,8 @@ class Execution:
         self.order = order
         self.life = life
         self.root = Budget(Limits())
-        self.paid_earlier = PaidEarlier(self, ("root", "sub"))  # type: ignore[arg-type] # enough
+        store = cast(ReplyStore, self)  # Only `take_unrecalled` is used.
+        self.paid_earlier = PaidEarlier(store, ("root", "sub"))
         self._unrecalled = dict(stored.replies)
         self._recalled_runs: set[str] = set()
 
