@@ -46,7 +46,7 @@ class Execution:
         self.order = order
         self.life = life
         self.root = Budget(Limits())
-        store = cast(ReplyStore, self)  # Only `take_unrecalled` is used.
+        store = cast("ReplyStore", self)  # Only `take_unrecalled` is used.
         self.paid_earlier = PaidEarlier(store, ("root", "sub"))
         self._unrecalled = dict(stored.replies)
         self._recalled_runs: set[str] = set()
