@@ -92,7 +92,9 @@ def test_invalid_rows_are_reported_and_the_rest_answered(tmp_path: Path) -> None
     tasks.write_text(tasks.read_text() + "nonsense\n" * 7)
     done = rlm("batch", str(tasks), *OFFLINE, "--skip-bad-rows")
     assert done.returncode == 1
-    assert "7 rows failed; run the same command again to retry:" in done.stderr
+    assert (
+        "7 rows failed; correct those that are wrong, and run the same command again" in done.stderr
+    )
     assert "\nline 3: JSON is malformed" in done.stderr
     assert "and 2 more" in done.stderr
 

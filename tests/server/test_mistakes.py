@@ -61,11 +61,13 @@ async def test_a_wrong_field_is_named(
     [
         ("chat/completions", {"rlm": {"contxt": "x"}}, "did you mean 'context'?"),
         ("chat/completions", {"rlm": {"limits": {"max_step": 1}}}, "did you mean 'max_steps'?"),
+        ("chat/completions", {"n": 2}, "Invalid enum value 2 at n; it can only be 1"),
+        ("chat/completions", {"rlm": {"route": "x"}}, "at rlm.route; choose one of auto, "),
         ("runs", {"messages": None, "qery": "x"}, "did you mean 'query'?"),
         ("runs", {"messages": None, "query": "x", "zzz": 1}, "choose one of model, query, context"),
     ],
 )
-async def test_an_unknown_field_gets_a_suggestion(
+async def test_an_unknown_field_or_value_gets_a_suggestion(
     tmp_path: Path, path: str, more: dict[str, Any], told: str
 ) -> None:
     async with server(tmp_path) as client:

@@ -310,7 +310,10 @@ def _tell(tally: Tally, out: Path, options: BatchOptions, *, interrupted: bool) 
 
 
 def _tell_failures(tally: Tally) -> None:
-    say(f"{counted(tally.failed, 'row')} failed; run the same command again to retry:")
+    say(
+        f"{counted(tally.failed, 'row')} failed; correct those that are wrong, and run the same "
+        "command again to retry:"
+    )
     for line, error in tally.failures:
         say(f"line {line}: {error.removeprefix(f'line {line}: ')}")
     if more := tally.failed - len(tally.failures):

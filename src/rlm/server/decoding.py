@@ -3,7 +3,7 @@
 import mmap
 import re
 from collections.abc import Iterator
-from typing import Any, NamedTuple, TypeVar, get_args
+from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 
 import msgspec
 from msgspec import inspect
@@ -108,26 +108,45 @@ def _with_whole_numbers(value: Any, kind: inspect.Type) -> Any:
 
 
 def mistake(error: msgspec.ValidationError, kind: type[Any]) -> ApiError:
-    """Say what is wrong with a body of this type, and where; an unknown field gets a suggestion."""
+    """Say what is wrong with a body of this type, and where; suggest known fields and values."""
     found = _MISTAKE.fullmatch(str(error))
     what, where = (found["what"], found["where"] or "") if found else (str(error), "")
     field = _FIELD.search(what)
     hint = ""
     if field is not None:
-        known = _fields_at(kind, where) if "unknown field" in what else []
+        known = list(_fields_at(kind, where)) if "unknown field" in what else []
         hint = f"; {meant_or_all(field[1], known, 'choose one of')}" if known else ""
         where = f"{where}.{field[1]}"
+    elif what.startswith("Invalid enum value"):
+        hint = _choice_hint(kind, where)
     param = where.lstrip(".") or None
     return bad_request(f"{what}{f' at {param}' if param else ''}{hint}", param, "invalid_type")
 
 
-def _fields_at(kind: type[msgspec.Struct], where: str) -> list[str]:
-    """Return the names of the fields that an object may have at a path such as `.rlm.limits`."""
+def _choice_hint(kind: type[msgspec.Struct], where: str) -> str:
+    """Name the values that the field at a path may have."""
+    parent, _, name = where.rpartition(".")
+    choices = [str(each) for each in _literals(_fields_at(kind, parent).get(name))]
+    if len(choices) == 1:
+        return f"; it can only be {choices[0]}"
+    return f"; choose one of {', '.join(choices)}" if choices else ""
+
+
+def _literals(annotation: Any) -> list[Any]:
+    """Return the values of an annotation such as `Literal[1] | None`."""
+    parts = get_args(annotation)
+    if get_origin(annotation) is Literal:
+        return list(parts)
+    return [each for part in parts for each in _literals(part)]
+
+
+def _fields_at(kind: type[msgspec.Struct], where: str) -> dict[str, Any]:
+    """Return the fields that an object may have at a path such as `.rlm.limits`, with types."""
     here: type[msgspec.Struct] | None = kind
     for name in filter(None, where.split(".")):
         inside = {} if here is None else _types_of(here)
         here = _struct_in(inside.get(name))
-    return [] if here is None else list(_types_of(here))
+    return {} if here is None else _types_of(here)
 
 
 def _types_of(struct: type[msgspec.Struct]) -> dict[str, Any]:
