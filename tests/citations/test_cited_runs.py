@@ -293,3 +293,17 @@ def test_a_run_searches_its_context_for_one_citation_at_a_time() -> None:
     assert [told for told, _ in found[-5:]] == [{}] * 5
     assert len(most) >= 50
     assert max(most) == 1
+
+
+@pytest.mark.parametrize(
+    ("file", "last", "label"),
+    [
+        (None, 3, "line 3"),
+        (None, 5, "lines 3–5"),
+        ("log.txt", 3, "log.txt:3"),
+        ("log.txt", 5, "log.txt:3–5"),
+    ],
+)
+def test_a_label_names_one_line_or_several(file: str | None, last: int, label: str) -> None:
+    citation = Citation(file=file, start=0, end=1, start_line=3, end_line=last, text="x")
+    assert citation.label == label

@@ -12,7 +12,7 @@ OFFLINE = "offline/extractive"
 TEXT = "Nothing here.\nThe access code for silver-dolphin is 4821.\n"
 QUESTION = "What is the access code for silver-dolphin?"
 FOUND = (
-    f"{PASSAGES}\n\n1. line 1–2\n   Nothing here.\n   The access code for silver-dolphin is 4821."
+    f"{PASSAGES}\n\n1. lines 1–2\n   Nothing here.\n   The access code for silver-dolphin is 4821."
 )
 """What the run of `offline` submits."""
 

@@ -136,7 +136,7 @@ def test_passages_print_with_their_locations_and_pickle_as_a_list() -> None:
     found = ContextView({"a.txt": "one mira\n\ntwo"}).search("mira")
     assert str(found) == "1. a.txt:1\n   one mira"
     assert str(ContextView("x\n\none mira\nthree").search("mira")) == (
-        "1. line 3–4\n   one mira\n   three"
+        "1. lines 3–4\n   one mira\n   three"
     )
     loaded = pickle.loads(pickle.dumps(found))
     assert (type(loaded), loaded) == (list, list(found))

@@ -38,10 +38,11 @@ class Citation(Struct, frozen=True, omit_defaults=True):
     @property
     def label(self) -> str:
         """The place in a few characters: `report.txt:12–14`."""
-        lines = str(self.start_line)
-        if self.end_line != self.start_line:
-            lines += f"–{self.end_line}"
-        return f"line {lines}" if self.file is None else f"{self.file}:{lines}"
+        is_one = self.end_line == self.start_line
+        lines = f"{self.start_line}" if is_one else f"{self.start_line}–{self.end_line}"
+        if self.file is None:
+            return f"line {lines}" if is_one else f"lines {lines}"
+        return f"{self.file}:{lines}"
 
     def covers(self, other: "Citation") -> bool:
         """Return whether the other place lies within this one."""

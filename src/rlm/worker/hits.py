@@ -60,7 +60,7 @@ def _label(passage: dict[str, Any]) -> str:
     source, first, last = passage["source"], passage["line"], passage["last_line"]
     lines = f"{first}" if first == last else f"{first}–{last}"
     if source is None:
-        return f"line {lines}"
+        return f"line {lines}" if first == last else f"lines {lines}"
     return f"[{source}]:{lines}" if isinstance(source, int) else f"{on_one_line(source)}:{lines}"
 
 

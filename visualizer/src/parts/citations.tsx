@@ -11,8 +11,8 @@ const MAX_CHARS = 400
 /** The place in a few characters: `report.txt:12–14`. */
 export function labelOf(citation: Citation): string {
   const { file, start_line: first, end_line: last } = citation
-  const lines = first === last ? `${first}` : `${first}–${last}`
-  return file === null || file === undefined ? `line ${lines}` : `${file}:${lines}`
+  if (file === null || file === undefined) return first === last ? `line ${first}` : `lines ${first}–${last}`
+  return first === last ? `${file}:${first}` : `${file}:${first}–${last}`
 }
 
 /** The beginning of its text on one line, with a mark if that is not all. */
