@@ -32,7 +32,7 @@ __all__ = [
     "with_places",
 ]
 
-LINE_PLACE = re.compile(r"^(\d+\. )line (?=\d)", re.MULTILINE)
+LINE_PLACE = re.compile(r"^(\d+\. )lines? (?=\d)", re.MULTILINE)
 INDENT = 13
 NARROWEST = 40
 PIPE_WIDTH = 1_000

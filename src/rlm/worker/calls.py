@@ -1,4 +1,4 @@
-"""Functions of cells that the host answers: calls of models, child runs, tools, `budget`, `cite`.
+"""Functions that cells use to call models, child runs and tools, and to ask for the budget.
 
 Each is written once, as a dialogue: a generator that yields calls, is sent answers, and returns the
 value. `functions.CallFunctions` gives every dialogue a blocking and an async form.
@@ -7,7 +7,6 @@ value. `functions.CallFunctions` gives every dialogue a blocking and an async fo
 from __future__ import annotations
 
 import json
-import operator
 
 from . import images as pictures
 from . import loose_json, tagged, wire
@@ -26,7 +25,6 @@ from .replies import CallFailed, FailedReply, ToolFailed, whole_text
 __all__ = [
     "budget",
     "call_tool",
-    "cite",
     "llm_query",
     "llm_query_batched",
     "llm_query_json",
@@ -51,8 +49,6 @@ _ARGUMENTS_WITHOUT_MODEL = {
 
 _POSITIONAL = "*"
 """The key of a tool's positional arguments, a list; no keyword can have this name."""
-
-_MAX_OFFSET = 1 << 53
 
 
 def llm_query(
@@ -178,29 +174,6 @@ def call_tool(name: str, /, *arguments: Any, **named: Any) -> Dialogue:
     return tagged.loads(meta(answer, ToolFailed)["json"])
 
 
-def cite(start: Any, end: Any = None, name: Any = None) -> Dialogue:
-    """Cite a place that supports the answer: by offsets into `context`, or by a verbatim quote.
-
-    For a dict, a list or files, `name` selects the text by key or index. Returns the cited text; if
-    there is no such place, prints why and returns None.
-    """
-    # The host looks up the place in its own copy of the context: what a cell says is not trusted.
-    if isinstance(start, str):
-        parts, name = [start], end if name is None else name
-        place: dict[str, Any] = {"start": None, "end": None}
-    else:
-        parts, place = [], {"start": _offset(start), "end": _offset(end)}
-    if name is not None and not isinstance(name, str):
-        name = _offset(name)
-    arguments = wire.to_json({**place, "name": name})
-    answer = yield question("cite", arguments, parts)
-    told = meta(answer, CallFailed)
-    if "problem" in told:
-        print(f"cite: {told['problem']}")
-        return None
-    return answer.texts(1)[0]
-
-
 def _ask_models(
     kind: str,
     prompts: list[Any],
@@ -292,13 +265,3 @@ def _refuse_images(images: None) -> None:
             "a child run accepts no images; look at them with llm_query(prompt, images=[...]), or "
             "tell the child the names of the context's pictures, which it can use too"
         )
-
-
-def _offset(value: Any) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise TypeError('use cite(start, end), cite(start, end, name) or cite("quote")') from None
-    if abs(number) > _MAX_OFFSET:
-        raise ValueError(f"{number} is not an offset into the context")
-    return number

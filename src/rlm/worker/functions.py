@@ -10,7 +10,7 @@ import functools
 import json
 import sys
 
-from . import calls, operators, tagged
+from . import calls, citing, operators, tagged
 from .bounds import checked
 from .calls import llm_query
 from .replies import CallFailed, FailedReply, ToolFailed, awaitable, vote
@@ -118,7 +118,7 @@ def provide_names(
         calls.map_query,
         calls.call_tool,
         calls.budget,
-        calls.cite,
+        citing.cite,
         *operators.DIALOGUES,
     )
     names = {each.__name__: functions.make(each) for each in dialogues}
