@@ -300,18 +300,26 @@ async def test_the_zygote_reports_the_state_of_a_worker(
 ) -> None:
     repl, _, worker = await opened(without=without)
     handle: WorkerHandle = repl.session._handle
+
+    async def until(*, asleep: bool) -> ProcessState:
+        """Look until it is asleep or not."""
+        while True:
+            seen = await handle.state()
+            assert seen is not None
+            if seen.asleep == asleep:
+                return seen
+
     await repl.run("import time\nwhile time.process_time() < 0.2: pass")
-    seen = await handle.state()
-    assert seen is not None
+    seen = await until(asleep=True)  # It has answered, and waits for the next cell.
     assert seen.cpu_seconds >= 0.19
-    while not seen.asleep:  # It has answered, and is about to wait for the next cell.
-        seen = await handle.state()
-        assert seen is not None
+    cell = asyncio.create_task(repl.run("while True: pass"))
+    await until(asleep=False)
     os.kill(worker, signal.SIGSTOP)
-    while seen.asleep:
-        seen = await handle.state()
-        assert seen is not None
+    await until(asleep=True)  # A stopped process had its time, too.
     os.kill(worker, signal.SIGCONT)
+    await until(asleep=False)
+    await repl.session.interrupt()
+    assert (await cell).interrupted
 
 
 @needs_proc
