@@ -15,6 +15,7 @@ from rlm.server.access import check_address
 from rlm.server.admission import Admission
 from rlm.server.errors import ApiError
 from rlm.server.ledger import Ledger
+from rlm.server.planning import Planner
 from rlm.server.settings import Settings
 from rlm.server.tokens import ANYBODY, Token, read_tokens
 from rlm.testing.scripted import ScriptedClient
@@ -68,6 +69,60 @@ async def test_the_concurrent_requests_of_a_token_are_limited(tmp_path: Path) ->
     assert len(refused) == 3
     assert all(int(each.headers["Retry-After"]) >= 1 for each in refused)
     assert answers[5].status == 200
+
+
+async def test_a_request_is_not_planned_before_it_may_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planning stores contexts and checks schemas: too much work for requests that are refused."""
+    planned: list[str] = []
+    plan = Planner.plan
+
+    async def counted(self: Planner, request: Any, token: Token) -> Any:
+        planned.append(token.name)
+        return await plan(self, request, token)
+
+    monkeypatch.setattr(Planner, "plan", counted)
+    model = Held(rules=[("", "done")])
+    tokens = [_token("ada", ADA, max_concurrent_runs=2)]
+    async with server(tmp_path, model, tokens=tokens) as client:
+        asked = [asyncio.create_task(client.chat("hi", headers=_as(ADA))) for _ in range(20)]
+        await until_done(asked, 18)
+        model.gate.set()
+        answers = await asyncio.gather(*asked)
+    assert [answer.status for answer in answers].count(429) == 18
+    assert planned == ["ada", "ada"]
+
+
+async def test_background_runs_of_a_token_are_limited_while_they_are_planned(
+    tmp_path: Path,
+) -> None:
+    model = Held(rules=[("", submits("done"))])
+    tokens = [_token("ada", ADA, max_concurrent_runs=2)]
+    async with server(tmp_path, model, tokens=tokens) as client:
+        runs = [client.run(query="what?", context="x", headers=_as(ADA)) for _ in range(20)]
+        answers = await asyncio.gather(*runs)
+        model.gate.set()
+    statuses = [answer.status for answer in answers]
+    assert (statuses.count(202), statuses.count(429)) == (2, 18)
+
+
+async def test_resumed_runs_of_a_token_are_limited_too(tmp_path: Path) -> None:
+    """The server that starts resumes as many as the last one left; its clients may not."""
+    model = Held(rules=[("", "never")])
+    async with server(tmp_path, model, tokens=[_token("ada", ADA)]) as client:
+        runs = [client.run(query="what?", context="x", headers=_as(ADA)) for _ in range(5)]
+        ids = [answer.json["id"] for answer in await asyncio.gather(*runs)]
+    limited = [_token("ada", ADA, max_concurrent_runs=2)]
+    async with server(tmp_path, Held(), tokens=limited, resumes=False) as client:
+        resumed = [
+            client.ask("POST", f"/v1/runs/{run_id}/resume", headers=_as(ADA)) for run_id in ids
+        ]
+        statuses = [answer.status for answer in await asyncio.gather(*resumed)]
+    assert (statuses.count(202), statuses.count(429)) == (2, 3)
+    async with server(tmp_path, Held(), tokens=limited) as client:
+        listed = await client.get("/v1/runs", headers=_as(ADA))
+    assert [run["status"] for run in listed.json["data"]].count("interrupted") == 0
 
 
 async def test_a_request_beyond_the_queue_limit_is_refused(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 import asyncio
 import socket
+from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -10,7 +12,7 @@ from starlette.routing import Route, Router
 
 from rlm.web.border import Border
 from rlm.web.round_robin import RoundRobin
-from rlm.web.serving import WebServer, open_socket, serving
+from rlm.web.serving import ACCEPTED_AT_ONCE, READ_AT_ONCE, WebServer, open_socket, serving
 
 FLOOD = 50
 
@@ -50,6 +52,28 @@ async def test_a_client_alone_begins_no_two_requests_in_one_iteration() -> None:
     assert len(set(begun_at)) == 5
 
 
+async def test_a_round_may_take_several_iterations() -> None:
+    """Requests in progress need many iterations each, and get them between two of a flood."""
+    turns, iterations = RoundRobin(at_once=2, iterations=4), 0
+    begun_at: list[int] = []
+
+    def count() -> None:
+        nonlocal iterations
+        iterations += 1
+        if len(begun_at) < 6:
+            asyncio.get_running_loop().call_soon(count)
+
+    async def request() -> None:
+        await turns.turn_of("a")
+        begun_at.append(iterations)
+
+    asyncio.get_running_loop().call_soon(count)
+    await asyncio.gather(*(request() for _ in range(6)))
+    first, second, third = begun_at[1], begun_at[2], begun_at[4]
+    assert begun_at == [first] * 2 + [second] * 2 + [third] * 2
+    assert third - second == 4
+
+
 async def test_a_request_that_is_cancelled_in_line_takes_no_turn() -> None:
     turns, order = RoundRobin(), []
 
@@ -69,18 +93,49 @@ async def test_nothing_is_kept_of_clients_without_requests() -> None:
     turns = RoundRobin()
     await asyncio.gather(*(turns.turn_of(number % 7) for number in range(50)))
     await asyncio.sleep(0)
-    assert turns._waiting == {}
+    assert turns._lines == {}
+
+
+def _named_client(request: Request) -> str:
+    client = request.headers["x-client"]
+    if client.startswith("refused"):
+        raise PermissionError(client)
+    return client
+
+
+def _refused(error: Exception) -> Response:
+    return PlainTextResponse(str(error), 403)
+
+
+async def _hello(_request: Request) -> Response:
+    return PlainTextResponse("hello")
+
+
+class _Connection:
+    """A connection that stays open for several requests."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    @classmethod
+    async def to(cls, url: str) -> "_Connection":
+        host, _, port = url.removeprefix("http://").partition(":")
+        return cls(*await asyncio.open_connection(host, int(port)))
+
+    def send(self, client: str) -> None:
+        self._writer.write(f"GET / HTTP/1.1\r\nHost: x\r\nX-Client: {client}\r\n\r\n".encode())
+
+    async def answer(self) -> bytes:
+        return await asyncio.wait_for(self._reader.readuntil(b"hello"), 60)
+
+    def close(self) -> None:
+        self._writer.close()
 
 
 async def _order_over_http(flood: Sequence[str], other: str) -> list[str]:
     """Send a flood of requests, then another client's; return in which order they are handled."""
     order: list[str] = []
-
-    def admit(request: Request) -> str:
-        client = request.headers["x-client"]
-        if client.startswith("refused"):
-            raise PermissionError(client)
-        return client
 
     def error_response(error: Exception) -> Response:
         order.append(str(error))
@@ -90,7 +145,7 @@ async def _order_over_http(flood: Sequence[str], other: str) -> list[str]:
         order.append(request.headers["x-client"])
         return PlainTextResponse("handled")
 
-    app = Border(Router([Route("/", note)]), admit, error_response)
+    app = Border(Router([Route("/", note)]), _named_client, error_response)
     async with serving(WebServer(app), open_socket("127.0.0.1", 0)) as url:
         host, _, port = url.removeprefix("http://").partition(":")
         senders = [socket.create_connection((host, int(port))) for _ in range(len(flood) + 1)]
@@ -109,6 +164,67 @@ async def test_a_flood_over_http_delays_only_its_sender() -> None:
     order = await _order_over_http(["hostile"] * FLOOD, "other")
     assert order.count("hostile") == FLOOD
     assert order.index("other") < 5
+
+
+async def test_requests_on_known_connections_are_read_in_turns_between_clients() -> None:
+    """A flood that has arrived is not read at once: reading a request takes a third of a ms."""
+    reading: list[str] = []
+    server = WebServer(Border(Router([Route("/", _hello)]), _named_client, _refused))
+    protocol: Any = server.config.http
+    read = protocol._read
+
+    def noted(self: Any, data: bytes) -> None:
+        reading.append(data.partition(b"X-Client: ")[2].split()[0].decode())
+        read(self, data)
+
+    protocol._read = noted
+    async with serving(server, open_socket("127.0.0.1", 0)) as url:
+        clients = ["hostile"] * FLOOD + ["other"]
+        senders = [await _Connection.to(url) for _ in clients]
+        for sender, client in zip(senders, clients, strict=True):
+            sender.send(client)
+            await sender.answer()  # From now on, the server knows whose connection it is.
+        reading.clear()
+        for sender, client in zip(senders, clients, strict=True):
+            sender.send(client)
+        for sender in senders:
+            await sender.answer()
+        for sender in senders:
+            sender.close()
+    assert sorted(reading) == sorted(clients)
+    assert reading.index("other") <= READ_AT_ONCE
+
+
+async def test_connections_are_accepted_a_few_at_a_time() -> None:
+    """Accepting a flood takes a tenth of a millisecond each, in which no request goes on."""
+    iterations, made_at = 0, Counter[int]()
+
+    def count() -> None:
+        nonlocal iterations
+        iterations += 1
+        counting = asyncio.get_running_loop().call_soon(count)
+        if made_at.total() >= FLOOD:
+            counting.cancel()
+
+    server = WebServer(Border(Router([Route("/", _hello)]), _named_client, _refused))
+    protocol: Any = server.config.http
+    made = protocol.connection_made
+
+    def noted(self: Any, transport: Any) -> None:
+        made_at[iterations] += 1
+        made(self, transport)
+
+    protocol.connection_made = noted
+    async with serving(server, open_socket("127.0.0.1", 0)) as url:
+        host, _, port = url.removeprefix("http://").partition(":")
+        senders = [socket.create_connection((host, int(port))) for _ in range(FLOOD)]
+        count()
+        async with asyncio.timeout(60):
+            while made_at.total() < FLOOD:
+                await asyncio.sleep(0.01)
+        for sender in senders:
+            sender.close()
+    assert max(made_at.values()) <= ACCEPTED_AT_ONCE + 1  # Some versions of asyncio take one more.
 
 
 async def test_all_refused_requests_share_their_turns() -> None:

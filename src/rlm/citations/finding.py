@@ -143,6 +143,7 @@ def _ends_with(file: str | None, name: str | int | None) -> bool:
 def _pass(texts: Texts, searches: list[_Search], find: _Find, room: int) -> int:
     """Search all texts for all quotes; return how much work is left, 0 or less if exhausted."""
     overlap = _overlap(searches, loosely=find is _find_loosely)
+    shortest = min((len(each.quote) for each in searches), default=0)
     for file, pieces in texts if searches and room > 0 else ():
         for each in searches:
             each.next_at = 0
@@ -151,7 +152,8 @@ def _pass(texts: Texts, searches: list[_Search], find: _Find, room: int) -> int:
             room -= len(window.text) * len(searches)
             if room <= 0:
                 return room
-            find(file, window, searches)
+            if len(window.text) >= shortest:  # Data has many short texts.
+                find(file, window, searches)
     return room
 
 

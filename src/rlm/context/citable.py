@@ -1,10 +1,9 @@
 """The texts of a context that can be cited, each with the name by which it is cited."""
 
 import codecs
-import json
 from collections.abc import Iterable, Iterator
-from typing import Any
 
+from rlm.context.json_strings import strings_in
 from rlm.context.parts import Documents
 from rlm.context.stored import StoredContext
 from rlm.errors import ConfigError
@@ -12,7 +11,7 @@ from rlm.errors import ConfigError
 __all__ = ["citable_texts"]
 
 MAX_JSON_BYTES = 64 << 20
-"""Larger JSON is not decoded for citations: that would need several times its size in memory."""
+"""Larger JSON is not searched for citations: that would take longer than a run."""
 
 
 def citable_texts(context: StoredContext) -> Documents:
@@ -30,7 +29,7 @@ def citable_texts(context: StoredContext) -> Documents:
     elif context.kind == "text":
         yield context.name, _decoded(context.blocks())
     elif context.kind == "json":
-        yield from ((name, iter((text,))) for name, text in _strings(_value(context)))
+        yield from ((name, iter((text,))) for name, text in _strings(context))
 
 
 def _decoded(blocks: Iterable[bytes]) -> Iterator[str]:
@@ -43,26 +42,12 @@ def _decoded(blocks: Iterable[bytes]) -> Iterator[str]:
         raise ConfigError(f"the context can't be decoded: {error}") from error
 
 
-def _value(context: StoredContext) -> Any:
+def _strings(context: StoredContext) -> Iterator[tuple[str, str]]:
     if context.size_bytes > MAX_JSON_BYTES:
         raise ConfigError(
             f"JSON larger than {MAX_JSON_BYTES >> 20} MiB can't be cited; pass texts or files"
         )
     try:
-        return json.loads(context.data.decode("utf-8", "surrogatepass"))
-    except (ValueError, RecursionError) as error:
+        yield from strings_in(context.text())
+    except ValueError as error:
         raise ConfigError(f"the context is no longer valid JSON: {error}") from error
-
-
-def _strings(value: Any) -> Iterator[tuple[str, str]]:
-    """Yield every string within a JSON value, and where it is; without recursion."""
-    waiting: list[tuple[str, Any]] = [("", value)]
-    while waiting:
-        name, each = waiting.pop()
-        if isinstance(each, str):
-            yield name, each
-        elif isinstance(each, list):
-            waiting += ((f"{name}[{n}]", each[n]) for n in reversed(range(len(each))))
-        elif isinstance(each, dict):
-            dot = f"{name}." if name else ""
-            waiting += ((f"{dot}{key}", each[key]) for key in reversed(each))

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rlm.gateway.principals import ANONYMOUS, Tokens, check_address
 from rlm.web.hosts import HostPolicy
-from rlm.web.round_robin import RoundRobin
+from rlm.web.round_robin import RoundRobin, remember_sender
 from rlm.web.serving import WebServer, serve_until_signal
 from rlm.web.tokens import bearer_token
 
@@ -84,12 +84,13 @@ class _Access:
         self._app = app
         self._tokens = tokens
         self._hosts = hosts
-        self._turns = RoundRobin()
+        self._turns = RoundRobin(iterations=4)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] != HEALTH:
             headers = Headers(scope=scope)
             principal = self._principal(headers)
+            remember_sender(scope, principal)
             await self._turns.turn_of(principal)
             refusal = self._refusal(headers, principal)
             if refusal is not None:

@@ -17,18 +17,30 @@ INITIAL_SECONDS = 1.0
 
 
 class Slot:
-    """The right to run, released at the end; a second release does nothing."""
+    """A place in line, then the right to run; to release it twice does nothing more."""
 
     def __init__(self, admission: "Admission", token: Token) -> None:
         self._admission = admission
         self._token = token
-        self._since = time.monotonic()
+        self._since: float | None = None
         self._open = True
+
+    @property
+    def may_run(self) -> bool:
+        return self._since is not None
+
+    async def wait(self, *, patient: bool = False) -> None:
+        """Return when it is the turn of this request; raise ApiError if that takes too long.
+
+        A background run has already been accepted, so it waits as long as it takes.
+        """
+        await self._admission._turn(patient)
+        self._since = time.monotonic()
 
     def release(self) -> None:
         if self._open:
             self._open = False
-            self._admission._left(self._token, time.monotonic() - self._since)
+            self._admission._left(self._token, self._since)
 
 
 class Admission:
@@ -67,23 +79,22 @@ class Admission:
                 self._patience(self._most_queued + 1),
             )
 
-    async def enter(self, token: Token, *, patient: bool = False) -> Slot:
-        """Return a slot, at once or after waiting in line; raise ApiError if it can't wait.
-
-        A background run has already been accepted, so it waits as long as it takes.
-        """
-        if not patient:
+    def line_up(self, token: Token, *, checked: bool = True) -> Slot:
+        """Count a request, which waits for its turn later; raise ApiError if it can't even wait."""
+        if checked:
             self.check(token)
         self._of_token[token.name] += 1
-        try:
-            if self.running < self._most and not self.queued:
-                self.running += 1
-            else:
-                await self._wait(None if patient else self._queue_seconds)
-        except BaseException:
-            self._forget(token)
-            raise
         return Slot(self, token)
+
+    async def enter(self, token: Token) -> Slot:
+        """Return a slot, at once or after waiting in line; raise ApiError if it can't wait."""
+        slot = self.line_up(token)
+        try:
+            await slot.wait()
+        except BaseException:
+            slot.release()
+            raise
+        return slot
 
     def close(self) -> None:
         """Admit no more requests, and refuse those that wait."""
@@ -92,11 +103,14 @@ class Admission:
             if not each.done():
                 each.set_exception(Closing())
 
-    async def _wait(self, seconds: float | None) -> None:
+    async def _turn(self, patient: bool) -> None:
+        if self.running < self._most and not self.queued:
+            self.running += 1
+            return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(None if patient else self._queue_seconds):
                 await turn
         except BaseException as error:
             if turn.done() and not turn.cancelled() and turn.exception() is None:
@@ -113,10 +127,13 @@ class Admission:
             if turn in self._waiting:
                 self._waiting.remove(turn)
 
-    def _left(self, token: Token, seconds: float) -> None:
-        self._seconds = 0.9 * self._seconds + 0.1 * seconds
-        self._forget(token)
-        self._next()
+    def _left(self, token: Token, since: float | None) -> None:
+        self._of_token[token.name] -= 1
+        if not self._of_token[token.name]:
+            del self._of_token[token.name]
+        if since is not None:
+            self._seconds = 0.9 * self._seconds + 0.1 * (time.monotonic() - since)
+            self._next()
 
     def _next(self) -> None:
         """Give a released slot to the first request in line."""
@@ -126,11 +143,6 @@ class Admission:
                 turn.set_result(None)
                 return
         self.running -= 1
-
-    def _forget(self, token: Token) -> None:
-        self._of_token[token.name] -= 1
-        if not self._of_token[token.name]:
-            del self._of_token[token.name]
 
     def _patience(self, ahead: int) -> int:
         """Return after how many seconds to try again, judging by how long recent runs took."""

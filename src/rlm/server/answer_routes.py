@@ -107,21 +107,21 @@ class AnswerRoutes:
     ) -> tuple[Asking, Job]:
         """Receive a request and start its job; return the request without its texts.
 
-        A large body is read only when the job has a slot; until then it stays on disk.
+        It is read when it has a slot; until then, a large body stays on disk.
         """
         service, token = self._service, token_of(request)
+        service.admission.check(token)  # Refuse floods before their bodies take time.
         async with service.bodies.arrived(request, token) as body:
-            slot = None
-            if body.is_large:
-                slot = await while_connected(request.receive, service.admission.enter(token))
+            slot = await while_connected(request.receive, service.admission.enter(token))
             try:
                 sent = await body.read_as(kind)
                 wanted = convert(sent)
+                job = await service.jobs.start(
+                    wanted, token, slot, request.receive, service.runs.claim
+                )
             except BaseException:
-                if slot is not None:
-                    slot.release()
+                slot.release()
                 raise
-            job = await service.jobs.start(wanted, token, request.receive, service.runs.claim, slot)
             if (share := body.keep()) is not None:
                 job.plan.cleanup.callback(share.release)
             return sent.brief(), job

@@ -7,7 +7,7 @@ from starlette.types import Receive
 
 from rlm._util.limited import owner
 from rlm.results import RunResult
-from rlm.server.admission import Admission, Slot
+from rlm.server.admission import Slot
 from rlm.server.answering import Answerer, Outcome
 from rlm.server.conversation import AnswerRequest
 from rlm.server.errors import Closing
@@ -73,12 +73,10 @@ class Jobs:
     def __init__(
         self,
         planner: Planner,
-        admission: Admission,
         answerer: Answerer,
         note: Callable[[Plan, RunResult], None],
     ) -> None:
         self._planner = planner
-        self._admission = admission
         self.answerer = answerer
         self.note = note
         self.running: set[asyncio.Task[Outcome]] = set()
@@ -87,31 +85,24 @@ class Jobs:
         self,
         request: AnswerRequest,
         token: Token,
+        slot: Slot,
         receive: Receive,
         claim: Callable[[Plan], bool],
-        slot: Slot | None = None,
     ) -> Job:
-        """Plan a request, wait for a slot, reserve its budget and start it; or raise ApiError.
+        """Plan a request, reserve its budget and start it; or raise ApiError.
 
-        `claim` reserves the id of a run and returns whether that run continues. A `slot` that the
-        request already has is released with the job, or here if no job starts.
+        `claim` reserves the id of a run and returns whether that run continues. The slot is
+        released with the job, or by the caller if no job starts.
         """
         owner.set(token.name)  # Planning is a separate task, which inherits this.
+        plan = await while_connected(receive, self._planner.plan(request, token))
         try:
-            plan = await while_connected(receive, self._planner.plan(request, token))
-            try:
-                continues = claim(plan)
-                if slot is None:
-                    slot = await while_connected(receive, self._admission.enter(token))
-                grant = self.answerer.hold(plan, plan.request.rlm.run_id, continues=continues)
-            except BaseException:
-                plan.cleanup.close()
-                raise
-            return Job(self, plan, slot, grant)
+            continues = claim(plan)
+            grant = self.answerer.hold(plan, plan.request.rlm.run_id, continues=continues)
         except BaseException:
-            if slot is not None:
-                slot.release()
+            plan.cleanup.close()
             raise
+        return Job(self, plan, slot, grant)
 
     def cancel_all(self) -> None:
         for task in self.running:

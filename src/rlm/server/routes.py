@@ -107,8 +107,8 @@ class RunRoutes:
 
     async def create(self, request: Request) -> Response:
         token = token_of(request)
+        self._service.admission.check(token)
         async with self._service.bodies.arrived(request, token) as body:
-            self._service.admission.check(token)
             order = await body.read_as(RunRequest)
             return json_response(await self._service.runs.create(order, token, body.keep), 202)
 

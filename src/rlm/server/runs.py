@@ -43,12 +43,12 @@ _log = logging.getLogger("rlm.server")
 class LiveRun:
     """A run of this process. `changed` is set at every event, and when the run ends."""
 
-    def __init__(self, row: RunRow, plan: Plan, grant: Grant | None) -> None:
+    def __init__(self, row: RunRow, plan: Plan, grant: Grant | None, slot: Slot) -> None:
         self.row = row
         self.plan = plan
         self.grant = grant
+        self.slot = slot
         self.meter = Meter()
-        self.place: Slot | None = None
         self.changed = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
 
@@ -87,8 +87,7 @@ class Runs:
         """
         run_id = request.run_id or new_run_id()
         self._check_free(run_id)
-        self._admission.check(token)
-        with self._naming(run_id):
+        with self._naming(run_id), self._lining_up(token) as slot:
             wanted = replace(from_run(request), model=_with_repl(request.model))
             plan = await self._planner.plan(wanted, token)
             grant = None
@@ -103,7 +102,7 @@ class Runs:
                 raise
             if (share := keep()) is not None:
                 plan.cleanup.callback(share.release)
-            return self._start(LiveRun(row, plan, grant))
+            return self._start(LiveRun(row, plan, grant, slot))
 
     def _check_free(self, run_id: str) -> None:
         known = run_id in self._named or self._store.get(run_id) is not None
@@ -119,6 +118,16 @@ class Runs:
         finally:
             self._named.discard(run_id)
 
+    @contextmanager
+    def _lining_up(self, token: Token, *, checked: bool = True) -> Generator[Slot, None, None]:
+        """Count a run that is being started; if it does not start, count it no more."""
+        slot = self._admission.line_up(token, checked=checked)
+        try:
+            yield slot
+        except BaseException:
+            slot.release()
+            raise
+
     def _start(self, run: LiveRun) -> RunObject:
         self._live[run.row.run_id] = run
         run.task = asyncio.create_task(self._go(run))
@@ -128,7 +137,7 @@ class Runs:
         """Wait for a slot, then execute a run."""
         started = time.monotonic()
         try:
-            run.place = await self._admission.enter(run.plan.token, patient=True)
+            await run.slot.wait(patient=True)
             started = time.monotonic()
             result = await self._answerer.run(run.plan, run.meter, run, run.row.run_id, run.grant)
             self._end(run, completed(run.row, result))
@@ -146,8 +155,7 @@ class Runs:
         finally:
             if not (self.closing and self._store_is_open(run.row.run_id)):
                 self._answerer.settle(run.plan, run.meter, run.grant, time.monotonic() - started)
-            if run.place is not None:
-                run.place.release()
+            run.slot.release()
             run.plan.cleanup.close()
             self._live.pop(run.row.run_id, None)
             run.changed.set()
@@ -194,7 +202,7 @@ class Runs:
         live = self._live.get(row.run_id)
         state: RunState = "running" if row.run_id in self._named else "interrupted"
         if live is not None:
-            state = "queued" if live.place is None else "running"
+            state = "running" if live.slot.may_run else "queued"
         return run_object(row, state)
 
     # -- changing ----------------------------------------------------------------------------
@@ -219,9 +227,17 @@ class Runs:
         return self.get(run_id, token)
 
     async def resume(
-        self, run_id: str, token: Token, limits: LimitsField | None = None
+        self,
+        run_id: str,
+        token: Token,
+        limits: LimitsField | None = None,
+        *,
+        checked: bool = True,
     ) -> RunObject:
-        """Continue a run that was interrupted, cancelled, failed or ended at a limit."""
+        """Continue a run that was interrupted, cancelled, failed or ended at a limit.
+
+        It is refused if the token has too many, unless `checked` is False.
+        """
         row = self._row(run_id, token)
         current = self._run_object(row)
         if run_id in self._live or run_id in self._named or current.status == "completed":
@@ -233,7 +249,7 @@ class Runs:
         request = decode(row.request, RunRequest)
         if limits is not None:
             request = replace(request, limits=limits)
-        with self._naming(run_id):
+        with self._naming(run_id), self._lining_up(token, checked=checked) as slot:
             plan = await self._again(request, token)
             try:
                 grant = self._answerer.hold(plan, run_id, background=True, continues=True)
@@ -241,7 +257,7 @@ class Runs:
                 plan.cleanup.close()
                 raise
             self._store.reopen(run_id, json_bytes(request))
-            return self._start(LiveRun(self._row(run_id, token), plan, grant))
+            return self._start(LiveRun(self._row(run_id, token), plan, grant, slot))
 
     async def _again(self, request: RunRequest, token: Token) -> Plan:
         """Plan a run that was started before, with the context from the journal."""
@@ -298,7 +314,7 @@ class Runs:
             if not row.request or token is None:
                 continue
             try:
-                await self.resume(row.run_id, token)
+                await self.resume(row.run_id, token, checked=False)
                 count += 1
             except (ApiError, ConfigError) as error:
                 _log.warning("run %s can't continue: %s", row.run_id, error)

@@ -61,7 +61,7 @@ class Service:
         self.planner = Planner(settings, engines, self.files)
         store = RunStore(settings.folder / "runs.sqlite")
         self.runs = Runs(store, archive, self.planner, self.admission, self.answerer)
-        self.jobs = Jobs(self.planner, self.admission, self.answerer, self.runs.note)
+        self.jobs = Jobs(self.planner, self.answerer, self.runs.note)
         self._grace: asyncio.TimerHandle | None = None
 
     async def __aenter__(self) -> "Service":

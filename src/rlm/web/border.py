@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rlm.web.events import Disconnected
-from rlm.web.round_robin import RoundRobin
+from rlm.web.round_robin import RoundRobin, remember_sender
 
 __all__ = ["Border", "path_of", "sent_path"]
 
@@ -56,7 +56,7 @@ class Border:
     ) -> None:
         self._app = app
         self._admit = admit
-        self._turns = RoundRobin()
+        self._turns = RoundRobin(iterations=4)
         self._error_response = error_response
         self._headers = {**HEADERS, **(headers or {})}
 
@@ -92,4 +92,5 @@ class Border:
         try:
             client = (self._admit(request), True)
         finally:
+            remember_sender(request.scope, client)
             await self._turns.turn_of(client)

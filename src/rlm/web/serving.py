@@ -7,7 +7,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Generator, Hashable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from typing import Any, Literal, TypeVar
 
@@ -18,6 +18,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from rlm._util.signals import listen, stop_listening
 from rlm.errors import ConfigError
 from rlm.web.hosts import bracketed
+from rlm.web.round_robin import CONNECTION, RoundRobin
 
 __all__ = ["WebServer", "in_thread", "open_socket", "serve_until_signal", "serving"]
 
@@ -28,6 +29,13 @@ STALL_SECONDS = 30.0
 KEEP_ALIVE_SECONDS = 75
 BACKLOG = 2_048
 MAX_CONNECTIONS = 4_096
+ACCEPTED_AT_ONCE = 16
+READ_AT_ONCE = 4
+"""How many connections, and requests of one client, each iteration of the event loop takes."""
+
+SWITCH_SECONDS = 0.000_5
+"""How long a thread may keep Python to itself while the event loop waits for it."""
+
 TICK_SECONDS = 1.0
 T = TypeVar("T")
 
@@ -74,14 +82,18 @@ class WebServer(uvicorn.Server):
     ) -> None:
         config = uvicorn.Config(
             app,
-            http=type("Protocol", (_TimedProtocol,), {"stall_seconds": stall_seconds}),
+            http=type(
+                "Protocol",
+                (_Protocol,),
+                {"stall_seconds": stall_seconds, "turns": RoundRobin(READ_AT_ONCE)},
+            ),
             ws="none",
             lifespan=lifespan,
             log_config=None,
             access_log=False,
             proxy_headers=False,
             server_header=False,
-            backlog=BACKLOG,
+            backlog=ACCEPTED_AT_ONCE,
             limit_concurrency=max_connections,
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=max(1, round(shutdown_seconds)),
@@ -94,6 +106,8 @@ class WebServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         try:
             await super().startup(sockets)
+            for each in sockets or ():
+                each.listen(BACKLOG)  # Asyncio takes one number for what waits and what it accepts.
         finally:
             self.listening.set()
 
@@ -123,6 +137,7 @@ async def serve_until_signal(
     """Serve until SIGINT or SIGTERM; a second signal stops without waiting for requests."""
     signals = (signal.SIGINT, signal.SIGTERM)
     listen(signals, server.stop)
+    sys.setswitchinterval(SWITCH_SECONDS)
     try:
         async with _running(server, bound) as task:
             ready()
@@ -192,15 +207,24 @@ def in_thread(make: Callable[[], AbstractAsyncContextManager[T]]) -> Generator[T
         loop.close()
 
 
-class _TimedProtocol(H11Protocol):
-    """Closes connections whose next request does not arrive, or whose client stops reading."""
+class _Protocol(H11Protocol):
+    """Reads new requests in turns between clients, and closes connections that stall.
+
+    Those are connections whose next request does not arrive, or whose client stops reading.
+    """
 
     stall_seconds = STALL_SECONDS
+    turns = RoundRobin(READ_AT_ONCE)
+    sender: Hashable = None
+    """Who sent the last request; requests on all new connections share their turns."""
+
+    _unread = b""
     _head_timer: asyncio.TimerHandle | None = None
     _stall_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.app_state = {**self.app_state, CONNECTION: self}
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -210,9 +234,25 @@ class _TimedProtocol(H11Protocol):
         self._head_timer = self._stall_timer = None
         super().connection_lost(exc)
 
+    def data_received(self, data: bytes) -> None:
+        if not self._is_idle() or self.turns.may_begin(self.sender):
+            self._read(data)
+        else:
+            self._unread = data
+            self.transport.pause_reading()
+            self.turns.line_up(self.sender, self._read_later)
+
+    def _read_later(self) -> bool:
+        if self.transport.is_closing():
+            return False
+        data, self._unread = self._unread, b""
+        self.transport.resume_reading()
+        self._read(data)
+        return True
+
     # -- slow requests -----------------------------------------------------------------------
 
-    def data_received(self, data: bytes) -> None:
+    def _read(self, data: bytes) -> None:
         super().data_received(data)
         if self._is_idle():
             if self._head_timer is None:
