@@ -234,6 +234,47 @@ def test_an_interrupt_ends_a_completion_with_its_partial_answer() -> None:
     assert stopped.value.partial_answer == "so far 5"
 
 
+def test_an_interrupt_before_the_call_waits_is_no_different(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On a busy machine, a run can be in its second step before its caller waits for it."""
+    loop = portal().loop
+    submit = loop.call_soon_threadsafe
+    client = ScriptedClient([cell(["set", "result", "so far 5"]), cell(["sleep"])])
+
+    def interrupted_late(function: Any, *arguments: Any, **more: Any) -> Any:
+        monkeypatch.undo()
+        submit(function, *arguments, **more)
+        while len(client.requests) < 2:
+            time.sleep(0.01)
+        raise KeyboardInterrupt
+
+    one = RLM(client, environment=PlanEnvironment())
+    monkeypatch.setattr(loop, "call_soon_threadsafe", interrupted_late)
+    with pytest.raises(CancellationError) as stopped:
+        one.completion("c")
+    assert stopped.value.partial_answer == "so far 5"
+
+
+@pytest.mark.parametrize("call", ["ask", "completion"])
+def test_an_interrupt_before_the_run_begins_leaves_nothing_running(
+    call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = portal().loop
+
+    def interrupted_early(*_: Any, **__: Any) -> Any:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    client = ScriptedClient([cell(["sleep"])])
+    one = RLM(client, environment=PlanEnvironment())
+    monkeypatch.setattr(loop, "call_soon_threadsafe", interrupted_early)
+    with pytest.raises(KeyboardInterrupt):
+        getattr(one, call)("What?")
+    one.close()  # It waits for what the portal was given before.
+    assert client.requests == []
+
+
 async def test_a_function_can_be_a_model() -> None:
     def root(prompt: str) -> str:
         return "```repl\nFINAL(llm_query('ping'))\n```"

@@ -259,6 +259,50 @@ async def test_an_old_answer_that_is_still_set_does_not_count_as_another_mistake
     assert result.answer == City(name="Bern", people=3)
 
 
+KEPT = code("answer['content'] = 'Bern'; answer['ready'] = True")
+LOOKS_AND_FIXES = {
+    "a second cell": code("n = 5")
+    + "\n"
+    + code("answer['content'] = {'name': 'Bern', 'people': n}"),
+    "FINAL in a second cell": code("n = 5") + "\n" + code("FINAL({'name': 'Bern', 'people': n})"),
+    "FINAL in the text": code("n = 5") + "\n\nFINAL({'name': 'Bern', 'people': 5})",
+}
+
+
+@pytest.mark.parametrize("reply", LOOKS_AND_FIXES.values(), ids=LOOKS_AND_FIXES)
+async def test_an_old_answer_that_is_still_set_does_not_hide_a_new_one(reply: str) -> None:
+    one, client = engine(KEPT, reply, reply, limits=Limits(max_steps=4))
+    result = await one.aask("q", "c", response_model=City)
+    await one.aclose()
+    assert result.answer == City(name="Bern", people=5)
+    assert len(client.requests) <= 3, "a literal beside code is confirmed once"
+
+
+async def test_an_answer_in_a_dict_of_the_cell_counts_when_it_is_set_again() -> None:
+    first = code("answer = {'content': 'Bern', 'ready': True}")
+    again = code("answer['content'] = 'Bern'; answer['ready'] = True")
+    look = code("print(answer['content'] == 'Bern')")
+    one, _ = engine(first, look, *[again] * 6, limits=Limits(max_steps=7))
+    result = await one.aask("q", "c", response_model=City)
+    await one.aclose()
+    assert (result.limit, result.steps) == ("wrong_shape", 4)
+
+
+async def test_a_mistake_that_is_repaired_beside_one_that_stays_is_progress() -> None:
+    schema = {
+        "type": "object",
+        "required": ["name", "age", "city"],
+        "patternProperties": {"^[a-z]+$": {"type": ["string", "integer"]}},
+        "additionalProperties": False,
+    }
+    better = [{"X": 1}, {"name": "a", "X": 1}, {"name": "a", "age": 3, "X": 1}]
+    right = {"name": "a", "age": 3, "city": "b"}
+    one, _ = engine(*[code(f"FINAL({each})") for each in (*better, right)])
+    result = await one.aask("q", "c", response_model=schema)
+    await one.aclose()
+    assert result.answer == right
+
+
 HELPER = "def done(value):\n    answer['content'] = value\n    answer['ready'] = True\ndone('Bern')"
 ALIAS = "it = answer\nit.update(content='Bern', ready=True)"
 SET_ELSEWHERE = {

@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from contextvars import ContextVar
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from rlm.errors import PortalError
 
@@ -128,14 +128,15 @@ class Portal:
         """
         here = inside.get()
         self._check(here)
-        future = asyncio.run_coroutine_threadsafe(function(), self.loop)
-        if here.call is None:
-            return _waited_for(future, on_interrupt)
+        work = _Work(self.loop, function())
         try:
-            here.call.begin(future)
-            return _waited_for(future, on_interrupt)
+            if here.call is not None:
+                here.call.begin(work.future)
+            return work.wait(on_interrupt)
         finally:
-            here.call.end(future)
+            work.close()
+            if here.call is not None:
+                here.call.end(work.future)
 
     def iterate(self, function: Callable[[], AsyncGenerator[T, None]]) -> Generator[T, None, None]:
         """Yield what an async generator on the portal yields; leaving closes it.
@@ -187,20 +188,64 @@ class Portal:
             concurrent.futures.wait(self._closing, timeout=LAST_SECONDS)
 
 
-def _waited_for(
-    future: "concurrent.futures.Future[T]", on_interrupt: Callable[[], None] | None
-) -> T:
-    try:
+class _Work(Generic[T]):
+    """A coroutine that a blocking call waits for.
+
+    Ctrl-C can interrupt the call between any two of its steps, for example before it waits. So what
+    is waited for exists before the coroutine begins, and can be cancelled whether it has or not.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T]) -> None:
+        self._loop = loop
+        self._coroutine = coroutine
+        self._task: asyncio.Task[T] | None = None
+        self.future: concurrent.futures.Future[T] = concurrent.futures.Future()
+
+    def wait(self, on_interrupt: Callable[[], None] | None) -> T:
+        """Begin the work and return its result; the first Ctrl-C may only ask it to end."""
         try:
-            return future.result()
+            try:
+                self._loop.call_soon_threadsafe(self._begin)
+                return self.future.result()
+            except KeyboardInterrupt:
+                if on_interrupt is None or self._task is None:
+                    raise
+            on_interrupt()
+            return self.future.result()
         except KeyboardInterrupt:
-            if on_interrupt is None:
-                raise
-        on_interrupt()
-        return future.result()
-    except KeyboardInterrupt:
-        future.cancel()
-        raise
+            self.future.cancel()
+            raise
+
+    def close(self) -> None:
+        """Cancel the coroutine unless it has ended, even if it has not begun."""
+        self.future.cancel()
+        if self._task is None:
+            self._loop.call_soon_threadsafe(self._begin)
+
+    def _begin(self) -> None:
+        if self._task is not None:
+            return
+        if self.future.done():
+            self._coroutine.close()
+            return
+        self._task = self._loop.create_task(self._coroutine)
+        self._task.add_done_callback(self._ended)
+        self.future.add_done_callback(self._cancel)
+
+    def _ended(self, task: "asyncio.Task[T]") -> None:
+        if task.cancelled():
+            self.future.cancel()
+        if not self.future.set_running_or_notify_cancel():
+            return
+        if (error := task.exception()) is not None:
+            self.future.set_exception(error)
+        else:
+            self.future.set_result(task.result())
+
+    def _cancel(self, future: "concurrent.futures.Future[T]") -> None:
+        """End the task if the future was cancelled, which can happen in any thread."""
+        if future.cancelled() and self._task is not None:
+            self._loop.call_soon_threadsafe(self._task.cancel)
 
 
 _lock = threading.Lock()

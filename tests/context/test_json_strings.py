@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlm._util.limited import Stop, Unwanted
 from rlm.context import json_strings
 from rlm.context.json_strings import MAX_DEPTH, MAX_NAME_CHARS, strings_in
 
@@ -68,10 +69,36 @@ def test_values_without_strings_take_no_memory() -> None:
     assert peak < 1 << 20, "decoding takes 20 MB"
 
 
+def test_a_key_that_an_object_has_twice_is_refused() -> None:
+    """Cells see only the last value, so a quote of an earlier one would be false."""
+    with pytest.raises(ValueError, match="'note' twice"):
+        list(strings_in('{"note": "outdated", "n": 1, "note": "true"}'))
+    assert len(list(strings_in('[{"note": "a"}, {"note": "b"}, {"note": {"note": "c"}}]'))) == 3
+
+
+def test_strings_with_many_escapes_take_little_memory() -> None:
+    text = json.dumps("ab\n" * 300_000)
+    tracemalloc.start()
+    try:
+        assert [len(each) for _, each in strings_in(text)] == [900_000]
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 6 << 20, "one object for each escape takes 17 MB"
+
+
+def test_a_search_that_is_no_longer_wanted_ends() -> None:
+    stop = Stop()
+    stop.set()
+    with pytest.raises(Unwanted):
+        stop.run(lambda: list(strings_in("[1]")))
+
+
 def test_long_names_are_cut_and_deep_nesting_is_refused() -> None:
     key = "k" * 100_000
     names = [name for name, _ in strings_in(json.dumps({key: {key: ["a", "b"]}}))]
-    assert [len(name) for name in names] == [MAX_NAME_CHARS + 1] * 2
+    assert [len(name) for name in names] == [MAX_NAME_CHARS + 9] * 2
+    assert names[0] != names[1], "a cut name still selects one text"
     deep = "[" * MAX_DEPTH + '"a"' + "]" * MAX_DEPTH
     assert [text for _, text in strings_in(deep)] == ["a"]
     with pytest.raises(ValueError, match="nested"):

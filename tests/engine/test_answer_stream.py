@@ -1,5 +1,7 @@
 """Answers written as prose arrive piece by piece; code never does; the pieces are the answer."""
 
+import asyncio
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 from rlm import RLM, AgentRLM, Guards, RLMLogger, ScriptedClient
 from rlm.engine.answer_stream import TAKEN_BACK, ProseStream, direct_answer, final_answer
 from rlm.events import CallRetried, Event, OutputStreamed, RunEnded
+from rlm.messages import Reply, Request
 from rlm.testing.fake_server import Answer, FakeServer
 from tests.fakes import PlanEnvironment, cell
 
@@ -274,6 +277,37 @@ async def test_a_stream_says_how_much_of_it_is_not_the_answer() -> None:
     assert sum(len(each.text) for each in pieces[:place]) == pieces[place].taken_back_chars
     assert isinstance(events[-1], RunEnded)
     assert "".join(told[place + 1 :]) == events[-1].answer == "It was built in 1791."
+
+
+class Slow(ScriptedClient):
+    """Sends the second reply one word at a time, and never ends it."""
+
+    async def stream(
+        self, request: Request, *, timeout_seconds: float
+    ) -> AsyncGenerator[str | Reply, None]:
+        if not self.requests:
+            async for piece in super().stream(request, timeout_seconds=timeout_seconds):
+                yield piece
+            return
+        for word in ["Final", "Answer:", "what", "is", "being", "written", "is", "long"]:
+            yield f"{word} "
+            await asyncio.sleep(0.01)
+        await asyncio.Event().wait()
+
+
+async def test_what_was_passed_on_of_a_stopped_reply_is_taken_back() -> None:
+    one = RLM(Slow(["```repl\nfinal_answer = 'kept'\n```"]))
+    pieces: list[OutputStreamed] = []
+    async for event in one.stream("q", "c"):
+        if isinstance(event, OutputStreamed):
+            pieces.append(event)
+            one.stop()
+        elif isinstance(event, RunEnded):
+            ended = event
+    await one.aclose()
+    assert ended.answer == "kept"
+    *told, last = pieces
+    assert sum(len(each.text) for each in told) == last.taken_back_chars > 0
 
 
 async def test_a_thought_of_a_direct_run_without_its_opening_tag_is_taken_back() -> None:

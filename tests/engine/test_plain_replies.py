@@ -152,6 +152,15 @@ TEXTS = {
     "a list": "- Ada\n- Grace",
     "SQL": "Run this query.\n```sql\nSELECT 1\n```",
     "a place": "Paris (France)",
+    "quoted names with a sign between": "“Thriller” / “Bad”",
+    "quoted names with another": '"Red" & "Blue"',
+    "two quoted names, added": "“1984” + “Animal Farm”",
+    "a command in HTML": (
+        '<h2>Install</h2><p>Run this:</p>\n<pre><code class="language-bash">pip install best'
+        "</code></pre>\n<p>Then restart.</p>"
+    ),
+    "SQL in HTML": '<pre><code class="language-sql">SELECT best FROM rows;</code></pre>',
+    "output in HTML": "<pre><code>best: 5 items\nrows: 7</code></pre>",
 }
 
 

@@ -266,3 +266,30 @@ async def test_lone_surrogates_in_other_settings_do_not_stop_a_run(tmp_path: Pat
     tools = {"tool": {"tool": tool, "description": "one \ud800"}}
     one, _ = engine(code("FINAL(tool())"), tools=tools, journal=tmp_path)
     assert await answer_of(one) == "1"
+
+
+QUEUE = """
+import queue, threading
+asked, said = queue.Queue(), queue.Queue()
+def work():
+    while True:
+        try:
+            said.put(llm_query(asked.get()))
+        except Exception as error:
+            said.put(repr(error))
+threading.Thread(target=work, daemon=True).start()
+def ask(prompt):
+    asked.put(prompt)
+    return said.get()
+"""
+
+
+@pytest.mark.parametrize("environment", ["local", "inprocess"])
+async def test_a_thread_of_setup_code_makes_calls_in_every_turn(environment: str) -> None:
+    turn = code("FINAL(ask('which ' + 'city?'))")
+    client = ScriptedClient([turn, turn], rules=[("which city", "Bern")])
+    async with RLM(client, environment=environment, setup_code=QUEUE) as one:
+        chat = one.chat()
+        answers = [(await chat.aask("q")).answer for _ in range(2)]
+        await chat.aclose()
+    assert answers == ["Bern", "Bern"]

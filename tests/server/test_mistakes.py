@@ -62,6 +62,12 @@ async def test_a_wrong_field_is_named(
         ("chat/completions", {"rlm": {"contxt": "x"}}, "did you mean 'context'?"),
         ("chat/completions", {"rlm": {"limits": {"max_step": 1}}}, "did you mean 'max_steps'?"),
         ("chat/completions", {"n": 2}, "Invalid enum value 2 at n; it can only be 1"),
+        (
+            "chat/completions",
+            {"messages": [{"role": "boss", "content": "x"}]},
+            "at messages[0].role; choose one of ",
+        ),
+        ("responses", {"messages": None, "input": "x", "background": True}, "can only be false"),
         ("chat/completions", {"rlm": {"route": "x"}}, "at rlm.route; choose one of auto, "),
         ("runs", {"messages": None, "qery": "x"}, "did you mean 'query'?"),
         ("runs", {"messages": None, "query": "x", "zzz": 1}, "choose one of model, query, context"),

@@ -9,7 +9,7 @@ import pytest
 from rlm.limits import Limits
 from rlm.testing.scripted import ScriptedClient
 from rlm.web import serving
-from tests.server.serving import WITH_REPL, Client, server
+from tests.server.serving import WITH_REPL, Client, Held, server
 
 
 async def _connect(client: Client) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -46,6 +46,32 @@ async def test_request_headers_that_do_not_arrive_time_out(
                 assert await reader.read() == b""
             writer.close()
         assert (await client.get("/health")).status == 200
+
+
+async def test_the_rest_of_a_refused_body_may_arrive_slowly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients that send before they read would otherwise see a broken connection, not the 429."""
+    monkeypatch.setattr(serving, "HEAD_SECONDS", 0.2)
+    model = Held(rules=[("", "done")])
+    async with server(tmp_path, model, max_concurrent_runs=1, max_queued=0) as client:
+        running = asyncio.create_task(client.chat("hi"))
+        while not model.waiting:
+            await asyncio.sleep(0.01)
+        reader, writer = await _connect(client)
+        writer.write(_head(client, 5) + b"{")
+        async with asyncio.timeout(60):
+            refused = await reader.readuntil(b"\r\n\r\n")
+            for _ in range(3):
+                await asyncio.sleep(0.3)
+                writer.write(b" ")
+            writer.write(b"}GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            rest = await reader.read()
+        writer.close()
+        model.gate.set()
+        await running
+    assert refused.startswith(b"HTTP/1.1 429")
+    assert rest.count(b"HTTP/1.1 ") == 1, "the connection is still of use"
 
 
 @pytest.mark.parametrize("stream", [True, False])

@@ -125,6 +125,40 @@ async def test_resumed_runs_of_a_token_are_limited_too(tmp_path: Path) -> None:
     assert [run["status"] for run in listed.json["data"]].count("interrupted") == 0
 
 
+async def test_mistakes_are_answered_without_waiting_for_a_slot(tmp_path: Path) -> None:
+    model = Held(rules=[("", "done")])
+    async with server(tmp_path, model, max_concurrent_runs=1) as client:
+        running = asyncio.create_task(client.chat("hi"))
+        while not model.waiting:
+            await asyncio.sleep(0.01)
+        async with asyncio.timeout(30):  # Others wait for 60 s.
+            unknown = await client.chat("hi", "no/such-model")
+            wrong = await client.post("/v1/chat/completions", {"model": WITH_REPL})
+        model.gate.set()
+        await running
+    assert (unknown.status, wrong.status) == (404, 400)
+
+
+async def test_background_runs_that_arrive_together_stay_within_the_queue(tmp_path: Path) -> None:
+    model = Held(rules=[("", submits("done"))])
+    async with server(tmp_path, model, max_concurrent_runs=2, max_queued=3) as client:
+        answers = await asyncio.gather(*(client.run(query="q", context="x") for _ in range(30)))
+        model.gate.set()
+    statuses = [answer.status for answer in answers]
+    assert (statuses.count(202), statuses.count(429)) == (5, 25)
+
+
+async def test_requests_that_did_not_run_do_not_change_retry_after(tmp_path: Path) -> None:
+    admission = Admission(Settings(folder=tmp_path, max_concurrent_runs=1, max_queued=0))
+    admission._seconds = 30.0
+    for _ in range(50):
+        (await admission.enter(ANYBODY)).release(has_run=False)
+    await admission.enter(ANYBODY)
+    with pytest.raises(ApiError) as refused:
+        admission.check(ANYBODY)
+    assert (refused.value.headers or {})["Retry-After"] == "30"
+
+
 async def test_a_request_beyond_the_queue_limit_is_refused(tmp_path: Path) -> None:
     model = Held(rules=[("", "done")])
     async with server(tmp_path, model, max_concurrent_runs=2, max_queued=3) as client:

@@ -128,7 +128,11 @@ async def test_of_a_long_output_only_what_the_model_was_shown_was_read(tmp_path:
 async def test_text_printed_by_a_cell_is_marked_as_printed(tmp_path: Path) -> None:
     about: dict[str, Any] = {"run_id": "r", "step": 1, "cell": 1}
     out = CellOutput(**about, stream="stdout", text=TEXT, written_chars=len(TEXT))
-    assert await unread_percent(tmp_path, CellStarted(**about, code="c"), out) == (0.0, ["printed"])
+    cell: list[Event] = [CellStarted(**about, code="c"), out]
+    shown: list[Event] = [asked(TEXT, 2, 2), replied("r", 2)]
+    unread, kinds = await unread_percent(tmp_path, *cell, *shown)
+    assert (unread < 0.1, kinds) == (True, ["printed"])
+    assert await unread_percent(tmp_path, *cell) == (100.0, []), "no model was shown it"
 
 
 async def test_a_real_run_whose_calls_fail_has_read_nothing(tmp_path: Path) -> None:

@@ -1,7 +1,10 @@
 """Requests begin in turns between clients: a flood delays only the client that sends it."""
 
 import asyncio
+import contextlib
+import gc
 import socket
+import weakref
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -126,8 +129,16 @@ class _Connection:
     def send(self, client: str) -> None:
         self._writer.write(f"GET / HTTP/1.1\r\nHost: x\r\nX-Client: {client}\r\n\r\n".encode())
 
-    async def answer(self) -> bytes:
-        return await asyncio.wait_for(self._reader.readuntil(b"hello"), 60)
+    def write(self, data: bytes) -> None:
+        self._writer.write(data)
+
+    async def answer(self, end: bytes = b"hello") -> bytes:
+        return await asyncio.wait_for(self._reader.readuntil(end), 60)
+
+    async def end(self) -> None:
+        with contextlib.suppress(ConnectionError):
+            await asyncio.wait_for(self._reader.read(), 60)
+        self.close()
 
     def close(self) -> None:
         self._writer.close()
@@ -193,6 +204,98 @@ async def test_requests_on_known_connections_are_read_in_turns_between_clients()
             sender.close()
     assert sorted(reading) == sorted(clients)
     assert reading.index("other") <= READ_AT_ONCE
+
+
+async def test_requests_that_wait_to_be_read_are_answered_when_the_server_stops() -> None:
+    server = WebServer(Border(Router([Route("/", _hello)]), _named_client, _refused))
+    async with serving(server, open_socket("127.0.0.1", 0)) as url:
+        senders = [await _Connection.to(url) for _ in range(FLOOD)]
+        for sender in senders:
+            sender.send("one")
+            await sender.answer()
+        for sender in senders:
+            sender.send("one")
+        await senders[0].answer()
+        server.stop()
+        for sender in senders[1:]:
+            await sender.answer()
+        for sender in senders:
+            sender.close()
+
+
+async def test_clients_that_send_heads_in_pieces_do_not_delay_new_connections() -> None:
+    reading: list[bytes] = []
+    server = WebServer(Border(Router([Route("/", _hello)]), _named_client, _refused))
+    protocol: Any = server.config.http
+    read = protocol._read
+
+    def noted(self: Any, data: bytes) -> None:
+        reading.append(data)
+        read(self, data)
+
+    protocol._read = noted
+    async with serving(server, open_socket("127.0.0.1", 0)) as url:
+        slow = [await _Connection.to(url) for _ in range(FLOOD)]
+        new = await _Connection.to(url)
+        for sender in slow:
+            sender.write(b"GET")
+        async with asyncio.timeout(60):
+            while len(reading) < FLOOD:
+                await asyncio.sleep(0.01)
+        reading.clear()
+        for sender in slow:
+            sender.write(b" /")
+        new.send("other")
+        await new.answer()
+        for sender in (*slow, new):
+            sender.close()
+    place = next(n for n, data in enumerate(reading) if b"other" in data)
+    assert place <= 2 * READ_AT_ONCE
+
+
+async def test_a_refused_body_that_is_not_http_ends_only_its_connection() -> None:
+    """Its response has been sent, so that another one, with status 400, is impossible."""
+    server = WebServer(Border(Router([Route("/", _hello)]), _named_client, _refused))
+    head = b"POST / HTTP/1.1\r\nHost: x\r\nX-Client: refused\r\nTransfer-Encoding: chunked\r\n\r\n"
+    async with serving(server, open_socket("127.0.0.1", 0)) as url:
+        senders = [await _Connection.to(url) for _ in range(FLOOD)]
+        for sender in senders:
+            sender.write(head)
+        for sender in senders:
+            await sender.answer(b"refused")
+        for sender in senders:
+            sender.write(b"zz\r\n")
+        for sender in senders:
+            await sender.end()
+    assert not server.server_state.connections
+
+
+async def test_closed_connections_need_no_garbage_collector() -> None:
+    server = WebServer(Border(Router([Route("/", _hello)]), _named_client, _refused))
+    protocol: Any = server.config.http
+    made, connections = protocol.connection_made, list[weakref.ref[Any]]()
+
+    def noted(self: Any, transport: Any) -> None:
+        connections.append(weakref.ref(self))
+        made(self, transport)
+
+    protocol.connection_made = noted
+    gc.collect()
+    gc.disable()
+    try:
+        async with serving(server, open_socket("127.0.0.1", 0)) as url:
+            for _ in range(10):
+                sender = await _Connection.to(url)
+                sender.send("one")
+                await sender.answer()
+                sender.close()
+            async with asyncio.timeout(60):
+                while server.server_state.connections:
+                    await asyncio.sleep(0.01)
+            left = sum(each() is not None for each in connections)
+    finally:
+        gc.enable()
+    assert (len(connections), left) == (10, 0)
 
 
 async def test_connections_are_accepted_a_few_at_a_time() -> None:

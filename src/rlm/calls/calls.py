@@ -166,10 +166,14 @@ class Calls:
             max_output_tokens=request.max_output_tokens,
             digest=pending.key.digest,
         )
-        outcome = await self._with_retries(pending, held)
-        reply = outcome.reply or Reply(text="")
-        if pending.stream is not None:
-            pending.stream.finish(reply.text)
+        text = ""
+        try:
+            outcome = await self._with_retries(pending, held)
+            reply = outcome.reply or Reply(text="")
+            text = reply.text
+        finally:  # A run may be stopped in the middle of a reply.
+            if pending.stream is not None:
+                pending.stream.finish(text)
         scope.emit(
             ModelReplied,
             purpose=purpose,

@@ -7,7 +7,7 @@ by a regular expression: both quote and context may be hostile.
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -145,15 +145,19 @@ def _pass(texts: Texts, searches: list[_Search], find: _Find, room: int) -> int:
     overlap = _overlap(searches, loosely=find is _find_loosely)
     shortest = min((len(each.quote) for each in searches), default=0)
     for file, pieces in texts if searches and room > 0 else ():
+        check_wanted()
+        first, second = next(pieces, ""), next(pieces, None)
+        if second is None and len(first) < shortest:
+            continue  # Data has many short texts.
         for each in searches:
             each.next_at = 0
-        for window in _windows(pieces, overlap):
+        whole = iter((first,)) if second is None else chain((first, second), pieces)
+        for window in _windows(whole, overlap):
             check_wanted()
             room -= len(window.text) * len(searches)
             if room <= 0:
                 return room
-            if len(window.text) >= shortest:  # Data has many short texts.
-                find(file, window, searches)
+            find(file, window, searches)
     return room
 
 

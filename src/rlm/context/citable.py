@@ -50,4 +50,4 @@ def _strings(context: StoredContext) -> Iterator[tuple[str, str]]:
     try:
         yield from strings_in(context.text())
     except ValueError as error:
-        raise ConfigError(f"the context is no longer valid JSON: {error}") from error
+        raise ConfigError(f"the strings of this JSON can't be cited: {error}") from error

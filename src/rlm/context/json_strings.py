@@ -7,7 +7,10 @@ a part of the text at a time, and keeps only where it is.
 
 import json
 import re
+import zlib
 from collections.abc import Iterator
+
+from rlm._util.limited import check_wanted
 
 __all__ = ["strings_in"]
 
@@ -19,19 +22,21 @@ _TOKEN = re.compile(r'"(?:([^"\\]*+)"\s*+([:,])?+)?|[\[\]{},:]')
 """A string without escapes, with the mark that follows; or the beginning of another; or a mark."""
 
 _PIECE = re.compile(
-    r'[^"\\]{1,65536}+|(?:\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u[0-9a-fA-F]{4}|\\[^u]){1,5000}+'
+    r'(?:[^"\\]{1,4096}+|\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u[0-9a-fA-F]{4}|\\[^u]){1,500}+'
 )
-"""A piece of a string: plain characters or escapes; two escapes of one character stay together."""
+"""A piece of a string, which splits no escape, and no two escapes of one character."""
 
 
 def strings_in(text: str) -> Iterator[tuple[str, str]]:
     """Yield where every string is, such as `reports[3].title`, and the string.
 
     Raise ValueError where the text is not JSON; only mistakes that matter here are noticed.
+    An object that has a key twice is one: what cells see of it is the last value.
     """
     path, at = _Path(), 0
     string: str | None = None  # It is a key if a colon follows.
     while at < len(text):
+        check_wanted()
         until = at + _PART_CHARS
         for token in _TOKEN.finditer(text, at, until):
             at = token.end()
@@ -61,11 +66,14 @@ def _string_from(text: str, start: int) -> tuple[str, int]:
     """Return the string that begins here, after its quotation mark, and where it ends."""
     pieces, at = [], start
     while piece := _PIECE.match(text, at):
-        at = piece.end()
-        pieces.append(json.loads(f'"{piece[0]}"') if text[piece.start()] == "\\" else piece[0])
+        at, part = piece.end(), piece[0]
+        pieces.append(json.loads(f'"{part}"', strict=False) if "\\" in part else part)
     if text[at : at + 1] != '"':
         raise ValueError(f"a string does not end (char {start - 1})")
     return "".join(pieces), at + 1
+
+
+_NO_KEYS: set[str] = set()
 
 
 class _Path:
@@ -73,6 +81,7 @@ class _Path:
 
     def __init__(self) -> None:
         self._places: list[int | str] = []  # of the current item: its index or its key
+        self._keys: list[set[str]] = []  # that each of them has had so far
         self._names: list[str] = []  # of the lists and objects around it; made when needed
 
     @property
@@ -89,6 +98,9 @@ class _Path:
     def key(self, key: str | None) -> None:
         if not self._places or isinstance(self._places[-1], int) or key is None:
             raise ValueError("a colon is not after a key")
+        if key in self._keys[-1]:  # Cells see only its last value.
+            raise ValueError(f"an object has the key {key[:80]!r} twice")
+        self._keys[-1].add(key)
         self._places[-1] = key
 
     def move(self, mark: str) -> None:
@@ -103,8 +115,10 @@ class _Path:
             if len(places) >= MAX_DEPTH:
                 raise ValueError(f"it is nested more than {MAX_DEPTH:,} deep")
             places.append(0 if mark == "[" else "")
+            self._keys.append(_NO_KEYS if mark == "[" else set())
         elif places:
             places.pop()
+            self._keys.pop()
             del self._names[len(places) :]
         else:
             raise ValueError(f"{mark} closes nothing")
@@ -116,4 +130,6 @@ def _joined(name: str, place: int | str) -> str:
     elif name:
         place = f".{place}"
     whole = name + place
-    return whole if len(whole) <= MAX_NAME_CHARS else f"{whole[:MAX_NAME_CHARS]}…"
+    if len(whole) <= MAX_NAME_CHARS:
+        return whole
+    return f"{whole[:MAX_NAME_CHARS]}…{zlib.crc32(whole.encode('utf-8', 'replace')):08x}"

@@ -38,7 +38,7 @@ _TEXT = r"(?P<quote>['\"])(?:\\.|(?!(?P=quote))[^\\]){0,78}(?P=quote)|['\"][^…
 _VALUE = re.compile(
     rf"\b(?P<kind>got (?:array|object) of|got \w+|value) (?:{_TEXT}|-?[\w.+…-]+)"
     r"|(?P<extra>\()'.*'(?= (?:was|were) unexpected)"
-    r"|'.*' do(?:es)?(?= not match any of the regexes)"
+    r"|'[^;]*' do(?:es)?(?= not match any of the regexes)"
     r"|(?<=False schema does not allow ).*?(?=; at |\Z)"
 )
 _KEY = re.compile(r"\[\"(?:\\.|[^\"\\])*+\"\]")
@@ -199,8 +199,7 @@ def of_wrong_shape(
     guards: Guards,
 ) -> Decision:
     """Send an answer back; a value left in `answer` by an earlier step is not a new mistake."""
-    is_new = submission.how != "kept answer"
-    repeated = progress.note_mistake(problem) if is_new else progress.same_mistakes
+    repeated = progress.note_mistake(problem) if submission.is_new else progress.same_mistakes
     if guards.wrong_shape_limit is not None and repeated >= guards.wrong_shape_limit:
         return WrongShape(submission, problem)
     return Continue((nudges.wrong_shape(problem),))
@@ -210,12 +209,10 @@ def _submission(
     step_result: StepResult, progress: Progress, guards: Guards, known: tuple[str, ...]
 ) -> tuple[Submission | None, str | None]:
     """Return the answer this step submits, and the objection to it, if any."""
-    for result in reversed(step_result.results):
-        if result.submission is not None:
-            return result.submission, None
-    final = step_result.actions.final
-    if final is None:
-        return None, None
+    of_cells = [each.submission for each in step_result.results if each.submission is not None]
+    last, final = of_cells[-1] if of_cells else None, step_result.actions.final
+    if final is None or (last is not None and last.is_new):
+        return last, None
     if step_result.looked_up is not None:
         return Submission(step_result.looked_up, "FINAL_VAR"), None
     if final.kind == "variable":

@@ -4,6 +4,7 @@ import re
 import unicodedata
 
 from rlm._util.lazy import pattern
+from rlm._util.python_source import PythonParser
 
 __all__ = ["as_fences", "without_marks"]
 
@@ -35,11 +36,12 @@ _OUTER = pattern(
 )
 _PROMPT = pattern(r"[ \t]*+(?:>>>|\.\.\.|In ?\[\d*+\]:)(?:[ ]|$)(?P<code>.*)")
 _TAG = pattern(
-    r"^[ \t]*+(?:<pre\b[^>\n]*+>\s*+)?"
-    r"<(?P<tag>repl|python|py|code|execute|execute_python|run|cell)\b[^>\n]*+>"
+    r"^[ \t]*+(?P<pre><pre\b[^>\n]*+>\s*+)?"
+    r"<(?P<tag>repl|python|py|code|execute|execute_python|run|cell)\b(?P<more>[^>\n]*+)>"
     r"(?P<code>.*?)(?:</(?P=tag)>(?:\s*+</pre>)?|\Z)",
     re.MULTILINE | re.DOTALL,
 )
+_OTHER_LANGUAGE = pattern(r"\blang(?:uage)?-(?!py|repl\b|tool_code\b)")
 _LABEL = pattern(
     r"""^[ \t]*+[*_]*+(?:(?:python[ ]?)?(?:code|python|repl|cell|run|execute)|execute_python
       |sure|okay?|(?:the[ ])?(?:answer|result)(?:[ ]is)?)[*_]*+[ \t]*+[:!.,][*_]*+[ \t]++(?=\S)""",
@@ -78,6 +80,11 @@ def as_fences(text: str) -> str:
 
 
 def _fence_of_tag(found: re.Match[str]) -> str:
+    """Return the code of a tag in a fence; in `<pre>`, HTML shows code of any language."""
+    if found["pre"] and (
+        _OTHER_LANGUAGE.search(found["more"]) or PythonParser().parse(found["code"].strip()) is None
+    ):
+        return found[0]
     language = "repl" if found["tag"] == "repl" else "python"
     return f"```{language}\n{found['code'].strip()}\n```\n"
 

@@ -121,11 +121,16 @@ class ReplRun:
         return StepResult(actions, results, looked_up, empty=not reply.text.strip())
 
     async def execute(self, actions: Actions) -> tuple[CellResult, ...]:
-        """Run the cells in order; stop after the first that fails or submits an answer."""
+        """Run the cells in order; stop after the first that fails or submits an answer.
+
+        A later cell may replace an answer that an earlier step left behind.
+        """
         results: list[CellResult] = []
         for number, cell in enumerate(actions.cells, 1):
-            results.append(await self.session.run_cell(number, cell.code))
-            if results[-1].error is not None or results[-1].submission is not None:
+            result = await self.session.run_cell(number, cell.code)
+            results.append(result)
+            submitted = result.submission is not None and result.submission.is_new
+            if result.error is not None or submitted:
                 break
         return tuple(results)
 

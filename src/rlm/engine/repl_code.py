@@ -188,7 +188,8 @@ class ReplNames:
         if len(values) == 1 and isinstance(values[0], ast.Name):
             return False
         nodes = [node for value in values for node in ast.walk(value)]
-        if any(_is_surely_code(node) for node in nodes):
+        is_constant = not any(isinstance(node, _COMPUTED) for node in nodes)
+        if not is_constant and any(_is_surely_code(node) for node in nodes):
             return True
         whole = ast.Module([ast.Expr(value, lineno=1, col_offset=0) for value in values], [])
         names = names_needed(whole)
@@ -206,6 +207,9 @@ def _is_surely_code(node: ast.AST) -> bool:
     return is_method or isinstance(node, _SURELY)
 
 
+_COMPUTED = (ast.Name, ast.Call, ast.FormattedValue, ast.Lambda, ast.Await)
+"""An expression without any of these may be prose, such as `"Red" & "Blue"`."""
+
 _SURELY = (ast.FormattedValue, ast.Lambda, ast.Await, ast.NamedExpr)
 
 
@@ -215,9 +219,10 @@ def _is_text(node: ast.AST) -> bool:
 
 def _is_call(node: ast.AST) -> bool:
     """Whether a node is a call as programmers write it, unlike `Paris (France)`."""
-    return isinstance(node, ast.Call) and not (
-        isinstance(node.func, ast.Name) and node.func.id[0].isupper()
-    )
+    if not isinstance(node, ast.Call):
+        return False
+    name = node.func.id if isinstance(node.func, ast.Name) else "_"
+    return name[0].islower() or name[0] == "_"
 
 
 def _is_file_name(value: ast.expr) -> bool:

@@ -6,7 +6,7 @@ from typing import Literal
 from rlm.protocols import ContextSource
 from rlm.worker import tagged
 
-__all__ = ["FRESH_ANSWER", "ReplValue"]
+__all__ = ["ANSWER_AFTER_SETUP", "FRESH_ANSWER", "ReplValue"]
 
 
 class ReplValue:
@@ -32,3 +32,8 @@ class ReplValue:
 
 FRESH_ANSWER: ContextSource = ReplValue("json", '{"content": "", "ready": false}')
 """The value of `answer` at the start of every run."""
+
+ANSWER_AFTER_SETUP: ContextSource = ReplValue(
+    "json", '{"content": "", "ready": false, "after_setup": true}'
+)
+"""The same after `setup_code`, whose threads and tasks may make calls in every run."""

@@ -69,6 +69,7 @@ class RunState:
         self.calls = calls
         self.started = time.monotonic()
         self.stop_asked = False
+        self._is_cancelled = False
         self._task: asyncio.Task[Any] | None = None
         self._hashing: asyncio.Task[None] | None = None
         self._objections: dict[Submission, str | None] = {}
@@ -81,7 +82,8 @@ class RunState:
     def stop(self) -> None:
         """Ask the run to end now with the best answer it has; no further request is sent."""
         self.stop_asked = True
-        if self._task is not None:
+        if self._task is not None and not self._is_cancelled:
+            self._is_cancelled = True  # Twice, it would lose its answer.
             self._task.cancel()
 
     def limit_reached(self, error: BaseException) -> str | None:

@@ -15,7 +15,7 @@ from rlm._util.lazy import pattern
 from rlm._util.python_source import names_bound
 from rlm.calls.scope import Scope
 from rlm.config import RunConfig
-from rlm.engine.repl_values import FRESH_ANSWER, ReplValue
+from rlm.engine.repl_values import ANSWER_AFTER_SETUP, FRESH_ANSWER, ReplValue
 from rlm.errors import CallRefused, ConfigError, SessionError, SessionRestored
 from rlm.events import CellEnded, CellOutput, CellStarted, SessionLost, SessionOpened
 from rlm.prompts import nudges
@@ -217,7 +217,7 @@ class RunSession:
             if result.error is not None:
                 report = (result.error.traceback or result.error.message).strip()
                 raise ConfigError(f"setup_code failed, so the run did not start:\n{report}")
-            await session.load("answer", FRESH_ANSWER)
+            await session.load("answer", ANSWER_AFTER_SETUP)
         except SessionError as error:
             await self.close()
             raise SessionError(f"setup_code ended its session: {error}") from error

@@ -52,6 +52,11 @@ class Submission(Struct, frozen=True):
     how: str
     json: str | None = None
 
+    @property
+    def is_new(self) -> bool:
+        """Whether this step submitted it; `answer` may keep a value of an earlier step."""
+        return self.how != "kept answer"
+
 
 class CellResult(Struct, frozen=True, kw_only=True):
     """One executed cell. Output is cut to the kept size; `*_chars` count what was written."""

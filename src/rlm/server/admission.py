@@ -37,10 +37,11 @@ class Slot:
         await self._admission._turn(patient)
         self._since = time.monotonic()
 
-    def release(self) -> None:
+    def release(self, *, has_run: bool = True) -> None:
+        """Leave; without `has_run`, how long it took says nothing about other requests."""
         if self._open:
             self._open = False
-            self._admission._left(self._token, self._since)
+            self._admission._left(self._token, self._since, has_run)
 
 
 class Admission:
@@ -71,7 +72,7 @@ class Admission:
                 "concurrency_exceeded",
                 self._patience(1),
             )
-        if self.running >= self._most and self.queued >= self._most_queued:
+        if self._of_token.total() >= self._most + self._most_queued:
             raise too_many(
                 f"{counted(self._most, 'request')} running and {self._most_queued} waiting; "
                 "try again later",
@@ -127,12 +128,13 @@ class Admission:
             if turn in self._waiting:
                 self._waiting.remove(turn)
 
-    def _left(self, token: Token, since: float | None) -> None:
+    def _left(self, token: Token, since: float | None, has_run: bool) -> None:
         self._of_token[token.name] -= 1
         if not self._of_token[token.name]:
             del self._of_token[token.name]
         if since is not None:
-            self._seconds = 0.9 * self._seconds + 0.1 * (time.monotonic() - since)
+            if has_run:
+                self._seconds = 0.9 * self._seconds + 0.1 * (time.monotonic() - since)
             self._next()
 
     def _next(self) -> None:

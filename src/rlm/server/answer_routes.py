@@ -11,6 +11,7 @@ from starlette.types import ASGIApp
 
 from rlm.server.access import token_of
 from rlm.server.answering import Outcome
+from rlm.server.bodies import Body
 from rlm.server.completions import ChatWriter, completion_of
 from rlm.server.conversation import AnswerRequest, from_chat
 from rlm.server.engines import unknown_model
@@ -21,6 +22,7 @@ from rlm.server.replies import ModelList, ModelObject
 from rlm.server.requests import ChatRequest
 from rlm.server.responses import ResponsesRequest, ResponsesWriter, from_responses, response_of
 from rlm.server.service import Service
+from rlm.server.tokens import Token
 from rlm.web.events import HEARTBEAT, EventStream, while_connected
 from rlm.web.responses import json_response
 
@@ -107,24 +109,38 @@ class AnswerRoutes:
     ) -> tuple[Asking, Job]:
         """Receive a request and start its job; return the request without its texts.
 
-        It is read when it has a slot; until then, a large body stays on disk.
+        It is planned when it has a slot. A large body is read only then; before, it stays on disk.
         """
         service, token = self._service, token_of(request)
         service.admission.check(token)  # Refuse floods before their bodies take time.
         async with service.bodies.arrived(request, token) as body:
+            # Mistakes do not wait for a slot.
+            read = None if body.is_large else await self._read(body, kind, convert, token)
             slot = await while_connected(request.receive, service.admission.enter(token))
             try:
-                sent = await body.read_as(kind)
-                wanted = convert(sent)
+                sent, wanted = read or await self._read(body, kind, convert, token)
                 job = await service.jobs.start(
                     wanted, token, slot, request.receive, service.runs.claim
                 )
             except BaseException:
-                slot.release()
+                slot.release(has_run=False)
                 raise
             if (share := body.keep()) is not None:
                 job.plan.cleanup.callback(share.release)
             return sent.brief(), job
+
+    async def _read(
+        self,
+        body: Body,
+        kind: type[Asking],
+        convert: Callable[[Asking], AnswerRequest],
+        token: Token,
+    ) -> tuple[Asking, AnswerRequest]:
+        """Return a request as it was sent and as it is meant; ApiError if it is mistaken."""
+        sent = await body.read_as(kind)
+        wanted = convert(sent)
+        self._service.planner.resolve(wanted, token)
+        return sent, wanted
 
     def _stream(self, job: Job, writer: Writer) -> EventStream:
         beat = self._settings.heartbeat_seconds

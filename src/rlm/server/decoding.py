@@ -1,5 +1,6 @@
 """How much memory a JSON body takes, and how it becomes a request; errors name the field."""
 
+import json
 import mmap
 import re
 from collections.abc import Iterator
@@ -126,7 +127,8 @@ def mistake(error: msgspec.ValidationError, kind: type[Any]) -> ApiError:
 def _choice_hint(kind: type[msgspec.Struct], where: str) -> str:
     """Name the values that the field at a path may have."""
     parent, _, name = where.rpartition(".")
-    choices = [str(each) for each in _literals(_fields_at(kind, parent).get(name))]
+    of_field = _literals(_fields_at(kind, parent).get(name))
+    choices = [each if isinstance(each, str) else json.dumps(each) for each in of_field]
     if len(choices) == 1:
         return f"; it can only be {choices[0]}"
     return f"; choose one of {', '.join(choices)}" if choices else ""
@@ -145,7 +147,7 @@ def _fields_at(kind: type[msgspec.Struct], where: str) -> dict[str, Any]:
     here: type[msgspec.Struct] | None = kind
     for name in filter(None, where.split(".")):
         inside = {} if here is None else _types_of(here)
-        here = _struct_in(inside.get(name))
+        here = _struct_in(inside.get(name.partition("[")[0]))  # An item of `messages[0]`.
     return {} if here is None else _types_of(here)
 
 

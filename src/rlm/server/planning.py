@@ -76,9 +76,7 @@ class Planner:
 
     async def plan(self, request: AnswerRequest, token: Token) -> Plan:
         owner.set(token.name)  # Tokens share the processes with limits.
-        model, has_repl = self._engines.resolve(request.model)
-        if not token.allows(request.model, model):
-            raise unknown_model(request.model)
+        model, has_repl = self.resolve(request, token)
         engine = self._engines.get(model, request.rlm.environment)
         limits = limits_of(request.rlm.limits, self._settings.limits, request.prefix)
         config = replace(engine.config, limits=limits)
@@ -88,6 +86,13 @@ class Planner:
         if self._route(request, texts, has_repl) == "direct":
             return self._direct(request, token, engine, config, texts)
         return await self._run(request, token, engine, config, texts)
+
+    def resolve(self, request: AnswerRequest, token: Token) -> tuple[str, bool]:
+        """Return the model's own name, and whether it has a REPL; ApiError if it is unknown."""
+        model, has_repl = self._engines.resolve(request.model)
+        if not token.allows(request.model, model):
+            raise unknown_model(request.model)
+        return model, has_repl
 
     def _route(
         self, request: AnswerRequest, texts: list[TextMessage], has_repl: bool

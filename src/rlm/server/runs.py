@@ -125,7 +125,7 @@ class Runs:
         try:
             yield slot
         except BaseException:
-            slot.release()
+            slot.release(has_run=False)
             raise
 
     def _start(self, run: LiveRun) -> RunObject:

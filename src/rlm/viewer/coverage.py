@@ -347,7 +347,7 @@ _REPLIES = frozenset({CODES["call_ended"], CODES["model_replied"]})
 
 
 def readings(file: RecordFile, run_ids: list[str]) -> Iterator[Reading]:
-    """Yield what a tree of runs has read, in order."""
+    """Yield what a tree of runs has read, in order: of outputs, what a model was shown of them."""
     answered = _Answered(file, run_ids)
     printed: dict[str, list[CellOutput]] = {}  # by run, and not shown to its model yet
     for _, number, event in file.tree_events(run_ids, codes=_SEEN):
@@ -358,9 +358,6 @@ def readings(file: RecordFile, run_ids: list[str]) -> Iterator[Reading]:
                 for each in printed.pop(event.run_id, ()):
                     yield from _printed(each, event)
             yield from _of(event)
-    for outputs in printed.values():  # of steps after which nothing was asked
-        for each in outputs:
-            yield Reading(_printer(each), each.text)
 
 
 class _Answered:

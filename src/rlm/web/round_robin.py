@@ -6,10 +6,10 @@ from collections.abc import Callable, Hashable
 
 from starlette.types import Scope
 
-__all__ = ["CONNECTION", "RoundRobin", "remember_sender"]
+__all__ = ["CONNECTION", "Connection", "RoundRobin", "remember_sender"]
 
 CONNECTION = "rlm.connection"
-"""The key of the connection in the state of a request, if the server is ours."""
+"""The key of the `Connection` in the state of a request, if the server is ours."""
 
 
 class RoundRobin:
@@ -80,6 +80,15 @@ class _Line:
     def __init__(self, turns: int) -> None:
         self.turns = turns
         self.waiting: deque[Callable[[], bool]] = deque()
+
+
+class Connection:
+    """What is known of a connection: who sent its last request."""
+
+    __slots__ = ("sender",)
+
+    def __init__(self) -> None:
+        self.sender: Hashable = None
 
 
 def remember_sender(scope: Scope, sender: Hashable) -> None:

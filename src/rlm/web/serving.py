@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Callable, Generator, Hashable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from typing import Any, Literal, TypeVar
 
+import h11
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -18,12 +19,15 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from rlm._util.signals import listen, stop_listening
 from rlm.errors import ConfigError
 from rlm.web.hosts import bracketed
-from rlm.web.round_robin import CONNECTION, RoundRobin
+from rlm.web.round_robin import CONNECTION, Connection, RoundRobin
 
 __all__ = ["WebServer", "in_thread", "open_socket", "serve_until_signal", "serving"]
 
 HEAD_SECONDS = 20.0
 """How long the head of a request may take; silent connections are closed."""
+
+REFUSED_BODY_SECONDS = 120.0
+"""How long the rest of a body may take that got its response early; it is read and dropped."""
 
 STALL_SECONDS = 30.0
 KEEP_ALIVE_SECONDS = 75
@@ -38,6 +42,7 @@ SWITCH_SECONDS = 0.000_5
 
 TICK_SECONDS = 1.0
 T = TypeVar("T")
+_Awaited = Literal["head", "rest of a head", "rest of a body"]
 
 
 def open_socket(host: str, port: int, server: str = "server") -> socket.socket:
@@ -215,60 +220,96 @@ class _Protocol(H11Protocol):
 
     stall_seconds = STALL_SECONDS
     turns = RoundRobin(READ_AT_ONCE)
-    sender: Hashable = None
-    """Who sent the last request; requests on all new connections share their turns."""
-
     _unread = b""
-    _head_timer: asyncio.TimerHandle | None = None
+    _awaited: _Awaited | None = None
+    _timer: asyncio.TimerHandle | None = None
     _stall_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.app_state = {**self.app_state, CONNECTION: self}
-        self._await_head()
+        self._connection = Connection()
+        self.app_state = {**self.app_state, CONNECTION: self._connection}
+        self._await("head")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        for timer in (self._head_timer, self._stall_timer):
+        for timer in (self._timer, self._stall_timer):
             if timer is not None:
                 timer.cancel()
-        self._head_timer = self._stall_timer = None
+        self._timer = self._stall_timer = None
         super().connection_lost(exc)
 
+    # -- new requests ------------------------------------------------------------------------
+
     def data_received(self, data: bytes) -> None:
-        if not self._is_idle() or self.turns.may_begin(self.sender):
+        if not self._is_idle() or self.turns.may_begin(self._line):
             self._read(data)
         else:
             self._unread = data
             self.transport.pause_reading()
-            self.turns.line_up(self.sender, self._read_later)
+            self.turns.line_up(self._line, self._read_later)
+
+    @property
+    def _line(self) -> Hashable:
+        """The line in which the next data waits: unknown clients share one, slow ones another."""
+        return "slow" if self._awaited == "rest of a head" else self._connection.sender
 
     def _read_later(self) -> bool:
-        if self.transport.is_closing():
+        if self.transport.is_closing() or not self._unread:
             return False
         data, self._unread = self._unread, b""
         self.transport.resume_reading()
-        self._read(data)
+        try:
+            self._read(data)
+        except BaseException:
+            self.transport.abort()
+            raise
         return True
-
-    # -- slow requests -----------------------------------------------------------------------
 
     def _read(self, data: bytes) -> None:
         super().data_received(data)
-        if self._is_idle():
-            if self._head_timer is None:
-                self._await_head()
-        elif self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
+        if not self._is_idle():
+            self._await(None)
+        elif self.conn.their_state is h11.SEND_BODY:
+            self._await("rest of a body")  # The response did not wait for it.
+        else:
+            self._await("rest of a head" if self.conn.trailing_data[0] else "head")
+
+    def send_400_response(self, msg: str) -> None:
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            super().send_400_response(msg)
+        else:
+            self.transport.abort()  # It has had a response.
+
+    def shutdown(self) -> None:
+        """Answer what has arrived, then close."""
+        self._read_later()
+        if self.conn.our_state is h11.ERROR:
+            self.transport.abort()
+        else:
+            super().shutdown()
+
+    # -- slow requests -----------------------------------------------------------------------
 
     def _is_idle(self) -> bool:
         return self.cycle is None or self.cycle.response_complete
 
-    def _await_head(self) -> None:
-        self._head_timer = self.loop.call_later(HEAD_SECONDS, self._head_timed_out)
+    def _await(self, what: _Awaited | None) -> None:
+        """Close the connection unless this arrives in time; more of the same gets no more time."""
+        if what == self._awaited and self._timer is not None:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._awaited, self._timer = what, None
+        if what is not None:
+            self._timer = self.loop.call_later(self._patience(what), self._timed_out)
 
-    def _head_timed_out(self) -> None:
-        self._head_timer = None
+    def _patience(self, what: _Awaited) -> float:
+        if what == "rest of a body":
+            return REFUSED_BODY_SECONDS
+        return KEEP_ALIVE_SECONDS if what == "head" and self.cycle is not None else HEAD_SECONDS
+
+    def _timed_out(self) -> None:
+        self._timer = None
         if self._is_idle() and not self.transport.is_closing():
             self.transport.close()
 

@@ -81,6 +81,7 @@ class Finals:
         self._turns = turns
         self._answer: Any = _Answer(self._turns, {"content": "", "ready": False})
         self._may_rebind = True
+        self._source = ""  # of the current cell
         self._last: tuple[Any, str] | None = None  # the last answer submitted by `ready`
 
     def names(self) -> dict[str, Any]:
@@ -116,7 +117,7 @@ class Finals:
         """Return what to bind for a value from the host: `answer` begins another turn."""
         if name != "answer" or not isinstance(value, dict):
             return value
-        self._turns.begin()
+        self._turns.begin(after_setup=value.pop("after_setup", False))
         self._answer = _Answer(self._turns, value)
         self._may_rebind = False
         self._last = None
@@ -127,6 +128,7 @@ class Finals:
         self._submission = None
         self._answer._was_set = False
         self._turns.enter()
+        self._source = source
         self._may_rebind = self._may_rebind or "answer" in source
 
     def collect(self) -> tuple[Submission | None, str | None]:
@@ -149,7 +151,7 @@ class Finals:
         """Note that an earlier cell set the answer; this one may have set it to an equal value."""
         assert self._submission is not None
         text = self._submission.text
-        was_set = isinstance(answer, _Answer) and answer._was_set
+        was_set = answer._was_set if isinstance(answer, _Answer) else _sets_answer(self._source)
         if self._last is not None and answer is self._last[0] and text == self._last[1]:
             self._submission.how = "answer" if was_set else "kept answer"
         self._last = answer, text
@@ -198,6 +200,16 @@ class Finals:
         if "content" in value and not value["content"]:
             raise ValueError('answer has no content yet: set answer["content"] first')
         return value.get("content", value)
+
+
+def _sets_answer(source: str) -> bool:
+    """Whether a cell sets items of an `answer` that is a dict of its own, judging by its text."""
+    import re  # Few cells replace the dict.
+
+    return re.search(_SETTING, source) is not None
+
+
+_SETTING = r"\banswer\s*(?:\[[^\]\n]*\]\s*)?(?:=(?!=)|\|=|\.\s*(?:update|setdefault)\b)"
 
 
 def _json_of(value: Any) -> str | None:

@@ -30,10 +30,12 @@ _EARLIER = "this thread or task was started in an earlier turn"
 class Turn:
     """One run of the session; compared by identity."""
 
-    __slots__ = ("is_first",)
+    __slots__ = ("is_first", "is_setup")
 
     def __init__(self, is_first: bool) -> None:
         self.is_first = is_first
+        self.is_setup = False
+        """Whether this was no turn, but the code that prepares the REPL for all of them."""
 
 
 _turn: ContextVar[Turn | None] = ContextVar("rlm_turn", default=None)
@@ -45,8 +47,9 @@ class Turns:
     def __init__(self) -> None:
         self.current = Turn(is_first=True)
 
-    def begin(self) -> None:
+    def begin(self, *, after_setup: bool = False) -> None:
         """Begin another turn, in the thread of cells."""
+        self.current.is_setup = after_setup
         self.current = Turn(is_first=False)
         self.enter()
         if "concurrent.futures.thread" in sys.modules:  # Else there is no pool yet.
@@ -67,8 +70,10 @@ class Turns:
         """Raise CallFailed if the calling thread or task belongs to an earlier turn.
 
         A thread of unknown origin may call: libraries start some without Python's `threading`.
+        So may the threads of `setup_code`, which every turn uses.
         """
-        if _turn_here() not in (self.current, None):
+        turn = _turn_here()
+        if turn is not None and turn is not self.current and not turn.is_setup:
             raise CallFailed(f"{_EARLIER}, so it can make no calls now; start a new one")
 
 
