@@ -127,8 +127,9 @@ def told_apart(events: list[Event]) -> list[Event]:
 
 
 def test_several_runs_and_a_folder(state: Path, run: Run, tmp_path: Path) -> None:
-    kept.offline(state, ONE)
-    kept.offline(state, TWO)
+    for run_id in (ONE, TWO):
+        result = kept.offline(state, run_id)
+        assert (result.stop_reason, result.steps) == ("passages", 2), result.detail
     (tmp_path / "logs").mkdir()
     written(tmp_path / "logs" / "a.jsonl", told_apart(tree()))
     written(tmp_path / "logs" / "b.jsonl", told_apart(one_run("b")))

@@ -201,7 +201,7 @@ async def test_the_attack_suite_leaves_nothing_behind() -> None:
     assert not victim.is_alive
     assert "RLM_CHECK_API_KEY" not in os.environ
     assert signal.getsignal(signal.SIGURG) is handler
-    assert open_fds() == fds
+    assert open_fds() <= fds, "what earlier tests opened may be closed at any time"
 
 
 # -- a host that is careless with its objects ------------------------------------------------------
