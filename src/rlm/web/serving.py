@@ -43,6 +43,7 @@ SWITCH_SECONDS = 0.000_5
 TICK_SECONDS = 1.0
 T = TypeVar("T")
 _Awaited = Literal["head", "rest of a head", "rest of a body"]
+_SLOW = ("slow",)  # unlike the name of any client
 
 
 def open_socket(host: str, port: int, server: str = "server") -> socket.socket:
@@ -251,7 +252,7 @@ class _Protocol(H11Protocol):
     @property
     def _line(self) -> Hashable:
         """The line in which the next data waits: unknown clients share one, slow ones another."""
-        return "slow" if self._awaited == "rest of a head" else self._connection.sender
+        return _SLOW if self._awaited == "rest of a head" else self._connection.sender
 
     def _read_later(self) -> bool:
         if self.transport.is_closing() or not self._unread:
@@ -282,7 +283,8 @@ class _Protocol(H11Protocol):
 
     def shutdown(self) -> None:
         """Answer what has arrived, then close."""
-        self._read_later()
+        with contextlib.suppress(h11.ProtocolError):  # The connection is then aborted.
+            self._read_later()
         if self.conn.our_state is h11.ERROR:
             self.transport.abort()
         else:
