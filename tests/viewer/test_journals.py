@@ -9,6 +9,7 @@ import pytest
 
 from rlm import RLM, Limits, ScriptedClient
 from rlm.context import store_context
+from rlm.messages import Request
 from rlm.records.journal import Archive, Journal, Places, RunFacts, fork
 from rlm.records.journal.database import Lock
 from rlm.results import RunResult
@@ -76,7 +77,11 @@ async def test_coverage_of_a_real_run_is_exact(tmp_path: Path) -> None:
         "rlm_query('Look' + ' at it.', context[5_000:9_000])",
         "FINAL('done')",
     ]
-    child = "```repl\nprint(context[10:210])\nFINAL('seen')\n```"
+
+    def child(request: Request) -> str:
+        is_first = len(request.messages) <= 2
+        return f"```repl\n{'print(context[10:210])' if is_first else 'FINAL(1)'}\n```"
+
     rules = [("What is this?", "words"), ("Look at it.", child)]
     result = await asked(tmp_path / "state", codes, TEXT, rules, limits=Limits(max_depth=2))
     assert result.answer == "done"

@@ -14,6 +14,7 @@ from rlm.events import CellEnded, CellOutput, CellStarted, Event
 from rlm.records.judging import JudgmentChange, Judgments
 from rlm.records.searching import ReadFile, SearchIndex
 from rlm.viewer import searching
+from rlm.viewer.library import Library
 from tests.records.trajectories.samples import ended, one_run, started, tree, written
 from tests.viewer.serving import Answer, Client, log_shelf, serving
 
@@ -454,3 +455,23 @@ async def test_a_condition_is_applied_again_after_a_judgment(tmp_path: Path) -> 
             for _ in range(2):
                 answer = await found(client, "q=same&where=tag%3Dgood")
                 assert len(answer["runs"]) == expected
+
+
+async def test_a_list_that_misses_something_says_that_files_are_being_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first pass may end while a request looks at the files, too late for what it has seen."""
+    library = Library(log_shelf(written(tmp_path / "a.jsonl", one_run("a"))))
+    (file,) = library.files()
+    looked = file.add_skipped_to
+
+    def then_the_pass_ends(skipped: Any) -> None:
+        looked(skipped)
+        file.refresh()
+        library._is_read.set()
+
+    monkeypatch.setattr(file, "add_skipped_to", then_the_pass_ends)
+    assert library.listing(0.0).reading is not None
+    monkeypatch.undo()
+    found = library.listing(0.0)
+    assert (found.reading, [node.outline.run_id for node in found.runs]) == (None, ["a"])

@@ -288,23 +288,23 @@ class Library:
 
     def listing(self, wait_seconds: float) -> Listing:
         """Return all root runs; during the first pass, those found so far."""
-        self._is_read.wait(wait_seconds)
+        is_read = self._is_read.wait(wait_seconds)  # The pass may end while this looks at files.
         files = self._scan()
         skipped, nodes, waiting = Skipped(), dict[str, Node](), 0.0
         for file in files:
-            if self._is_read.is_set():
+            if is_read:
                 file.refresh()
+            waiting += 1.0 - file.progress
             file.add_skipped_to(skipped)
             if file.problem is not None:
                 skipped.add("file that can't be read", file.path.name, file.problem)
-            waiting += 1.0 - file.progress
             for node in self._roots(file):
                 nodes.setdefault(node.outline.run_id, node)
         runs = sorted(nodes.values(), key=lambda node: -node.outline.started)
         if len(runs) > MAX_LISTED:
             skipped.notice(f"the newest {MAX_LISTED:,} of {len(runs):,} runs are listed")
         reading = None
-        if waiting and not self._is_read.is_set():
+        if waiting and not is_read:
             reading = {"files": len(files), "done": 1.0 - waiting / len(files)}
         return Listing(runs[:MAX_LISTED], skipped, reading)
 
