@@ -1,8 +1,8 @@
 """Find the strings of a JSON text, and where each is, without decoding the rest.
 
-Decoding makes an object of every value: ten megabytes can hold millions of empty lists, which take
-a gigabyte, and all other threads wait while the decoder and the garbage collector work. This reads
-a part of the text at a time, and keeps only where it is.
+Decoding makes an object of every value: ten megabytes can hold millions of empty lists, which took
+670 MB with their names, while all other threads waited for the decoder and the garbage collector.
+This reads a part of the text at a time, and keeps only where it is.
 """
 
 import json
@@ -31,7 +31,7 @@ def strings_in(text: str) -> Iterator[tuple[str, str]]:
     """Yield where every string is, such as `reports[3].title`, and the string.
 
     Raise ValueError where the text is not JSON; only mistakes that matter here are noticed.
-    An object that has a key twice is one: what cells see of it is the last value.
+    An object that repeats a key counts as a mistake, because cells see only its last value.
     """
     path, at = _Path(), 0
     string: str | None = None  # It is a key if a colon follows.

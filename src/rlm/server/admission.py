@@ -17,7 +17,7 @@ INITIAL_SECONDS = 1.0
 
 
 class Slot:
-    """A place in line, then the right to run; to release it twice does nothing more."""
+    """A place in line, then the right to run. Releasing it a second time does nothing."""
 
     def __init__(self, admission: "Admission", token: Token) -> None:
         self._admission = admission

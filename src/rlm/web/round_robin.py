@@ -26,7 +26,7 @@ class RoundRobin:
         self._lines: dict[Hashable, _Line] = {}
 
     def may_begin(self, client: Hashable) -> bool:
-        """Take a turn of this round, if one is left and nobody waits for it."""
+        """Take one of the client's turns in this round; return False if none is left."""
         line = self._lines.get(client)
         if line is None:
             line = self._lines[client] = _Line(self._at_once)
