@@ -10,6 +10,7 @@ import pytest
 
 from rlm import RLM, RunResult
 from rlm.cli._progress import Manner, RunDisplay
+from tests.cli.conftest import Run
 from tests.cli.running import QUESTION, TEXT, command, environment, one_clear_line, rlm
 from tests.cli.scripts import AS_CODE, HOSTILE, submits
 from tests.endpoint import endpoint
@@ -49,6 +50,18 @@ def test_options_of_the_environment(tmp_path: Path) -> None:
     given = ("--environment", "agent", "--environment-option", "read_only_paths=[]")
     done = rlm("ask", QUESTION, *given, "--environment-option", "max_threads=9", stdin=TEXT)
     assert (done.returncode, "4821" in done.stdout) == (4, True)
+
+
+def test_ctrl_c_while_the_engine_closes_does_not_lose_the_answer(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_: RLM) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(RLM, "close", interrupted)
+    code, out, err = run("ask", QUESTION, "-m", "offline/extractive", "-q", stdin=TEXT.encode())
+    assert "4821" in out
+    assert (code, err.splitlines()[-1]) == (130, "Cancelled.")
 
 
 def test_what_is_piped_in_and_json_out() -> None:

@@ -92,8 +92,11 @@ def answer(query: str, options: Options) -> int:
     made_of = prepare(options)
     display = RunDisplay(options.manner, journaled=made_of.journal is not None)
     with _page(options.view, made_of.journal) as page:
-        result = _run(query, options, made_of, display, [] if page is None else [page])
-        code = display.show(result, made_of.choice.model, typed=made_of.schema is not None)
+        beside = [] if page is None else [page]
+        with make_rlm(options, made_of, [*display.recorders, *beside]) as engine:
+            result = _run(query, options, made_of, display, engine)
+            # Before the engine closes, which Ctrl-C can interrupt.
+            code = display.show(result, made_of.choice.model, typed=made_of.schema is not None)
         if page is not None:
             page.wait()
         return code
@@ -143,36 +146,34 @@ class Setting(NamedTuple):
 
 
 def _run(
-    query: str, options: Options, made_of: Setting, display: RunDisplay, beside: list[Recorder]
+    query: str, options: Options, made_of: Setting, display: RunDisplay, engine: RLM
 ) -> RunResult:
     """Run once. Mistakes in options are reported before standard input is read."""
-    engine = make_rlm(options, made_of, [*display.recorders, *beside])
-    with engine:
-        unread = _UnreadInput(options)
-        unread.tell()
-        fetching: Any = {"quiet": options.quiet, "max_fetch_mb": options.max_fetch_mb}
-        data = data_of(options.tables, options.db, options.db_schemas, **fetching)
-        if data is None:
-            context: Any = context_of(options.files, **fetching, timeout=options.timeout)
-        else:
-            context = data
-        if context is None and not options.quiet:
-            say(_without_context())
-        try:
-            return display.run(
-                engine,
-                lambda: engine.ask(
-                    query,
-                    context,
-                    response_model=made_of.schema,
-                    cite=options.cite,
-                    samples=options.samples,
-                ),
-            )
-        except UnknownPriceError as error:
-            raise unknown_price(made_of.choice.names) from error
-        finally:
-            unread.tell()  # A slow program may have written something only now.
+    unread = _UnreadInput(options)
+    unread.tell()
+    fetching: Any = {"quiet": options.quiet, "max_fetch_mb": options.max_fetch_mb}
+    data = data_of(options.tables, options.db, options.db_schemas, **fetching)
+    if data is None:
+        context: Any = context_of(options.files, **fetching, timeout=options.timeout)
+    else:
+        context = data
+    if context is None and not options.quiet:
+        say(_without_context())
+    try:
+        return display.run(
+            engine,
+            lambda: engine.ask(
+                query,
+                context,
+                response_model=made_of.schema,
+                cite=options.cite,
+                samples=options.samples,
+            ),
+        )
+    except UnknownPriceError as error:
+        raise unknown_price(made_of.choice.names) from error
+    finally:
+        unread.tell()  # A slow program may have written something only now.
 
 
 class _UnreadInput:
