@@ -1,4 +1,4 @@
-"""What holds for every test: no network, no keys, hypothesis profiles, every skip reported."""
+"""What holds for every test: no network, no keys, no running model server, every skip reported."""
 
 import gc
 import os
@@ -11,15 +11,19 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests import network_guard
+from tests.cli.local_servers import nowhere
 
 SECRET_OR_SETTING = re.compile(
     r".*_API_KEY|.*_ACCESS_TOKEN|HF_TOKEN|GITHUB_TOKEN|(RLM|ELIZA_RLM|LLM|OPENAI|ANTHROPIC|GEMINI|GOOGLE"
-    r"|AZURE_OPENAI|OPENROUTER|PORTKEY|VERCEL|AI_GATEWAY|GROQ|OLLAMA|MODAL|PRIME|E2B|DAYTONA|AWS|OTEL)_.*"
+    r"|AZURE_OPENAI|OPENROUTER|PORTKEY|VERCEL|AI_GATEWAY|GROQ|OLLAMA|VLLM|LMSTUDIO|LLAMACPP"
+    r"|MODAL|PRIME|E2B|DAYTONA|AWS|OTEL)_.*"
 )
 """Variables that could send a test to a real provider, or change it on one machine only."""
 
 for variable in [name for name in os.environ if SECRET_OR_SETTING.fullmatch(name)]:
     del os.environ[variable]
+
+os.environ.update(nowhere())
 
 _state = tempfile.TemporaryDirectory(prefix="rlm-tests-")
 os.environ["RLM_STATE_DIR"] = _state.name

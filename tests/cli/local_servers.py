@@ -1,7 +1,6 @@
 """Plays a model server on a free port: Ollama, LM Studio, llama.cpp, vLLM, or something else."""
 
 import json
-import socket
 import threading
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
@@ -73,16 +72,8 @@ def ollama(*names: str, loaded: int | None = None) -> dict[str, Any]:
     return {**pages, "/v1/chat/completions": CHAT}
 
 
-def closed_port() -> int:
-    """A port at which no server listens."""
-    with socket.create_server(("127.0.0.1", 0)) as opened:
-        port: int = opened.getsockname()[1]
-    return port
-
-
 def nowhere(**but: str) -> dict[str, str]:
     """Variables that keep commands away from servers really running on this machine."""
-    port = closed_port()
+    dead = "127.0.0.1:1"  # No server listens there, and no test is given this port.
     names = ("LMSTUDIO_BASE_URL", "LLAMACPP_BASE_URL", "VLLM_BASE_URL")
-    dead = dict.fromkeys(names, f"http://127.0.0.1:{port}/v1")
-    return {**dead, "OLLAMA_HOST": f"127.0.0.1:{port}", **but}
+    return {**dict.fromkeys(names, f"http://{dead}/v1"), "OLLAMA_HOST": dead, **but}

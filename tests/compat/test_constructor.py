@@ -75,8 +75,9 @@ def test_a_missing_key_is_reported_by_the_first_completion() -> None:
     ],
 )
 def test_each_backend_of_the_reference_has_a_client(
-    backend: str, model: str, client: str, host: str
+    backend: str, model: str, client: str, host: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delenv("VLLM_BASE_URL")
     one = made(backend=backend, backend_kwargs={"model_name": model, "api_key": "k"})
     route = one.runner.resources.routes[f"{backend}/{model}"]
     assert (repr(route.client), route.wire_name) == (f"{client}('{host}')", model)
