@@ -109,6 +109,24 @@ CODE = {
     "a tool call in other markup": '<function=execute_python>{"code": "print(1)"}</function>',
     "a change of the variable that it names": f"{fenced('rows.append(3)')}\nFINAL_VAR(rows)",
     "a function": fenced("def find():\n    return best", "python"),
+    "a special token": "<|python_start|>print(rows)<|python_end|>",
+    "a call with escapes": "<start_function_call>call:execute_python{code:<escape>print(rows)"
+    "<escape>}<end_function_call>",
+    "an unknown tag": "<tool>print(rows)</tool>",
+    "a tag that is not closed": "<run_code>print(rows)",
+    "an action": "Thought: I should look.\nAction: print(rows)",
+    "JSON": '{"python": "print(rows)"}',
+    "the line of a lead-in": "Let me check: print(rows[0])",
+    "bold": "**print(rows)**",
+    "quotes": "'print(rows)'",
+    "bold in a tag": "<b>**print(rows)**</b>",
+    "a full stop of another script": "print(rows)。",
+    "a comprehension cut off": "rows = [r for r in",
+    "a magic": "%time print(rows)",
+    "announced in Chinese": f"让我看看数据。\n{fenced('import os; print(os.listdir())', 'python')}",
+    "announced in German": f"Schauen wir nach:\n{fenced('print(open(1).read())', 'python')}",
+    "announced in French": f"Je vais regarder.\n{fenced('print(open(1).read())', 'python')}",
+    "announced in Spanish": f"Vamos a ver.\n{fenced('print(open(1).read())', 'python')}",
 }
 
 
@@ -131,6 +149,37 @@ async def test_code_is_never_shown_as_an_answer(reply: str) -> None:
         assert (result.answer, result.answer_source) == ("raw output", "last_output")
 
 
+FORMULAS = {
+    "complexity": "O(n)",
+    "a plural": "word(s)",
+    "a number in brackets": "total (2)",
+    "a formula": "n*(n-1)/2",
+    "a comparison": "n > 3",
+    "a remainder": "n % 2",
+}
+NAMES = "n = 3\ntotal = 3\nword = 'Ada'\ns = 4"
+
+
+@pytest.mark.parametrize("reply", FORMULAS.values(), ids=FORMULAS)
+async def test_a_formula_over_names_of_variables_counts_if_it_is_repeated(reply: str) -> None:
+    for replies, answer in (((reply, reply), reply), ((reply, "Three."), "Three.")):
+        client = ScriptedClient([fenced(f"{NAMES}\nprint('raw output')"), *replies])
+        async with RLM(client, limits=Limits(max_steps=1)) as one:
+            result = await one.aask("Who?", "text")
+        assert (result.answer, result.answer_source) == (answer, "asked")
+        assert len(client.requests) == 3
+
+
+@pytest.mark.parametrize(
+    "reply", ["len(s)", "print (total)", "total + 1", "rows[0]", "word.upper()"]
+)
+async def test_an_expression_that_python_can_compute_does_not_count(reply: str) -> None:
+    client = ScriptedClient([fenced(f"{NAMES}\nrows = [1]\nprint('raw output')"), reply, reply])
+    async with RLM(client, limits=Limits(max_steps=1)) as one:
+        result = await one.aask("Who?", "text")
+    assert (result.answer, result.answer_source) == ("raw output", "last_output")
+
+
 async def test_without_a_budget_no_second_answer_is_requested() -> None:
     """The final call is paid from what was held back at the start; a second one is not."""
     step = Reply(text=FIRST, usage=Usage(requests=1, input_tokens=500, output_tokens=8_000))
@@ -144,6 +193,13 @@ async def test_without_a_budget_no_second_answer_is_requested() -> None:
 
 
 TEXTS = {
+    "a lambda": "lambda x: 2*x",
+    "a lead-in to prose": "The answer is: Paris (France)",
+    "bold prose": "**Ada (the first)**",
+    "tags": "<b>total (2)</b>",
+    "German": "Ich sehe zwei Zeilen: Ada und Bob.",
+    "Chinese": "让我回答：总数是三。",
+    "JSON with a command": '{"command": "ls -l"}',
     "typography": "She\u2019s called \u201cAda\u201d\u00a0(born 1815)\uff08see best\uff09.",
     "prose": "It is Ada.",
     "an explanation with code": "Use a set:\n```python\ndef unique(names): return set(names)\n```",

@@ -7,7 +7,7 @@ query asked for can: `repl_code.py` tells them apart.
 
 import ast
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from rlm._util.lazy import pattern
 from rlm._util.python_source import PythonParser
@@ -21,7 +21,15 @@ from rlm.engine.cells import (
 )
 from rlm.engine.fences import as_fences, without_marks
 from rlm.engine.finals import unfenced
-from rlm.engine.repl_code import OF_THE_REPL, CodeInProse, ReplNames, acts, code_paragraphs, defines
+from rlm.engine.repl_code import (
+    OF_THE_REPL,
+    CodeInProse,
+    ReplNames,
+    acts,
+    code_paragraphs,
+    defines,
+    is_formula,
+)
 from rlm.engine.submissions import (
     CODE,
     SUBMITTING,
@@ -106,17 +114,17 @@ class _Reading:
             or (_announces(prose) and any(tree is None or acts(tree) for tree in trees))
         )
         if is_for_repl:
-            return PlainReply("" if is_whole else _beside(prose), is_code=True)
+            return PlainReply(self._formula() if is_whole else _beside(prose), is_code=True)
         return PlainReply(self._text) if is_whole else self._of_prose(prose)
 
     def _of_prose(self, prose: str) -> PlainReply:
         """Read a reply without fenced code, which may still hold code between its lines."""
         if _is_expression(prose, self._names, self._python):
-            return CODE
-        if code := code_in_json(prose):
+            return PlainReply(self._formula(), is_code=True)
+        for beside, code in ((prose, code_in_json(prose)), *_unwrapped(prose)):
             tree = self._python.parse(code)
-            if tree is not None and acts(tree) and self._names.are_needed(tree, code):
-                return CODE
+            if tree is not None and acts(tree) and self._names.are_run_by(tree, code):
+                return PlainReply("" if beside == prose else _beside(beside), is_code=True)
         found_code = code_paragraphs(prose[:MAX_PROSE_CHARS], self._python)
         for_repl = [each for each in found_code if self._is_for_repl(each, prose)]
         if not for_repl:
@@ -129,10 +137,15 @@ class _Reading:
             beside = beside.replace(each.written, "", 1)
         return PlainReply(_beside(beside), is_code=True)
 
+    def _formula(self) -> str:
+        """Return the reply if it may be a formula: it counts if the next one is no better."""
+        return self._shown if is_formula(self._shown) else ""
+
     def _is_for_repl(self, found: CodeInProse, prose: str) -> bool:
         """Whether code between other lines is for the REPL, or cut off and all there is."""
         if found.is_cut_off and prose.strip() == found.written.strip():
-            return self._names.run_alone(found.tree, found.code)
+            loops = any(isinstance(node, ast.comprehension) for node in ast.walk(found.tree))
+            return loops or self._names.run_alone(found.tree, found.code)
         is_formula = not (
             acts(found.tree)
             or defines(found.tree)
@@ -225,16 +238,54 @@ def _is_quoted(value: str, text: str) -> bool:
     return start < 0 or text[start - 1 : start] in {"'", '"'}
 
 
+_WRAPPED = pattern(
+    r"""  <(?P<tag>[\w:-]++)[^>\n]*+>(?P<tagged>.*?)(?:</(?P=tag)>)?
+        | (?P<mark>[*_]{1,3}+|["'])(?P<marked>.*)(?P=mark)
+        | %{1,2}+\w++\s(?P<magic>.*)
+        | (?P<before>(?:.*\n)?[^\n:()]{1,60}+:)[ \t]++(?P<led>[^\n]*)
+        | (?P<ended>.*)[。．；;]
+    """,
+    re.DOTALL | re.VERBOSE,
+)
+MAX_WRAPPERS = 4
+MAX_WRAPPED_CHARS = 2_000
+
+
+def _unwrapped(text: str) -> Iterator[tuple[str, str]]:
+    """Yield what stands in a tag, in quotes, after a lead-in and the like, and what is before it.
+
+    If nothing is before it, that is the whole text.
+    """
+    code, beside = text.strip(), text
+    for _ in range(MAX_WRAPPERS):
+        found = _WRAPPED.fullmatch(code) if len(code) <= MAX_WRAPPED_CHARS else None
+        if found is None:
+            return
+        beside = found["before"] or beside
+        code = next(each for each in found.group(*_INNER) if each is not None).strip()
+        yield beside, code
+
+
+_INNER = ("tagged", "marked", "magic", "led", "ended")
+
 # --- what stands beside code ---------------------------------------------------------------------
 
 _SENTENCE_END = pattern(r"(?<=[.!?…:])\s+|\n+")
 _ANNOUNCEMENT = pattern(
-    r"""\W*+
-    (?:(?:ok|okay|sure|right|alright|great|now|first|next|then|so|well|hmm|wait)\b[,.!\s]*+)*+
-    (?:let\ me|let['’]?s|let\ us|i['’]?ll|i\ will|i['’]?m\ going\ to|i\ am\ going\ to
-      |i\ (?:still\ )?(?:need|have|want)\ to|i\ should|i\ must
-      |we\ (?:need|have)\ to|we\ should|we['’]?ll)\b
-    (?!\s+(?:\w+\s+)?(?:show|write|give|explain|suggest|propose|share|present|provide|answer|sum)\b)
+    r"""\W*+ (?:(?:thought|action|plan|step\ \d+):\W*+)?
+    (?: (?:(?:ok|okay|sure|right|alright|great|now|first|next|then|so|well|hmm|wait)\b[,.!\s]*+)*+
+        (?:let\ me|let['’]?s|let\ us|i['’]?ll|i\ will|i['’]?m\ going\ to|i\ am\ going\ to
+          |i\ (?:still\ )?(?:need|have|want)\ to|i\ should|i\ must
+          |we\ (?:need|have)\ to|we\ should|we['’]?ll)\b
+        (?!\s+(?:\w+\s+)?
+          (?:show|write|give|explain|suggest|propose|share|present|provide|answer|sum)\b)
+      | (?:ich\ (?:werde|muss|schaue|prüfe|sehe)|schauen\ wir|sehen\ wir
+          |lass(?:t|en\ sie)?\ (?:uns|mich)|je\ vais|regardons|voyons|laissez-moi|laisse-moi
+          |voy\ a|vamos\ a|veamos|déjame|permíteme)\b
+        (?!.{0,30}(?:zeig|erklär|schreib|montr|expliqu|écri|mostr|explic|escrib))
+      | (?:让我|讓我|我来|我來|我先|我需要|我们来|我們來|首先，?我)
+        (?!.{0,10}(?:展示|解释|解釋|写|寫|回答|说明|說明))
+    )
     """,
     re.IGNORECASE | re.VERBOSE,
 )

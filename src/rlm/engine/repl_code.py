@@ -21,6 +21,7 @@ __all__ = [
     "acts",
     "code_paragraphs",
     "defines",
+    "is_formula",
     "words_of",
 ]
 
@@ -168,6 +169,14 @@ class ReplNames:
             return True
         return names <= self._known and not names.isdisjoint(OF_THE_REPL)
 
+    def are_run_by(self, tree: ast.Module, code: str) -> bool:
+        """Whether code needs this REPL and calls something that it surely can call."""
+        calls = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
+        return self.are_needed(tree, code) and any(
+            isinstance(each, ast.Attribute) or getattr(each, "id", "") in OF_THE_REPL | _OF_PYTHON
+            for each in calls
+        )
+
     def run_alone(self, tree: ast.Module | None, code: str) -> bool:
         """Whether a reply that is nothing but this code is meant to run.
 
@@ -188,6 +197,8 @@ class ReplNames:
         if len(values) == 1 and isinstance(values[0], ast.Name):
             return False
         nodes = [node for value in values for node in ast.walk(value)]
+        if len(values) == 1 and isinstance(values[0], ast.Lambda) and values[0].args.args:
+            nodes.remove(values[0])  # A function is an answer, unless it needs variables.
         is_constant = not any(isinstance(node, _COMPUTED) for node in nodes)
         if not is_constant and any(_is_surely_code(node) for node in nodes):
             return True
@@ -197,6 +208,23 @@ class ReplNames:
             return True
         is_calculated = any(isinstance(node, _CALCULATING) or _is_call(node) for node in nodes)
         return is_calculated and not names.isdisjoint(self._own | OF_THE_REPL)
+
+
+def is_formula(text: str) -> bool:
+    """Whether an expression may be an answer in words, although its names are variables.
+
+    In a formula, names have one letter: `n*(n-1)/2`, `O(n)`. Words are `total (2)` or `word(s)`.
+    """
+    found = _FORMULA.fullmatch(text.strip())
+    return found is not None and found["word"] not in OF_THE_REPL | _OF_PYTHON
+
+
+_FORMULA = pattern(
+    r"""(?P<word>\w++)(?:\((?:s|es)\)|[ ]+\([\w .,]*+\))
+      | (?:\b[A-Za-z]\b|[\d\s+\-*/%<>=!().,]++)++
+    """,
+    re.VERBOSE,
+)
 
 
 def _is_surely_code(node: ast.AST) -> bool:

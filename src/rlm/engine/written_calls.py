@@ -23,9 +23,10 @@ _TOOL = rf"(?:functions?\.|default_api\.)?(?:{_PLAIN_TOOL})\b"
 
 _MARK = pattern(
     rf"""(?<![`'"])(?:
-      <[|｜](?:python_tag|tool[_▁]calls?[_▁](?:section[_▁])?(?:begin|start)|tool[_▁]calls?|START_ACTION
+      <[|｜](?:python_tag|python_start|tool[_▁]calls?[_▁](?:section[_▁])?(?:begin|start)|tool[_▁]calls?|START_ACTION
         |channel|start)[|｜]>
     | <[|｜]DSML[|｜]\w
+    | <start_function_call>
     | \[/?(?:TOOL_CALLS?|tool_calls?)\]
     | <(?:\w{{1,20}}:)?(?:tool_calls?|function_calls?|tool_use|tool_code)(?:[ ][^>\n]{{0,80}})?>
     | <(?:function=|(?:\w{{1,20}}:)?invoke[ ]name=|(?:function|tool)[ ]name=["']?(?={_TOOL}))
@@ -43,7 +44,9 @@ _MARK = pattern(
 _MARKS = ("<", "[", "{", "Action", "Tool", "Function", "functions.", "to=")
 _NAME = pattern(rf"(?<![\w.]){_TOOL}")
 _FINAL_CHANNEL = pattern(r"<\|channel\|>final(?:[ ]*<\|constrain\|>\w+)?[ ]*<\|message\|>")
-_ENDS = pattern(r"<[|｜](?:end|return|call|im_end|eot_id|eom_id|endoftext|end▁of▁sentence)[|｜]>")
+_ENDS = pattern(
+    r"<[|｜](?:end|return|call|python_end|im_end|eot_id|eom_id|endoftext|end▁of▁sentence)[|｜]>"
+)
 _PARAMETER = pattern(
     r"<(?:\w+:|[|｜]DSML[|｜])?parameter(?:=|[ ]name=)[\"']?(\w++)[^>\n]{0,80}+>(.*?)(?:</|\Z)",
     re.DOTALL,
@@ -51,8 +54,9 @@ _PARAMETER = pattern(
 _PAIR = pattern(
     r"<arg_key>\s*+(\w++)\s*+</arg_key>\s*+<arg_value>(.*?)(?:</arg_value>|\Z)", re.DOTALL
 )
+_ESCAPED = pattern(r"(\w++):<escape>(.*?)(?:<escape>|\Z)", re.DOTALL)
 _INPUT = pattern(
-    r"(?:Action Input|Arguments|Input)[*_]*+[ \t]*+:[*_]*+|<\|message\|>|python_tag\|>"
+    r"(?:Action Input|Arguments|Input)[*_]*+[ \t]*+:[*_]*+|<\|message\|>|python_(?:tag|start)\|>"
 )
 
 
@@ -84,7 +88,7 @@ def _call(written: str) -> ToolCall:
     for call in _of_plain(plain):
         return call
     name = _NAME.search(written[:2_000])
-    if "python_tag" in written[:20] and name is None:
+    if "python_" in written[:20] and name is None:
         return ToolCall("text", "execute_python", {"code": written.partition(">")[2].strip()})
     if name is None:
         return ToolCall("text", "", {})
@@ -94,7 +98,9 @@ def _call(written: str) -> ToolCall:
 
 def _arguments(written: str) -> dict[str, Any]:
     """Return the arguments in tags, or the text after `Action Input:` as code."""
-    pairs = _PARAMETER.findall(written) or _PAIR.findall(written)
+    pairs = next(
+        (all_ for each in (_PARAMETER, _PAIR, _ESCAPED) if (all_ := each.findall(written))), []
+    )
     if pairs:
         return {key: value.strip("\n") for key, value in pairs}
     parts = _INPUT.split(written, maxsplit=1)
@@ -117,9 +123,11 @@ def _first_json(written: str) -> Any:
 
 def code_in_json(text: str) -> str:
     """Return the code in a reply such as `{"code": "print(1)"}`; empty if there is none."""
-    plain = _json(text) if '"code"' in text else None
-    code = plain.get("code") if isinstance(plain, dict) else None
-    return code if isinstance(code, str) else ""
+    plain = _json(text) if any(f'"{key}"' in text for key in _CODE_KEYS) else None
+    if not isinstance(plain, dict):
+        return ""
+    found = (plain[key] for key in _CODE_KEYS if isinstance(plain.get(key), str))
+    return next(found, "")
 
 
 def _of_json(text: str) -> Iterator[ToolCall]:
@@ -137,6 +145,7 @@ def _json(text: str) -> Any:
         return None
 
 
+_CODE_KEYS = ("code", "python", "repl", "script", "source", "cell", "command", "cmd", "input")
 _NAMES = ("name", "tool", "tool_name", "function", "action", "recipient_name")
 _ARGUMENTS = ("arguments", "parameters", "args", "input", "action_input", "tool_input", "params")
 
