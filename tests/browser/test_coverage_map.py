@@ -44,7 +44,8 @@ class Mapped(NamedTuple):
 @pytest.fixture(scope="module")
 def mapped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapped]:
     state: Path = tmp_path_factory.mktemp("mapped") / "state"
-    steps = {QUERY: [*map(cell, CODES)], CHILD: [cell("print(context[500:1500])\nFINAL('seen')")]}
+    seen = ["print(context[500:1500])", "FINAL('seen')"]
+    steps = {QUERY: [*map(cell, CODES)], CHILD: [*map(cell, seen)]}
     limits = Limits(max_depth=2)
     run = play_once(state, Part(steps), QUERY, TEXT, limits=limits, preview_chars=0)
     assert run.answer == "letters"
