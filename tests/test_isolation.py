@@ -141,7 +141,7 @@ async def by_rlm_demo(client: ScriptedClient) -> None:
 
 
 async def by_the_gateway(client: ScriptedClient) -> None:
-    async with Models(client, limits=Limits()).for_run(None, 60.0, None) as one:
+    async with Models(client, limits=Limits()).for_run(None, 60.0) as one:
         await one.aask(QUESTION, TEXT)
 
 

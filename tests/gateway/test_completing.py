@@ -14,7 +14,7 @@ from rlm.errors import ModelError
 from rlm.gateway.models import Models
 from rlm.gateway.runs import MAX_AT_ONCE
 from rlm.limits import Limits
-from rlm.messages import Price
+from rlm.messages import PICODOLLARS, Price
 from rlm.testing.scripted import ScriptedClient
 from tests.gateway.places import HERE, NEAR, House, asked, opened, refused, session_of
 from tests.gateway.recipes import Recipe
@@ -195,6 +195,37 @@ async def test_money_for_a_run_is_reserved_spent_and_released(recipe: Recipe) ->
             run = await asked(client, "rlm_continue", session=session, run_id=first["run_id"])
         left = run["left"]["cost_usd"]
         assert 0 < 1.0 - left == pytest.approx(run["usage"]["cost_usd"])
+
+
+PRICE = Price(100.0, 200.0)
+
+
+class CutOff(ScriptedClient):
+    """Requests fail after they were sent; the provider may have billed them."""
+
+    def __init__(self) -> None:
+        super().__init__([], price=PRICE)
+        self.bounds = list[int]()
+
+    async def complete(self, request: Any, *, timeout_seconds: float) -> Any:
+        self.bounds.append(PRICE.bound(request.bound_tokens, request.max_output_tokens))
+        raise ModelError("the connection broke", ambiguous=True)
+
+
+async def test_money_that_failed_requests_may_have_cost_counts_in_the_session(
+    recipe: Recipe,
+) -> None:
+    recipe.ceilings = {"cost_usd": 6.0}
+    model = CutOff()
+    async with opened("memory", recipe, models=Models(model)) as house, house.client() as client:
+        session = await session_of(client)
+        for number in (1, 2, 3):
+            text = await refused(client, "rlm_complete", session=session, query="?", path="")
+            assert text == "the run failed; the operator's log says why"
+            listed = await asked(client, "rlm_list", session=session)
+            may_have_cost = sum(model.bounds) / PICODOLLARS
+            assert 6.0 - listed["left"]["cost_usd"] == pytest.approx(may_have_cost)
+            assert (len(model.bounds), may_have_cost < 6.0) == (number, True)
 
 
 async def test_a_failed_run_reveals_nothing_of_the_operators_model(

@@ -21,7 +21,7 @@ from rlm.gateway.provenance import digest
 from rlm.gateway.runs import GatewayRun, Runs, Waiter
 from rlm.gateway.sessions import GatewaySession
 from rlm.gateway.tasks import BackgroundTasks, Threads
-from rlm.messages import Request
+from rlm.messages import PICODOLLARS, Request
 from rlm.results import RunResult
 
 __all__ = ["Completer"]
@@ -120,7 +120,7 @@ class Completer:
         def show(request: Request) -> None:
             self._show(session, run, request)
 
-        run = GatewayRun(session, show, samples=samples)
+        run = GatewayRun(session, show, samples=samples, max_cost_usd=held)
         files = self._labelled(loading.files)
         self._ledger.record(
             session,
@@ -129,14 +129,17 @@ class Completer:
             run=run.id,
             files=[[f.handle.id, hashlib.sha256(f.data).hexdigest()] for f in loading.files],
         )
-        work = self._tasks.start(self._work(run, query, files, held))
+        work = self._tasks.start(self._work(run, query, files))
         run.start(work, lambda: self._settle(run, held, loading.skipped))
         self._runs.add(run)
         return run
 
     def _settle(self, run: GatewayRun, held: float | None, skipped: int) -> None:
-        """Release the money of a run that has ended, and record what it showed."""
-        run.session.settle_money(held, run.counter.cost_usd)
+        """Release the money of a run that has ended, and record what it showed.
+
+        The budget also knows what requests without a reply may have cost; the counter does not.
+        """
+        run.session.settle_money(held, run.budget.used.picodollars / PICODOLLARS)
         answer = run.answer
         if skipped and answer:
             answer["skipped_files"] = skipped
@@ -166,26 +169,24 @@ class Completer:
             labelled[file.handle.id if name in labelled else name] = file
         return labelled
 
-    async def _work(
-        self, run: GatewayRun, query: str, files: dict[str, Loaded], held: float | None
-    ) -> Answer:
+    async def _work(self, run: GatewayRun, query: str, files: dict[str, Loaded]) -> Answer:
         """Execute the run, and return its answer for the client, or the problem."""
         try:
-            result = await self._result(run, query, files, held)
+            result = await self._result(run, query, files)
         except RLMError as error:
             _log.warning("a run failed: %s", error)
             return {"problem": _problem(error, is_sampled=run.requests is not None)}
         return self._answer(result, CitedFiles(files), run.session)
 
-    async def _result(
-        self, run: GatewayRun, query: str, files: dict[str, Loaded], held: float | None
-    ) -> RunResult:
+    async def _result(self, run: GatewayRun, query: str, files: dict[str, Loaded]) -> RunResult:
         seconds = self._ledger.left(run.session)["seconds"]
         sampler = None if run.requests is None else SamplingClient(run.requests)
-        engine = self._models.for_run(sampler, seconds, held)
+        engine = self._models.for_run(sampler, seconds)
         try:
             context = {name: file.text for name, file in files.items()}
-            return await engine.aask(with_instructions(query), context, recorders=(run.counter,))
+            return await engine.aask(
+                with_instructions(query), context, recorders=(run.counter,), budget=run.budget
+            )
         finally:
             await engine.aclose()
 

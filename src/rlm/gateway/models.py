@@ -19,7 +19,7 @@ class Models:
     """Makes an `RLM` for one run.
 
     `model=None`: ask the client's own model, by sampling. Other options are those of `RLM`;
-    `limits` apply to one run, and what a session has left may lower them.
+    `limits` apply to one run, and the time that a session has left may lower them.
     """
 
     def __init__(
@@ -34,9 +34,7 @@ class Models:
             **options,
         }
 
-    def for_run(
-        self, sampler: SamplingClient | None, seconds_left: float, cost_usd: float | None
-    ) -> RLM:
+    def for_run(self, sampler: SamplingClient | None, seconds_left: float) -> RLM:
         """Return an RLM for one run; `sampler` is given if the client's model is asked.
 
         The client pays for its own model, so no money is counted then.
@@ -50,7 +48,4 @@ class Models:
             patience = max(limits.call_seconds, limits.max_seconds or 0.0)
             limits = structs.replace(limits, max_cost_usd=None, call_seconds=patience)
             return RLM(sampler, limits=limits, **self._options)
-        if cost_usd is not None:
-            own = math.inf if limits.max_cost_usd is None else limits.max_cost_usd
-            limits = structs.replace(limits, max_cost_usd=min(own, cost_usd))
         return RLM(self.model, limits=limits, **self._options)

@@ -15,6 +15,7 @@ from rlm.gateway.errors import Refused
 from rlm.gateway.ledger import Answer, Ledger
 from rlm.gateway.sessions import GatewaySession
 from rlm.gateway.tasks import BackgroundTasks
+from rlm.limits import Budget
 from rlm.messages import Request
 
 __all__ = ["MAX_ROUNDS", "GatewayRun", "RunCounter", "Runs", "Waiter"]
@@ -80,10 +81,16 @@ class GatewayRun:
     """One run of a session."""
 
     def __init__(
-        self, session: GatewaySession, show: Callable[[Request], None], *, samples: bool
+        self,
+        session: GatewaySession,
+        show: Callable[[Request], None],
+        *,
+        samples: bool,
+        max_cost_usd: float | None = None,
     ) -> None:
         self.id = f"r_{secrets.token_urlsafe(_ID_BYTES)}"
         self.session = session
+        self.budget = Budget.shared(max_cost_usd=max_cost_usd)
         self.counter = RunCounter(self._notify)
         self.requests = PendingRequests(show, self._notify) if samples else None
         self.rounds = 0

@@ -129,7 +129,7 @@ class GatewaySession:
         return left
 
     def settle_money(self, held: float | None, spent: float) -> None:
-        """Release what a run did not spend."""
+        """Release what a run did not spend; `spent` includes what may have been billed."""
         self.held_usd = max(0.0, self.held_usd - (held or 0.0))
         self.cost_usd += spent
 
