@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from rlm import ModelError, ScriptedClient
+from rlm import RLM, ModelError, ScriptedClient
 from rlm.batch import outcomes, running
 from rlm.batch.rows import BadRowsError, RowPosition
 from rlm.context import ContextValue, StoredContext, store_context
 from rlm.errors import ConfigError
-from rlm.limits import Amount
-from rlm.messages import Request, Usage
+from rlm.limits import Amount, Budget
+from rlm.messages import PICODOLLARS, Request, Usage
+from rlm.records.journal.metering import RunMeter
 from tests.batch.desk import Desk, Held, number_of
 
 
@@ -226,6 +227,76 @@ async def test_usage_of_a_retried_row_is_counted_once(tmp_path: Path) -> None:
     assert [each["tokens"] for each in desk.answers] == [2_000] * 4
 
 
+def priced(request: Request, text: str) -> Usage:
+    return Usage(input_tokens=900, output_tokens=100, cost_usd=0.002)
+
+
+async def test_a_failed_row_states_what_it_cost_and_why_it_ended(tmp_path: Path) -> None:
+    """Row 1 gets nowhere until a guard ends its run; row 2 fails after a step, twice."""
+    asked: Counter[int] = Counter()
+
+    def reply(request: Request) -> str | ModelError:
+        number = number_of(request)
+        asked[number] += 1
+        if number == 1:
+            return "```repl\n1 / 0\n```"
+        if number == 2:
+            return "```repl\nprint('one')\n```" if asked[2] == 1 else ModelError("away")
+        return answer(request)
+
+    model = ScriptedClient(rules=[("row ", reply)], usage=priced)
+    desk = Desk(tmp_path, model)
+    desk.limits = replace(desk.limits, max_errors=2)
+    desk.write(rows(3))
+    tally = await desk.run(concurrency=1)
+    assert (tally.answered, tally.failed) == (1, 2)
+    _, stuck, away = desk.answers
+    assert (stuck["stop_reason"], stuck["limit"], stuck["attempts"]) == ("error", "errors", 2)
+    assert (away["stop_reason"], away["limit"], away["error"]) == ("error", None, "away")
+    assert (away["requests"], away["tokens"], away["cost_usd"]) == (1, 1_000, 0.002)
+    assert away["seconds"] > 0
+    assert away["run_id"] in desk.journals
+    assert stuck["run_id"] in desk.journals
+    assert desk.budget is not None
+    assert desk.budget.used.tokens == sum(each["tokens"] for each in desk.answers)
+    total = sum(round(each["cost_usd"] * PICODOLLARS) for each in desk.answers)
+    assert desk.budget.used.picodollars == total > 3 * 0.002 * PICODOLLARS
+
+
+async def test_a_retry_that_fails_before_its_first_request_keeps_the_cost_of_its_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = ScriptedClient(["```repl\nprint('one')\n```", ModelError("away")], usage=paid)
+    desk = Desk(tmp_path, model)
+    desk.write(rows(1))
+    await desk.run(tries=1)
+    before = desk.answers[0]["tokens"]
+
+    async def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("no sandbox can be started")
+
+    monkeypatch.setattr(RLM, "aask", fail)
+    await desk.run(tries=1)
+    (row,) = desk.answers
+    assert row["error"] == "no sandbox can be started"
+    assert row["tokens"] == before == 1_000
+
+
+@pytest.mark.parametrize("journaled", [True, False])
+async def test_a_row_that_is_answered_after_a_failure_states_the_cost_of_both_runs(
+    tmp_path: Path, journaled: bool
+) -> None:
+    model = ScriptedClient(["```repl\n1 / 0\n```", "42", "FINAL(7)"], usage=paid)
+    desk = Desk(tmp_path, model, journaled=journaled)
+    desk.limits = replace(desk.limits, max_errors=1)
+    desk.write(rows(1))
+    assert (await desk.run()).answered == 1
+    (row,) = desk.answers
+    assert (row["answer"], row["attempts"], row["tokens"]) == ("7", 2, 3_000)
+    assert desk.budget is not None
+    assert desk.budget.used.tokens == 3_000
+
+
 async def test_usage_of_a_cancelled_row_counts_in_the_next_batch(tmp_path: Path) -> None:
     hangs = True
     model = Held(answer, lambda number: not hangs)
@@ -244,7 +315,7 @@ async def test_usage_of_a_cancelled_row_counts_in_the_next_batch(tmp_path: Path)
     tally = await desk.run()
     assert tally.answered == 1
     assert desk.budget is not None
-    assert desk.budget.used.tokens == lost + desk.answers[0]["tokens"]
+    assert desk.budget.used.tokens == desk.answers[0]["tokens"] > lost
 
 
 async def test_journals_of_answered_rows_are_kept_on_request(tmp_path: Path) -> None:
@@ -332,7 +403,9 @@ async def test_results_of_other_settings_are_not_mixed(tmp_path: Path) -> None:
 
 def test_the_outcome_of_a_hostile_answer_is_one_line(tmp_path: Path) -> None:
     position = RowPosition(0, 1, 0, 1, "d")
-    line = outcomes.failed(position, None, "a\nb\u2028\x1b[2J\ud800", 1)
+    meter = RunMeter(Budget.shared(), journaled=True)
+    error = "a\nb\u2028\x1b[2J\ud800"
+    line = outcomes.broken_off(position, None, error, 1, Amount(), meter)
     assert line.isascii()
     assert line.splitlines() == [line]
     assert json.loads(line)["error"] == "a\nb\u2028\x1b[2J\ud800"

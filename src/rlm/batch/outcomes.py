@@ -12,20 +12,28 @@ from msgspec import Struct
 from rlm._util.disks import is_of_the_disk
 from rlm.batch.rows import Row, RowPosition
 from rlm.errors import ConfigError
-from rlm.limits import Amount, amount_of
+from rlm.limits import Amount, amount_of, picodollars
+from rlm.messages import PICODOLLARS
+from rlm.records.journal.metering import RunMeter
 from rlm.results import RunResult
 
-__all__ = ["Entry", "RowTable", "answered", "failed", "spent"]
+__all__ = ["Entry", "RowTable", "broken_off", "ended", "error_of", "spent"]
 
 
-def answered(
-    position: RowPosition, row: Row, result: RunResult, attempts: int, lacked_budget: bool = False
+def ended(
+    position: RowPosition,
+    row: Row,
+    result: RunResult,
+    attempts: int,
+    used: Amount,
+    *,
+    lacked_budget: bool = False,
 ) -> str:
-    """Return the line of a row that has an answer, if only the best one at a limit.
+    """Return the line of a row whose run came to an end, with its answer or the best one there is.
 
-    `lacked_budget`: some of its calls were refused, because others had used up the budget.
+    `used`: by all runs of the row. `lacked_budget`: some of its calls were refused, because others
+    had used up the budget.
     """
-    total = result.usage.total
     return _line(
         position,
         row,
@@ -33,23 +41,48 @@ def answered(
             "answer": result.answer,
             "stop_reason": result.stop_reason,
             "limit": result.limit,
-            "error": result.detail if result.stop_reason == "error" else None,
+            "error": error_of(result) if result.stop_reason == "error" else None,
             "attempts": attempts,
             "run_id": result.run_id,
             "steps": result.steps,
-            "requests": total.requests,
-            "tokens": total.total_tokens,
-            "cost_usd": result.cost_usd,
+            "requests": result.usage.total.requests,
+            "tokens": used.tokens,
+            "cost_usd": None if result.cost_usd is None else used.picodollars / PICODOLLARS,
             "seconds": round(result.seconds, 3),
             **({"lacked_budget": True} if lacked_budget else {}),
         },
     )
 
 
-def failed(position: RowPosition, row: Row | None, error: str, attempts: int) -> str:
-    """Return the line of a row without an answer."""
-    facts = {"answer": None, "stop_reason": "error", "error": error, "attempts": attempts}
+def broken_off(
+    position: RowPosition,
+    row: Row | None,
+    error: str,
+    attempts: int,
+    used: Amount,
+    meter: RunMeter,
+    run_id: str | None = None,
+) -> str:
+    """Return the line of a row whose run has no result, because an error or Ctrl-C broke it off."""
+    total = meter.total
+    is_unknown = total.requests > 0 and total.cost_usd is None
+    facts = {
+        "answer": None,
+        "stop_reason": "error",
+        "limit": None,
+        "error": error,
+        "attempts": attempts,
+        **({} if run_id is None else {"run_id": run_id}),
+        "requests": total.requests,
+        "tokens": used.tokens,
+        "cost_usd": None if is_unknown else used.picodollars / PICODOLLARS,
+        "seconds": round(meter.seconds, 3),
+    }
     return _line(position, row, facts)
+
+
+def error_of(result: RunResult) -> str:
+    return result.detail or "the run failed"
 
 
 def spent(result: RunResult) -> Amount:
@@ -78,13 +111,22 @@ CREATE TABLE IF NOT EXISTS rows (
 
 
 class Entry(Struct, frozen=True):
-    """A row of the table. `attempts` counts its runs; `outcome` is its JSON."""
+    """A row of the table. `attempts` counts its runs; `outcome` is its JSON.
+
+    `used` leaves out what the journal of an unfinished run holds: resuming the run counts it.
+    """
 
     digest: str
     status: str
     attempts: int
     used: Amount
     outcome: str
+
+    @property
+    def told(self) -> Amount:
+        """Return all that the row has used, as its line says."""
+        facts = json.loads(self.outcome)
+        return Amount(0, facts.get("tokens") or 0, picodollars(facts.get("cost_usd") or 0))
 
 
 class RowTable:

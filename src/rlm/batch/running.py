@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from rlm._util.limited import in_thread
 from rlm.api import RLM
@@ -180,52 +181,72 @@ class Batch:
 
     async def _ask(self, position: RowPosition) -> str | None:
         """Ask one row once; return the limit of the batch's budget that had no room for it."""
-        attempts, used = self._before(position)
-        row, meter = None, RunMeter(self._budget, journaled=self._journals is not None)
+        row, known = None, self._before(position)
+        meter = RunMeter(self._budget, journaled=self._journals is not None)
         self._tries[position.number] += 1
         try:
             row = self._source.row(position)
-            result = await self._run_of(position, row, attempts, meter)
+            result = await self._run_of(position, row, known.attempts, meter)
         except asyncio.CancelledError:
-            self._cut_off(position, row, attempts, used + meter.unjournaled)
+            entry = self._broken_off(position, row, "it was cut off", known, meter)
+            self._table.put(position.number, entry)
             raise
         except UnknownPriceError as error:
             self._problem, self.tally.stopped = error, str(error)  # the same for every row
             return None
         except Exception as error:  # noqa: BLE001 - one row's failure is not the batch's
-            used += meter.unjournaled
-            self._fail(
-                position, row, _message(error), attempts, used, final=isinstance(error, RowError)
-            )
+            entry = self._broken_off(position, row, _message(error), known, meter)
+            self._fail(position, entry, _message(error), final=isinstance(error, RowError))
             return None
-        finally:
-            if position.number in self._begun:  # what it recalls is already counted
-                self._budget.charge(Amount() - meter.recalled)
-            self._begun.add(position.number)
+        return self._take(position, row, result, known, meter)
+
+    def _take(
+        self, position: RowPosition, row: Row, result: RunResult, known: Entry, meter: RunMeter
+    ) -> str | None:
+        """Store the outcome of a row whose run has ended; return as `_ask` does."""
+        used = known.used + outcomes.spent(result) + meter.abandoned
         if result.stop_reason == "limit" and meter.was_refused:
             self._tries[position.number] -= 1
-            self._cut_off(position, row, attempts, used + meter.unjournaled)
+            line = outcomes.ended(position, row, result, known.attempts, used, lacked_budget=True)
+            left = known.used + meter.unjournaled
+            entry = Entry(position.digest, "again", known.attempts, left, line)
+            self._table.put(position.number, entry)
             return result.limit
-        used, attempts = used + outcomes.spent(result), attempts + 1
+        attempts = known.attempts + 1
+        line = outcomes.ended(
+            position, row, result, attempts, used, lacked_budget=meter.was_refused
+        )
+        entry = Entry(position.digest, "answered", attempts, used, line)
         if result.stop_reason == "error":
-            self._fail(position, row, result.detail or "the run failed", attempts, used)
+            self._fail(position, entry, outcomes.error_of(result))
             return None
-        line = outcomes.answered(position, row, result, attempts, meter.was_refused)
-        self._table.put(position.number, Entry(position.digest, "answered", attempts, used, line))
-        self._end(position, attempts - 1)
+        self._table.put(position.number, entry)
+        self._end(position, known.attempts)
         self.tally.answered += 1
         self._failures = 0
         return None
 
-    def _cut_off(self, position: RowPosition, row: Row | None, attempts: int, used: Amount) -> None:
-        """Store that a row was interrupted, with the costs that its journal does not contain."""
-        line = outcomes.failed(position, row, "it was cut off", attempts)
-        self._table.put(position.number, Entry(position.digest, "again", attempts, used, line))
+    def _broken_off(
+        self, position: RowPosition, row: Row | None, error: str, known: Entry, meter: RunMeter
+    ) -> Entry:
+        """Return the entry of a row whose run has no result; it will be resumed.
 
-    def _before(self, position: RowPosition) -> tuple[int, Amount]:
-        """Return how many runs of the row have ended, and the costs that no journal contains."""
-        entry = self._table.get(position.number)
-        return (0, Amount()) if entry is None else (entry.attempts, entry.used)
+        `used` leaves out what the journal holds, and the line does not: an execution that ends
+        before it recalls all of that has used no less than the line said before.
+        """
+        now, told = known.used + meter.used, known.told
+        used = Amount(0, max(now.tokens, told.tokens), max(now.picodollars, told.picodollars))
+        run_id = None
+        if row is not None and self._journals is not None:
+            run_id = _run_id(position, known.attempts)
+        line = outcomes.broken_off(position, row, error, known.attempts, used, meter, run_id)
+        left = known.used + meter.unjournaled
+        return Entry(position.digest, "again", known.attempts, left, line)
+
+    def _before(self, position: RowPosition) -> Entry:
+        """Return what is stored about a row, or the entry of one that was never asked."""
+        never_asked = Entry(position.digest, "again", 0, Amount(), "{}")
+        return self._table.get(position.number) or never_asked
 
     async def _run_of(
         self, position: RowPosition, row: Row, attempts: int, meter: RunMeter
@@ -235,13 +256,18 @@ class Batch:
         except RowError as error:
             raise RowError(f"line {position.line}: {error}") from error
         run_id = _run_id(position, attempts) if self._journals is not None else None
-        return await self._engine.aask(
-            row.query,
-            context,
-            response_model=self._plan.response_model,
-            run_id=run_id,
-            budget=meter.ledger,
-        )
+        try:
+            return await self._engine.aask(
+                row.query,
+                context,
+                response_model=self._plan.response_model,
+                run_id=run_id,
+                budget=meter.ledger,
+            )
+        finally:
+            if position.number in self._begun:  # what it recalls is already counted
+                self._budget.charge(Amount() - meter.recalled)
+            self._begun.add(position.number)
 
     async def _context(self, value: ContextValue) -> Any:
         """Return a context; files are read once for rows that name the same ones."""
@@ -263,20 +289,11 @@ class Batch:
             raise RowError(str(error)) from error
 
     def _fail(
-        self,
-        position: RowPosition,
-        row: Row | None,
-        error: str,
-        attempts: int,
-        used: Amount,
-        *,
-        final: bool = False,
+        self, position: RowPosition, entry: Entry, error: str, *, final: bool = False
     ) -> None:
         """Store a failure; the row is asked again later, or given up for now."""
         gives_up = final or self._tries[position.number] >= self._plan.tries
-        line = outcomes.failed(position, row, error, attempts)
-        status = "failed" if gives_up else "again"
-        self._table.put(position.number, Entry(position.digest, status, attempts, used, line))
+        self._table.put(position.number, replace(entry, status="failed" if gives_up else "again"))
         if not gives_up:
             self._again.append(position)
             return
