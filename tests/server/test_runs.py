@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +158,33 @@ async def test_a_run_that_reached_a_limit_can_continue_with_a_higher_one(tmp_pat
     assert (refused.status, refused.json["error"]["param"]) == (400, "limits.call_output_tokens")
     assert (run["status"], run["answer"]) == ("completed", "found")
     assert again.json["answer"] == "found", "an answer is not looked for twice"
+
+
+async def test_limits_in_a_chunked_body_apply_to_a_resumed_run(tmp_path: Path) -> None:
+    """A client that does not know the length of a body in advance sends it in chunks."""
+
+    async def chunks(text: str) -> AsyncIterator[bytes]:
+        for start in range(0, len(text), 8):
+            yield text[start : start + 8].encode()
+
+    json_body = {"Content-Type": "application/json"}
+    model = ScriptedClient([GOES_ON, "no answer yet", GOES_ON, submits("found")])
+    async with server(tmp_path, model) as client:
+        created = await client.run(query="what?", context="text", limits={"max_steps": 1})
+        path = f"/v1/runs/{created.json['id']}/resume"
+        await _until(client, created.json["id"], "incomplete")
+        more_steps = '{"limits": {"max_steps": 4}}'
+        for text, headers, status in (
+            ('{"limits": {"call_output_tokens": 1000000000}}', json_body, 400),
+            (more_steps, {"Content-Type": "text/plain"}, 415),
+            (more_steps, json_body, 202),
+        ):
+            answer = await client.ask("POST", path, data=chunks(text), headers=headers)
+            assert answer.status == status, answer.text
+        run = await _until(client, created.json["id"], "completed", "incomplete")
+        without_body = await client.ask("POST", path, data=chunks(""))
+    assert (run["status"], run["answer"]) == ("completed", "found")
+    assert without_body.status == 202
 
 
 async def test_background_runs_survive_a_restart(tmp_path: Path) -> None:

@@ -385,12 +385,17 @@ class Bodies:
             body.close()
 
 
-async def decoded(request: Request, settings: Settings, kind: type[T]) -> T:
-    """Decode a small body, for requests without a context."""
-    _check_kind(request)
+async def decoded(request: Request, settings: Settings, kind: type[T]) -> T | None:
+    """Decode a small body, for requests without a context; return None if there is no body.
+
+    Only reading tells whether there is one: a body in chunks comes without a Content-Length.
+    """
     most = min(SMALL_BYTES, settings.max_body_bytes)
     chunks = limited(request, most, settings.body_seconds)
     body = b"".join([chunk async for chunk in chunks])
+    if not body:
+        return None
+    _check_kind(request)
     try:
         return await _decode_small(body, kind)
     except msgspec.ValidationError as error:

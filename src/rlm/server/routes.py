@@ -137,8 +137,9 @@ class RunRoutes:
 
     async def resume(self, request: Request) -> Response:
         run_id, limits = request.path_params["run_id"], None
-        if request.headers.get("content-length", "0") != "0":
-            limits = (await decoded(request, self._settings, ResumeRequest)).limits
+        order = await decoded(request, self._settings, ResumeRequest)
+        if order is not None:
+            limits = order.limits
             limits_of(limits, self._settings.limits, "")  # an error even if the run has ended
         return json_response(
             await self._service.runs.resume(run_id, token_of(request), limits), 202
