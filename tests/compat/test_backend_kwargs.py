@@ -142,7 +142,16 @@ def test_steps_and_calls_may_have_different_sampling() -> None:
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ({"colour": "red"}, "has no option 'colour'"),
+        (
+            {"colour": "red"},
+            "openai/gpt-4o has no option 'colour'; options: .*timeout, .*max_attempts, ",
+        ),
+        ({"timeuot": 3}, "has no option 'timeuot'; did you mean 'timeout'?"),
+        ({"max_retrys": 3}, "has no option 'max_retrys'; did you mean 'max_retries'?"),
+        (
+            {"price": (1, 2)},
+            r"has no option 'price'; pass prices=\{'openai/gpt-4o': \(IN, OUT\)\} to RLM",
+        ),
         ({"max_retries": -1}, "max_retries must be at least 0"),
         ({"timeout": "soon"}, "timeout_seconds"),
         ({"timeout": 0}, "timeout_seconds"),

@@ -127,6 +127,8 @@ def test_a_client_can_ask_another_model_of_its_backend() -> None:
     ("backend", "kwargs", "words"),
     [
         ("opanai", {"model_name": "m"}, "there is no provider 'opanai'"),
+        ("opnai", {}, "there is no provider 'opnai'; did you mean 'openai'?"),
+        ("nowhere", {}, "there is no provider 'nowhere'; providers: .*openai"),
         ("openai", {}, "needs a model"),
         ("openai", {"model_name": "m", "colour": 1}, "has no option 'colour'"),
     ],

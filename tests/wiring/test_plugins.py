@@ -103,6 +103,8 @@ def test_a_plugins_provider_is_used_by_name() -> None:
         assert engine.ask("Who?").answer == "bye from some/model"
     with pytest.raises(ConfigError, match="borrowed/m has no option 'loud'; options: word"):
         make_client("borrowed/m", {}, loud=True)
+    with pytest.raises(ConfigError, match=r"no provider 'borowed'; did you mean borrowed/m\?"):
+        RLM("borowed/m")
 
 
 def test_a_plugins_environment_is_used_by_name() -> None:

@@ -8,11 +8,11 @@ from urllib.parse import urlsplit
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from rlm._util.text import meant_or_all
 from rlm.errors import ConfigError
 from rlm.messages import ModelInfo, Reply, Request
 from rlm.models import about
 from rlm.wiring import registry
-from rlm.wiring.resources import SENDING_OPTIONS
 
 __all__ = ["BackendChoice", "read_backend", "without_keys"]
 
@@ -21,6 +21,21 @@ DEFAULT_MODELS = {"gemini": "gemini-2.5-flash"}
 RENAMED = {"azure_endpoint": "base_url", "default_query": "query", "timeout": "timeout_seconds"}
 AS_HEADERS = {"organization": "OpenAI-Organization", "project": "OpenAI-Project"}
 """Options that OpenAI's package sends as a header."""
+
+OPTIONS = (
+    *("model_name", "api_key", "base_url", "timeout", "max_retries", "default_headers"),
+    *("default_query", "organization", "project", "sampling_args", "max_tokens"),
+)
+"""The reference's options that every backend takes, for messages."""
+
+OF_RLM = {
+    "price": "prices={{{model!r}: (IN, OUT)}}",
+    "prices": "prices={{{model!r}: (IN, OUT)}}",
+    "window": "windows={{{model!r}: TOKENS}}",
+    "windows": "windows={{{model!r}: TOKENS}}",
+    "window_tokens": "windows={{{model!r}: TOKENS}}",
+}
+"""What is said of a model in a keyword of `RLM`, and how."""
 
 LOCAL_PROVIDERS = frozenset({"vllm", "ollama", "lmstudio", "llamacpp", "gguf", "offline"})
 LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0", "host.docker.internal"})  # noqa: S104 - compared, not bound
@@ -62,6 +77,7 @@ def read_backend(
         name = options.pop("azure_deployment", None) or name
     name = name or DEFAULT_MODELS.get(backend)
     if not isinstance(name, str):
+        registry.check_backend(backend)
         raise ConfigError(
             f"backend_kwargs for {backend!r} needs a model: backend_kwargs={{'model_name': ...}}"
         )
@@ -70,6 +86,7 @@ def read_backend(
     sampling = _sampling(options)
     tokens = options.pop("max_tokens", None) or sampling.get("max_tokens")
     native = _renamed(options)
+    _check_options(model, native)
     choice = BackendChoice(
         model,
         model,
@@ -82,7 +99,7 @@ def read_backend(
     missing = registry.missing_key(model, variables, native)
     if missing is None:
         return choice
-    checked = {n: each for n, each in native.items() if n not in SENDING_OPTIONS}
+    checked = {n: each for n, each in native.items() if n not in registry.SENDING_OPTIONS}
     registry.make_client(model, variables, **{**checked, "api_key": "missing"})
     return replace(choice, model=_WithoutKey(model, missing), options={}, missing_key=missing)
 
@@ -106,6 +123,23 @@ def _renamed(options: dict[str, Any]) -> dict[str, Any]:
             raise ConfigError(f"max_retries must be at least 0, not {retries!r}")
         native["max_attempts"] = retries + 1
     return {**native, "headers": headers} if headers else native
+
+
+def _check_options(model: str, native: Mapping[str, Any]) -> None:
+    """Raise for an option that neither the reference's clients nor ours take.
+
+    A model whose provider is not known may be served by a client of the caller's.
+    """
+    own = registry.client_options(model)
+    unknown = sorted(native.keys() - {*own, *registry.SENDING_OPTIONS})
+    if not own or not unknown:
+        return
+    if unknown[0] in OF_RLM:
+        hint = f"pass {OF_RLM[unknown[0]].format(model=model)} to RLM"
+    else:
+        known = dict.fromkeys([*OPTIONS, *registry.SENDING_OPTIONS, *own])
+        hint = meant_or_all(unknown[0], known, "options:")
+    raise ConfigError(f"backend_kwargs of {model} has no option {unknown[0]!r}; {hint}")
 
 
 def _is_local(address: Any) -> bool:

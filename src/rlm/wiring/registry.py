@@ -14,7 +14,7 @@ from rlm.clients._aws import Signer, credentials_in, region_in
 from rlm.errors import ConfigError
 from rlm.models import full_name
 from rlm.protocols import Client, Environment, with_defaults
-from rlm.wiring.plugins import Offer, offers
+from rlm.wiring.plugins import offers
 from rlm.wiring.providers import (
     ALIASES,
     OLLAMA_PORT,
@@ -30,9 +30,12 @@ __all__ = [
     "BUILT_IN_ENVIRONMENTS",
     "OFFLINE_MODEL",
     "PROVIDERS",
+    "SENDING_OPTIONS",
     "Provider",
     "as_base_url",
+    "check_backend",
     "check_provider",
+    "client_options",
     "default_model",
     "environments",
     "make_client",
@@ -43,6 +46,9 @@ __all__ = [
 ]
 
 OFFLINE_MODEL = "offline/extractive"
+
+SENDING_OPTIONS = ("max_attempts", "timeout_seconds")
+"""Options that `rlm.calls` applies to every client."""
 
 CLIENTS: dict[Dialect, tuple[str, str]] = {
     "chat": ("rlm.clients.compatible", "OpenAICompatClient"),
@@ -133,22 +139,43 @@ def make_client(
     provider_name, wire_name = split_model(model)
     if provider_name == "offline" and model != OFFLINE_MODEL:
         raise ConfigError(f"there is no model {model}: the only offline one is {OFFLINE_MODEL}")
-    if provider_name in ADAPTERS:
-        adapter = _imported(ADAPTERS[provider_name])
-        return adapter.for_model(wire_name, **_known(model, adapter.for_model, options)), wire_name
-    provider = PROVIDERS.get(provider_name)
-    if provider is None and (offer := offers("rlm.clients").get(provider_name)) is not None:
-        return _offered_client(offer, model, wire_name, options), wire_name
-    if provider is None or not wire_name:
+    maker = _maker(provider_name, wire_name)
+    if maker is None or (provider_name in PROVIDERS and not wire_name):
         raise ConfigError(_no_provider(provider_name, wire_name))
+    options = _known(model, maker, options)
+    provider = PROVIDERS.get(provider_name)
+    if provider is None:
+        return maker(wire_name, **options), wire_name
     wire_name = full_name(provider_name, wire_name)
-    is_responses = provider_name == "openai" and RESPONSES_ONLY.match(wire_name)
-    client = _imported(CLIENTS["responses" if is_responses else provider.dialect])
-    options = _known(model, client, options)
     address, key, used = _address_and_key(model, provider_name, provider, variables, options)
     if provider_name == "azure":
         options.setdefault("api_version", variables.get("AZURE_OPENAI_API_VERSION"))
-    return client(address, key, provider=provider_name, **used, **options), wire_name
+    return maker(address, key, provider=provider_name, **used, **options), wire_name
+
+
+def client_options(model: str) -> list[str]:
+    """Return the options that the client of a model takes; none if there is no such provider."""
+    maker = _maker(*split_model(model))
+    return [] if maker is None else _options_of(maker)
+
+
+def _maker(provider_name: str, wire_name: str) -> Callable[..., Any] | None:
+    """Return what makes the client of a model: a built-in provider's, an adapter's, a plugin's."""
+    if provider_name in ADAPTERS:
+        adapted: Callable[..., Any] = _imported(ADAPTERS[provider_name]).for_model
+        return adapted
+    if (provider := PROVIDERS.get(provider_name)) is not None:
+        full = full_name(provider_name, wire_name)
+        is_responses = provider_name == "openai" and RESPONSES_ONLY.match(full)
+        client: Callable[..., Any] = _imported(
+            CLIENTS["responses" if is_responses else provider.dialect]
+        )
+        return client
+    if (offer := offers("rlm.clients").get(provider_name)) is not None:
+        loaded = offer.load()
+        offered: Callable[..., Any] = getattr(loaded, "for_model", loaded)
+        return offered
+    return None
 
 
 def check_provider(model: str) -> None:
@@ -158,14 +185,30 @@ def check_provider(model: str) -> None:
         raise ConfigError(_no_provider(provider, name))
 
 
+def check_backend(backend: str) -> None:
+    """Raise ConfigError if there is no provider of this name."""
+    known = sorted([*PROVIDERS, *ADAPTERS, *offers("rlm.clients")])
+    if backend in {*known, *ALIASES}:
+        return
+    meant = _provider_meant(backend)
+    hint = f"did you mean {meant!r}?" if meant else f"providers: {', '.join(known)}"
+    raise ConfigError(f"there is no provider {backend!r}; {hint}")
+
+
 def _no_provider(provider: str, model: str) -> str:
     known = sorted([*PROVIDERS, *ADAPTERS, *offers("rlm.clients")])
-    listed = f"providers: {', '.join(known)}"
     if provider in known:
         return f"{provider}/ does not name a model: write {provider}/MODEL"
-    if meant := closest(provider.lower(), (*known, *ALIASES), cutoff=0.78):
-        return f"there is no provider {provider!r}; did you mean {meant}/{model}?"
-    return f"there is no provider {provider!r}; {listed}"
+    if meant := _provider_meant(provider):
+        return f"there is no provider {provider!r}; did you mean {meant}/{model or 'MODEL'}?"
+    return f"there is no provider {provider!r}; providers: {', '.join(known)}"
+
+
+def _provider_meant(provider: str) -> str | None:
+    """Return the provider that a mistyped name probably means."""
+    known = {name.lower(): name for name in (*PROVIDERS, *ADAPTERS, *offers("rlm.clients"))}
+    meant = closest(provider.lower(), {*known, *ALIASES}, cutoff=0.78)
+    return None if meant is None else known.get(meant, meant)
 
 
 def missing_key(
@@ -186,14 +229,6 @@ def _needs_key(model: str, provider: Provider) -> str:
     if provider.is_aws:
         return f"{text}, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
     return f"{text}, or run `rlm keys set {split_model(model)[0]}`"
-
-
-def _offered_client(offer: Offer, model: str, wire_name: str, options: Mapping[str, Any]) -> Client:
-    """Return the client of a plugin."""
-    loaded = offer.load()
-    maker = getattr(loaded, "for_model", loaded)
-    client: Client = maker(wire_name, **_known(model, maker, options))
-    return client
 
 
 def _address_and_key(
@@ -234,12 +269,17 @@ def _imported(home: tuple[str, str]) -> Any:
     return getattr(import_module(home[0]), home[1])
 
 
+def _options_of(maker: Callable[..., Any]) -> list[str]:
+    """Return the names of the options with which a client is made."""
+    fixed = {"self", "model", "provider", "key_variable", "url_variable"}
+    return [name for name in inspect.signature(maker).parameters if name not in fixed]
+
+
 def _known(model: str, maker: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options; raise if the client does not have one of them."""
-    fixed = {"self", "model", "provider", "key_variable", "url_variable"}
-    known = [name for name in inspect.signature(maker).parameters if name not in fixed]
+    known = _options_of(maker)
     if unknown := sorted(options.keys() - set(known)):
-        hint = meant_or_all(unknown[0], sorted(known), "options:")
+        hint = meant_or_all(unknown[0], [*sorted(known), *SENDING_OPTIONS], "options:")
         raise ConfigError(f"{model} has no option {unknown[0]!r}; {hint}")
     return dict(options)
 

@@ -37,21 +37,19 @@ from rlm.models import warn_if_unknown
 from rlm.portal import existing_portal
 from rlm.protocols import BaseEnvironment, Client, ClientTraits, Environment, with_defaults
 from rlm.wiring import registry
+from rlm.wiring.registry import SENDING_OPTIONS
 
 if TYPE_CHECKING:  # Imported where they are used, because many programs never use them.
     from rlm.chat import ChatStorage
     from rlm.records.journal import Archive
 
-__all__ = ["SENDING_OPTIONS", "CallPolicy", "Model", "ModelSettings", "Resources"]
+__all__ = ["CallPolicy", "Model", "ModelSettings", "Resources"]
 
 _log = logging.getLogger("rlm.context")
 
 SMALL_CONTEXT_CHARS = 1_000_000
 """Larger contexts, and files, are read and encoded in a thread."""
 MAX_WARNINGS = 100
-
-SENDING_OPTIONS = ("max_attempts", "timeout_seconds")
-"""Options that `rlm.calls` applies to every client."""
 
 _SECRET = re.compile(r"key|token|secret|password|credential", re.IGNORECASE)
 
