@@ -318,6 +318,7 @@ class RLM(compat.ReferenceAttributes):
             response_model: Any,
             recorders: Sequence[Recorder],
             changes: RunChanges,
+            on_budget: Callable[[Budget], None],
         ) -> RunResult:
             await session.set_tools(resources.services().toolset.tools)
             return await runner.answer(
@@ -326,6 +327,7 @@ class RLM(compat.ReferenceAttributes):
                 response_model=response_model,
                 recorders=recorders,
                 config=changes.applied_to(self.config),
+                on_budget=on_budget,
             )
 
         storage = resources.new_storage(self.config.model)

@@ -19,7 +19,7 @@ from msgspec import Struct, structs
 from rlm._util.public_calls import SuggestsNames
 from rlm._util.text import all_used, counted, no_such
 from rlm.errors import CallRefused, ConfigError
-from rlm.messages import PICODOLLARS, Usage
+from rlm.messages import PICODOLLARS, Usage, total_of
 
 __all__ = ["IN_LIMITS", "Amount", "Budget", "Limits", "Reservation", "limits_of"]
 
@@ -288,6 +288,12 @@ class Budget:
         )
 
     @property
+    def kept(self) -> Amount:
+        """Return the part of `used` without a reply: what failed requests may have cost."""
+        kept = self.used - amount_of(total_of(self.usage.values()))
+        return Amount(0, max(0, kept.tokens), max(0, kept.picodollars))
+
+    @property
     def seconds_left(self) -> float:
         """Seconds until work must stop to leave time for the final request."""
         return max(0.0, self.work_deadline - time.monotonic())
@@ -414,6 +420,12 @@ def _ceiling(limits: Limits) -> Amount:
 def amount_of(usage: Usage) -> Amount:
     """Return the tokens and money of a usage."""
     return Amount(0, usage.total_tokens, picodollars(usage.cost_usd or 0))
+
+
+def usage_of(kept: Amount) -> Usage:
+    """Return the tokens and money of requests without a reply as a usage, to store it."""
+    money = kept.picodollars / PICODOLLARS if kept.picodollars else None
+    return Usage(input_tokens=kept.tokens, cost_usd=money)
 
 
 def picodollars(usd: float) -> int:

@@ -17,11 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlm import RLM, CallRefused, ConfigError, ScriptedClient
-from rlm.chat import ChatStorage
+from rlm.chat import ChatStorage, Spending
 from rlm.chat.file import SavedFile
 from rlm.chat.inside import PRELOADED_MODULES
 from rlm.environments.local import LocalEnvironment
-from rlm.messages import Request, Usage
+from rlm.messages import Request
 from rlm.worker.namespace import PRELOADED
 from tests.picture_samples import png
 
@@ -491,7 +491,7 @@ async def test_any_turns_come_back_unchanged(
     ]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "chat.rlm"
-        await ChatStorage().save(path, asked_before, [], Usage(), {}, None)
+        await ChatStorage().save(path, asked_before, [], Spending(), {}, None)
         storage = ChatStorage()
         assert storage.load(path).turns == asked_before
         storage.close()

@@ -2,12 +2,11 @@
 
 from rlm.chat.saved import TurnSummary
 from rlm.chat.storage import ChatStorage, Loaded
-from rlm.chat.turns import Meter, Spending, messages_in
+from rlm.chat.turns import Spending, messages_in
 
 __all__ = [
     "ChatStorage",
     "Loaded",
-    "Meter",
     "Spending",
     "TurnSummary",
     "messages_in",

@@ -16,13 +16,14 @@ from typing import Any, TypeVar
 
 from rlm._util.loop_end import LoopEnd, at_loop_end
 from rlm._util.public_calls import public_call
-from rlm.chat import ChatStorage, Meter, Spending, TurnSummary, messages_in
+from rlm.chat import ChatStorage, Spending, TurnSummary, messages_in
 from rlm.config import RunChanges
 from rlm.context import ContextValue, StoredContext, store_context, warn_of_path
 from rlm.engine.sessions import RunSession
 from rlm.engine.task import Task
 from rlm.errors import ConfigError
 from rlm.events import Event
+from rlm.limits import Budget
 from rlm.messages import Usage
 from rlm.portal import inside, portal
 from rlm.prompts import FIXED_QUERY
@@ -38,7 +39,10 @@ with_context = public_call(ConfigError, before=warn_of_path)
 TURNS_SHOWN = 5
 TURN_CHARS = 500
 
-StartRun = Callable[[Task, RunSession, Any, Sequence[Recorder], RunChanges], Awaitable[RunResult]]
+OnBudget = Callable[[Budget], None]
+StartRun = Callable[
+    [Task, RunSession, Any, Sequence[Recorder], RunChanges, OnBudget], Awaitable[RunResult]
+]
 NewSession = Callable[[Task], RunSession]
 Store = Callable[[ContextValue], Awaitable[StoredContext]]
 Self = TypeVar("Self", bound="Chat")
@@ -101,7 +105,7 @@ class Chat:
         that failed or was cancelled is not recorded.
         """
         async with self._turn():
-            limits = self._spending.limits_left(self.usage)
+            limits = self._spending.limits_left()
             new_name = await self._add_contexts(context)
             if query is None:
                 query = FIXED_QUERY.replace("`context`", f"`{new_name or 'context'}`")
@@ -114,14 +118,15 @@ class Chat:
                 prologue="\n".join(filter(None, parts)),
                 settings={"group": {"kind": "chat", "name": self._storage.chat_id}},
             )
-            meter = Meter()
+            budgets = list[Budget]()  # empty until the run has begun
             try:
                 changes = RunChanges(limits=limits, sampling=sampling, sub_sampling=sub_sampling)
                 result = await self._start_run(
-                    task, session, response_model, (*recorders, meter), changes
+                    task, session, response_model, recorders, changes, budgets.append
                 )
             finally:
-                self._spending.note(meter.usage)
+                for each in budgets:
+                    self._spending.count(each)
             await self._note(query, result)
             return result.strictly(strict)
 
@@ -257,7 +262,7 @@ class Chat:
             worker = None if self._session is None else self._session.worker
             saving = asyncio.create_task(
                 self._storage.save(
-                    Path(path), self.turns, self.summaries, self.usage, self._stored, worker
+                    Path(path), self.turns, self.summaries, self._spending, self._stored, worker
                 )
             )
             try:
@@ -278,7 +283,7 @@ class Chat:
         loaded = self._storage.load(Path(path))
         self.turns, self.summaries = loaded.turns, loaded.summaries
         self._stored = loaded.contexts
-        self._spending.note(loaded.usage)
+        self._spending.note(loaded.usage, loaded.kept)
 
     # -- ending ------------------------------------------------------------------------------
 

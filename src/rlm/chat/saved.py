@@ -102,7 +102,7 @@ class SavedVariables(Struct, frozen=True, kw_only=True):
 
 
 class About(Struct, frozen=True, kw_only=True):
-    """The content of `chat.json`."""
+    """The content of `chat.json`. `kept` is what requests without a reply may have cost."""
 
     format: str = FORMAT
     version: int = VERSION
@@ -114,6 +114,7 @@ class About(Struct, frozen=True, kw_only=True):
     turns: tuple[SavedTurn, ...] = ()
     summaries: tuple[TurnSummary, ...] = ()
     usage: Usage = field(default_factory=Usage)
+    kept: Usage = field(default_factory=Usage)
     contexts: tuple[SavedContext, ...] = ()
     variables: SavedVariables | None = None
 

@@ -12,6 +12,7 @@ from typing import IO, TYPE_CHECKING, Any
 from msgspec import Struct
 
 from rlm.chat.saved import About, SavedTurn, SavedVariables, TurnSummary
+from rlm.chat.turns import Spending
 from rlm.chat.variables import HELD_BYTES, Variables, bring_back, take
 from rlm.context import StoredContext
 from rlm.errors import SessionError
@@ -36,6 +37,7 @@ class Loaded(Struct):
     summaries: list[TurnSummary]
     contexts: dict[str, StoredContext]
     usage: Usage
+    kept: Usage
 
 
 class ChatStorage:
@@ -69,7 +71,7 @@ class ChatStorage:
         path: Path,
         turns: Sequence[dict[str, Any]],
         summaries: Sequence[TurnSummary],
-        usage: Usage,
+        spending: Spending,
         contexts: Mapping[str, StoredContext],
         worker: Session | None,
     ) -> None:
@@ -86,7 +88,8 @@ class ChatStorage:
             tools=tuple(self._tools()),
             turns=tuple(_saved_turn(turn) for turn in turns),
             summaries=tuple(summaries),
-            usage=usage,
+            usage=spending.used,
+            kept=spending.kept,
             variables=variables.facts,
         )
         held = dict(contexts)
@@ -150,7 +153,7 @@ class ChatStorage:
         if lost:
             self._lost = nudges.variables_lost(lost)
             self._notice(f"these variables are no longer available: {_join_names(lost)}")
-        return Loaded(turns, list(about.summaries), contexts, about.usage)
+        return Loaded(turns, list(about.summaries), contexts, about.usage, about.kept)
 
     def waiting_variables(self) -> dict[str, str]:
         """Return the variables that are restored with the next turn."""

@@ -5,27 +5,20 @@ from typing import Any
 from msgspec.structs import replace
 
 from rlm.errors import CallRefused, ConfigError
-from rlm.events import Event, ModelAsked, ModelReplied, RunEnded
-from rlm.limits import Limits
-from rlm.messages import Usage
+from rlm.events import ModelAsked, ModelReplied
+from rlm.limits import Budget, Limits, usage_of
+from rlm.messages import Usage, total_of
 from rlm.results import RunResult
 
-__all__ = ["Meter", "Spending", "messages_in"]
-
-
-class Meter:
-    """A recorder that knows what a run used, however it ended."""
-
-    def __init__(self) -> None:
-        self.usage = Usage()
-
-    def record(self, event: Event) -> None:
-        if isinstance(event, RunEnded) and event.parent_id is None:
-            self.usage += event.usage
+__all__ = ["Spending", "messages_in"]
 
 
 class Spending:
-    """What all turns of a chat have used and may use together: `max_tokens`, `max_cost_usd`."""
+    """What all turns of a chat have used and may use together: `max_tokens`, `max_cost_usd`.
+
+    `used` is what replies reported, `kept` what requests without a reply may have cost. The limits
+    count both.
+    """
 
     def __init__(
         self,
@@ -38,25 +31,35 @@ class Spending:
         self._all = Limits(max_tokens=max_tokens, max_cost_usd=max_cost_usd)
         self._of_a_run = of_a_run or Limits()
         self.used = Usage()
+        self.kept = Usage()
 
-    def note(self, usage: Usage) -> None:
-        self.used += usage
+    def note(self, used: Usage, kept: Usage) -> None:
+        self.used += used
+        self.kept += kept
 
-    def limits_left(self, used: Usage) -> Limits | None:
+    def count(self, budget: Budget) -> None:
+        """Count a turn that has ended, however it did."""
+        self.note(total_of(budget.usage.values()), usage_of(budget.kept))
+
+    def limits_left(self) -> Limits | None:
         """Return the limits of the next run; None if the chat has no limits."""
         tokens, money = self._all.max_tokens, self._all.max_cost_usd
         if tokens is None and money is None:
             return None
         limits = self._of_a_run
         if tokens is not None:
-            left = tokens - used.total_tokens
+            kept_tokens = self.kept.total_tokens
+            left = tokens - self.used.total_tokens - kept_tokens
             if left <= 0:
-                raise _used_up(f"all {tokens:,} tokens", "tokens", "max_tokens")
+                kept = f"{kept_tokens:,}" if kept_tokens else ""
+                raise _used_up(f"all {tokens:,} tokens", kept, "tokens", "max_tokens")
             limits = replace(limits, max_tokens=min(left, limits.max_tokens or left))
         if money is not None:
-            usd = round(money - _known_cost(used), 12)
+            kept_usd = self.kept.cost_usd or 0.0
+            usd = round(money - _known_cost(self.used) - kept_usd, 12)
             if usd <= 0:
-                raise _used_up(f"all ${money:g}", "cost_usd", "max_cost_usd")
+                kept = f"${kept_usd:.6f}" if kept_usd else ""
+                raise _used_up(f"all ${money:g}", kept, "cost_usd", "max_cost_usd")
             limits = replace(limits, max_cost_usd=min(usd, limits.max_cost_usd or usd))
         return limits
 
@@ -69,9 +72,11 @@ def _known_cost(used: Usage) -> float:
     return used.cost_usd or 0.0
 
 
-def _used_up(what: str, limit: str, name: str) -> CallRefused:
+def _used_up(what: str, kept: str, limit: str, name: str) -> CallRefused:
+    failed = f" ({kept} of it may have been billed for requests that failed)" if kept else ""
     return CallRefused(
-        f"{what} of this chat are used: save it and load it with a larger {name}, or start another",
+        f"{what} of this chat are used{failed}: save it and load it with a larger {name}, "
+        "or start another",
         limit=limit,
     )
 
