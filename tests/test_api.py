@@ -137,6 +137,7 @@ async def test_a_sub_model_answers_calls_and_the_root_model_steps() -> None:
     assert (len(root.requests), len(sub.requests)) == (2, 1)
     assert "from the sub-model" in str(root.requests[1].messages[-1].content)
     assert set(result.usage.by_model) == {"ScriptedClient", "ScriptedClient-1"}
+    assert (result.steps, result.calls, result.usage.total.requests) == (2, 1, 3)
 
 
 async def test_a_money_limit_works_with_given_prices() -> None:

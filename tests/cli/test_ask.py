@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rlm import RLM, RunResult
+from rlm.citations import Citation
 from rlm.cli._progress import Manner, RunDisplay
 from tests.cli.conftest import Run
 from tests.cli.running import QUESTION, TEXT, command, environment, one_clear_line, rlm
@@ -22,6 +23,7 @@ JSON_KEYS = [
     "model",
     "run_id",
     "steps",
+    "calls",
     "tokens",
     "cost_usd",
     "seconds",
@@ -81,6 +83,7 @@ def test_citations_are_footnotes(tmp_path: Path) -> None:
     assert done.stdout.endswith(footnote)
     [citation] = json.loads(rlm(*asked, "--json", "--quiet").stdout)["citations"]
     assert (citation["file"], citation["text"]) == ("notes.txt", TEXT.strip())
+    assert tuple(citation) == Citation.__struct_fields__
     assert rlm(*asked[:-1]).stdout == done.stdout.removesuffix(footnote)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from rlm.citations import Citation
 from rlm.messages import Reply, ToolCall, Usage
 from rlm.testing.scripted import ScriptedClient
 from tests.server.serving import LARGE, MODEL, server, submits
@@ -58,6 +59,8 @@ async def test_citations_are_reported_with_the_facts_of_a_run(tmp_path: Path) ->
     [citation] = facts["citations"]
     assert (citation["text"], facts["unsupported_quotes"]) == ("Line 400", 1)
     assert LARGE[citation["start"] : citation["end"]] == "Line 400"
+    assert tuple(citation) == Citation.__struct_fields__
+    assert (citation["places"], citation["cut_chars"]) == (1, 0)
 
 
 async def test_a_model_without_a_repl_is_always_asked_directly(tmp_path: Path) -> None:
@@ -116,7 +119,7 @@ async def test_usage_counts_the_calls_that_cells_make(tmp_path: Path) -> None:
         "prompt_tokens_details": {"cached_tokens": 8},
         "completion_tokens_details": {"reasoning_tokens": 6},
     }
-    assert answer.json["rlm"]["calls"] == 2
+    assert (answer.json["rlm"]["steps"], answer.json["rlm"]["calls"]) == (1, 1)
 
 
 SCHEMA = {

@@ -18,7 +18,8 @@ FOOTNOTE_CHARS = 300
 CUT = " […]"
 
 
-class Citation(Struct, frozen=True, omit_defaults=True):
+# Its JSON has all fields, wherever it is sent or printed: so defaults are not omitted.
+class Citation(Struct, frozen=True):
     """A place in the context, and its verbatim text.
 
     `file` names the file or document; it is None for a plain text. `start` and `end` are offsets in

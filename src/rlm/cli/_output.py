@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import click
-from msgspec import structs
+from msgspec import structs, to_builtins
 
 from rlm._util.text import counted, sendable
 from rlm.citations import Citation, footnotes, warning_of
@@ -233,13 +233,14 @@ def _facts(result: RunResult, model: str) -> dict[str, Any]:
         "model": model,
         "run_id": result.run_id,
         "steps": result.steps,
+        "calls": result.calls,
         "tokens": result.usage.total.total_tokens,
         "cost_usd": result.cost_usd,
         "seconds": round(result.seconds, 3),
         "limit": result.limit,
         "detail": result.detail,
         "rejected_answer": result.rejected_answer,
-        "citations": [structs.asdict(each) for each in result.citations],
+        "citations": to_builtins(result.citations),
         "unsupported_quotes": result.unsupported_quotes,
         "omitted_citations": result.omitted_citations,
         "samples": [structs.asdict(each) for each in result.samples],

@@ -197,6 +197,7 @@ class RunState:
             run_id=self.scope.run_id,
             steps=self.scope.step,
             usage=usage,
+            calls=self.scope.budget.used.calls,
             cost_usd=usage.total.cost_usd if self.scope.step or usage.total.requests else 0.0,
             seconds=seconds,
             limit=ending.limit,

@@ -294,6 +294,7 @@ def _without_answer(scope: Scope, why: Any, detail: str) -> RunResult:
         answer_source="none",
         run_id=scope.run_id,
         steps=scope.step,
+        calls=scope.budget.used.calls,
         usage=usage,
         cost_usd=usage.total.cost_usd,
         seconds=0.0,

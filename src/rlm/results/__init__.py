@@ -198,12 +198,13 @@ SHOWN_ANSWER_CHARS = 80
 class RunResult(Struct, frozen=True, kw_only=True):
     """The end of a run. `answer` is None only when there is no answer of any kind.
 
-    If `stop_reason` is "passages", no language model was asked, and `answer` lists what a search
-    found. `rejected_answer` is the last answer that had the wrong shape. `citations` are checked
-    passages of the context; `unsupported_quotes` counts quotes and citations that the context does
-    not contain, and `omitted_citations` those left out because there were too many. `samples` are
-    the runs that the answer was chosen from, if there were several. `journal_path` is the file of
-    the journal, if there is one.
+    `calls` counts what `max_calls` limits, in the whole tree. If `stop_reason` is "passages", no
+    language model was asked, and `answer` lists what a search found. `rejected_answer` is the last
+    answer that had the wrong shape. `citations` are checked passages of the context;
+    `unsupported_quotes` counts quotes and citations that the context does not contain, and
+    `omitted_citations` those left out because there were too many. `samples` are the runs that the
+    answer was chosen from, if there were several. `journal_path` is the file of the journal, if
+    there is one.
     """
 
     answer: Any
@@ -211,6 +212,7 @@ class RunResult(Struct, frozen=True, kw_only=True):
     answer_source: AnswerSource
     run_id: str
     steps: int
+    calls: int = 0
     usage: UsageSummary
     cost_usd: float | None
     seconds: float

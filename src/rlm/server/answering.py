@@ -305,7 +305,7 @@ def facts_of(route: Literal["rlm", "direct"], result: RunResult) -> Facts:
         stop_reason=result.stop_reason,
         answer_source=result.answer_source,
         steps=result.steps,
-        calls=result.usage.total.requests,
+        calls=result.calls,
         cost_usd=result.cost_usd,
         seconds=round(result.seconds, 3),
         limit=result.limit,
