@@ -8,9 +8,13 @@ import pytest
 from msgspec.structs import replace
 
 from rlm import RLM, Limits, ModelError, ScriptedClient
+from rlm.cli._output import show
 from rlm.cli._resuming import keywords_of, recipe_of
 from rlm.config import RunConfig
 from rlm.records.journal import Archive, Places
+from rlm.results import RunResult, UsageSummary
+from rlm.testing.fake_server import FakeServer
+from rlm.testing.fake_server.script import Answer
 from tests.cli import kept
 from tests.cli.conftest import Run
 from tests.cli.running import one_clear_line
@@ -192,3 +196,68 @@ def test_wrong_usage_of_resume(run: Run, arguments: list[str], told: str) -> Non
     code, out, err = run(*arguments)
     assert (code, out) == (2, "")
     assert told in one_clear_line(err)
+
+
+@pytest.mark.parametrize(
+    ("stop_reason", "limit", "advice"),
+    [
+        ("answer", None, ""),
+        ("steps", "steps", "Continue with: rlm resume r1 --max-steps N\n"),
+        ("limit", "tokens", "Continue with: rlm resume r1 --max-tokens N\n"),
+        ("limit", "cost_usd", "Continue with: rlm resume r1 --budget-usd USD\n"),
+        ("limit", "seconds", "Continue with: rlm resume r1 --timeout SECONDS\n"),
+        ("limit", "calls", ""),
+        ("cancelled", None, "Continue with: rlm resume r1\n"),
+        ("error", None, "Continue with: rlm resume r1\n"),
+        ("error", "stuck", "another model (-m).\n"),
+        ("error", "wrong_shape", "another model (-m) or a simpler schema.\n"),
+        ("error", "errors", "another model (-m) or --strategy mapreduce.\n"),
+        ("error", "invalid_responses", "another model (-m) or --strategy mapreduce.\n"),
+    ],
+)
+def test_resuming_is_advised_only_where_it_can_lead_to_another_end(
+    stop_reason: Any, limit: str | None, advice: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended = RunResult(
+        answer=None if stop_reason == "error" else "A guess",
+        stop_reason=stop_reason,
+        answer_source="none",
+        run_id="r1",
+        steps=3,
+        usage=UsageSummary(),
+        cost_usd=0.0,
+        seconds=1.0,
+        limit=limit,
+        detail="it ended",
+    )
+    show(ended, "m/m", as_json=False, typed=False, quiet=False, resumable=True)
+    err = capsys.readouterr().err
+    assert err.endswith(advice)
+    assert ("Continue with" in err) == advice.startswith("Continue with")
+    show(ended, "m/m", as_json=False, typed=False, quiet=True, resumable=True)
+    assert "Continue with" not in capsys.readouterr().err
+
+
+def test_a_run_that_would_end_the_same_way_again_is_not_to_be_resumed(
+    tmp_path: Path, run: Run
+) -> None:
+    schema = tmp_path / "schema.json"
+    schema.write_text(json.dumps({"type": "integer"}))
+    with FakeServer([Answer(reply="FINAL(many)")], loop=True) as server:
+        options = ("-m", "openai-compatible/m", "--schema", str(schema), "--strategy", "rlm")
+        code, out, err = run("ask", "?", *options, stdin=b"text", LLM_BASE_URL=server.openai_url)
+        asked = len(server.requests)
+        assert (code, out, asked) == (1, "", 3)
+        assert "3 times in a row" in err
+        assert "Continue with" not in err
+        assert "ask again with another model" in err
+        assert run("resume", "last", LLM_BASE_URL=server.openai_url)[0] == 1
+        assert len(server.requests) == asked
+
+
+def test_a_setting_that_cannot_work_is_not_to_be_resumed(run: Run) -> None:
+    text = b"word " * 200_000
+    code, out, err = run("ask", "?", "--strategy", "direct", "-m", kept.OFFLINE, stdin=text)
+    assert (code, out) == (1, "")
+    assert "strategy='direct' sends the whole context" in err
+    assert "Continue with" not in err

@@ -104,8 +104,13 @@ MORE_OF = {
 """By limit: the option of `rlm resume` that lets a run continue."""
 
 
-FAILURES = ("errors", "invalid_responses")
-"""Limits that the replies reached: to continue would only repeat them."""
+ASK_AGAIN = {
+    "errors": "with another model (-m) or --strategy mapreduce",
+    "invalid_responses": "with another model (-m) or --strategy mapreduce",
+    "stuck": "with another model (-m)",
+    "wrong_shape": "with another model (-m) or a simpler schema",
+}
+"""By limit that the replies reached: how to ask again. To resume would only repeat the replies."""
 
 
 def show(
@@ -137,10 +142,8 @@ def show(
     if result.samples and not quiet:
         say(_how_they_voted(result))
     _say_why_it_ended(result, resumable=resumable)
-    if result.limit in FAILURES and not quiet:
-        say("The model could not complete the task: try another with -m, or --strategy mapreduce.")
-    elif resumable and result.stop_reason not in BY_ITSELF and not quiet:
-        say(how_to_go_on(result.run_id, MORE_OF.get(result.limit or result.stop_reason)))
+    if not quiet and (advice := _advice(result, resumable=resumable)):
+        say(advice)
     return EXIT_CODES[result.stop_reason]
 
 
@@ -155,6 +158,22 @@ def _say_why_it_ended(result: RunResult, *, resumable: bool) -> None:
     elif result.stop_reason != "answer":
         # What was printed must not pass for an answer.
         say(_why_it_stopped(result, resumable=resumable))
+
+
+def _advice(result: RunResult, *, resumable: bool) -> str | None:
+    """Return what to do about a run that has no answer of its own, if anything helps.
+
+    A resumed run gets its recorded replies again. So it ends the same way, unless a limit is raised
+    or the cause was outside the record: Ctrl-C, or a model that failed.
+    """
+    if result.stop_reason in BY_ITSELF:
+        return None
+    limit = result.limit
+    if limit in ASK_AGAIN:
+        return f"The model could not complete the task: ask again {ASK_AGAIN[limit]}."
+    if resumable and (limit is None or limit in MORE_OF):
+        return how_to_go_on(result.run_id, MORE_OF.get(limit or result.stop_reason))
+    return None
 
 
 def how_to_go_on(run_id: str, more: str | None = None) -> str:

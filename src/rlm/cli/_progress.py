@@ -17,7 +17,7 @@ from rlm.cli._errors import CANCELLED, FAILED, say
 from rlm.cli._output import how_to_go_on, show
 from rlm.cli._stopping import exit_code_of, on_stop
 from rlm.clients.command import kill_programs
-from rlm.errors import RLMError, UnknownPriceError
+from rlm.errors import ConfigError, RLMError
 from rlm.events import Event, RunStarted
 from rlm.logger import RLMLogger
 from rlm.protocols import Recorder
@@ -157,7 +157,8 @@ class RunDisplay:
                 # What libraries and tools print is not an answer.
                 stack.enter_context(redirect_stdout(sys.stderr))
                 result = ask()
-        except UnknownPriceError:
+        except ConfigError:  # It says what to change; to resume as it is would repeat it.
+            self._tell_complaints()
             raise
         except RLMError as error:
             self._tell_complaints()

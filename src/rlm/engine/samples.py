@@ -204,7 +204,7 @@ class SampledRun(PlainRun):
             raise
         except RLMError as error:
             return _without_answer(scope, "error", str(error))
-        if result.answer is not None and result.stop_reason != "cancelled":
+        if result.answer is not None and result.stop_reason in BY_ITSELF:
             await _remember(scope, result)
         return result
 
@@ -306,7 +306,10 @@ def _without_answer(scope: Scope, why: Any, detail: str) -> RunResult:
 
 
 async def _remember(scope: Scope, result: RunResult) -> None:
-    """Store the result of a sample, so that it does not run again when the run is resumed."""
+    """Store the result of a sample, so that it does not run again when the run is resumed.
+
+    One that stopped at a limit runs again, because the limit may be higher then.
+    """
     plain = msgspec.to_builtins(replace(result, events=(), usage=UsageSummary()))
     opaque = {**spent_by(scope), "result": plain}
     await scope.remember(_key(scope), Reply(text=str(result.answer), opaque=opaque))

@@ -34,10 +34,11 @@ class Runs:
         """The result, and what the model was asked now."""
         client = ScriptedClient(script, rules=rules, price=Price(1.0, 1.0))
         query = more.pop("query", "Which words?")
+        samples = more.pop("samples", 1)
         context = more.pop("context", CONTEXT)
         with RLM(client, journal=self.folder, **{**self.options, **more}) as rlm:
             try:
-                result = rlm.ask(query, context, run_id=RUN_ID)
+                result = rlm.ask(query, context, run_id=RUN_ID, samples=samples)
             finally:
                 self.asked = [str(each.messages[-1].content) for each in client.requests]
         return result, self.asked
@@ -256,3 +257,26 @@ def test_the_list_shows_the_status_of_each_run(runs: Runs) -> None:
     assert found.cost_usd == result.cost_usd
     run = archive.places.find(RUN_ID)
     assert archive.context_of(archive.facts(run)).text() == CONTEXT
+
+
+def test_mapreduce_continues_after_its_model_was_down(runs: Runs) -> None:
+    runs.interrupt(["find"], strategy="mapreduce")
+    result, asked = runs.ask(["beta", "beta"], strategy="mapreduce")
+    assert (result.answer, result.stop_reason, len(asked)) == ("beta", "answer", 2)
+
+
+def test_mapreduce_continues_when_its_limit_is_raised(runs: Runs) -> None:
+    given: dict[str, Any] = {"strategy": "mapreduce", "context": "beta " * 2_000}
+    stopped, asked = runs.ask(["find"], **given, limits=Limits(max_tokens=6_000))
+    assert (stopped.limit, len(asked)) == ("tokens", 1)
+    result, asked = runs.ask(["beta", "beta"], **given, limits=Limits(max_tokens=600_000))
+    assert (result.answer, result.stop_reason, len(asked)) == ("beta", "answer", 2)
+
+
+def test_samples_that_ran_out_of_steps_continue_when_there_are_more(runs: Runs) -> None:
+    script, rules = [cell("print(len(context))")] * 2, [("Stop here", "A guess.")]
+    stopped, asked = runs.ask(script, rules, samples=2, limits=Limits(max_steps=1))
+    assert (stopped.answer, stopped.stop_reason, len(asked)) == ("A guess.", "steps", 4)
+    script = [cell("FINAL('beta')")] * 2
+    result, asked = runs.ask(script, samples=2, limits=Limits(max_steps=3))
+    assert (result.answer, result.stop_reason, len(asked)) == ("beta", "answer", 2)

@@ -164,10 +164,10 @@ class Journal:
     def _is_over(self, key: ReplyKey) -> bool:
         """Return whether the step of a key was finished, so that its failures are final.
 
-        In an unfinished step, failed calls are tried again.
+        In an unfinished step, failed calls are tried again. Runs without a REPL finish no step.
         """
         path = key.path.rpartition("/")[0] if key.kind == "child" else key.path
-        return key.step <= self._last_shown.get(path, 0)
+        return key.step <= self._last_shown.get(path, -1)
 
     def _check_step(self, key: ReplyKey) -> None:
         """Raise if a step asked something else before: then this is not the same run."""
