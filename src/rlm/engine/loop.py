@@ -22,6 +22,7 @@ from rlm.engine.opening import opening
 from rlm.engine.run_state import History, ReplRunState
 from rlm.engine.sessions import RunSession
 from rlm.engine.task import Ending, Services, Task
+from rlm.errors import ModelError
 from rlm.events import StepStarted
 from rlm.messages import Reply
 from rlm.portal import inside
@@ -178,7 +179,13 @@ class ReplRun:
         from rlm.engine.mapreduce import map_reduce  # Imported late: few runs get here.
 
         calls = self.services.calls
-        answer = await map_reduce(calls, self.run_state.task, self.scope, self.config)
+        try:
+            answer = await map_reduce(calls, self.run_state.task, self.scope, self.config)
+        except ModelError as error:
+            if self.run_state.limit_reached(error):
+                raise
+            detail = f"{reason}; map/reduce failed: {error}"
+            return await give_up(self.run_state, self.final_call, "error", detail)
         submission = None if answer is None else Submission(answer, "mapreduce")
         if submission is not None and await self.run_state.objection(submission) is None:
             return Ending("answer", "asked", submission)
