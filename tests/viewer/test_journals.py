@@ -103,6 +103,31 @@ async def test_coverage_of_a_real_run_is_exact(tmp_path: Path) -> None:
         assert spans(of_child) == [(5_010, 5_210)]
 
 
+async def test_the_output_of_the_cell_that_answers_reaches_no_model(tmp_path: Path) -> None:
+    codes = ["print(context[100:400])", "print(context[1_000:3_000])\nFINAL('done')"]
+    result = await asked(tmp_path / "state", codes, TEXT)
+    async with serving(journal_shelf(archive(tmp_path / "state")), tmp_path) as client:
+        found = await client.get(f"/api/runs/{result.run_id}/coverage")
+        assert spans(found) == [(100, 400)]
+
+
+async def test_only_what_fits_the_final_request_of_a_run_was_read(tmp_path: Path) -> None:
+    """It holds the newest messages that fit, so of the last output only the end."""
+    state, text = tmp_path / "state", words(2, 60_000)
+    script = [f"```repl\nprint(context[{at}:{at + 30_000}])\n```" for at in (0, 30_000)]
+    client = ScriptedClient(script, rules=[("Stop here", "A guess.")], window_tokens=40_000)
+    limits = Limits(max_steps=2, output_chars=40_000)
+    async with RLM(client, journal=state, preview_chars=0, limits=limits) as rlm:
+        result = await rlm.aask("Why?", text)
+    assert (result.answer, len(client.requests)) == ("A guess.", 3)
+    (last,) = client.requests[-1].messages
+    async with serving(journal_shelf(archive(state)), tmp_path) as client_of_page:
+        found = await client_of_page.get(f"/api/runs/{result.run_id}/coverage")
+        first, (start, end) = spans(found)
+        assert (first, end) == ((0, 30_000), 60_000)
+        assert str(last.content).startswith(text[start : start + 100])
+
+
 @pytest.mark.parametrize("kind", ["list", "dict"])
 async def test_coverage_is_located_within_each_document(tmp_path: Path, kind: str) -> None:
     texts = [words(seed, 1_000) for seed in (2, 3, 4)]

@@ -400,9 +400,10 @@ def _printer(event: CellOutput) -> Reader:
 
 
 def _shown_of(output: str, asked: ModelAsked) -> tuple[str, ...]:
-    """Return the parts of an output that a request shows; all of it if it shows none.
+    """Return the parts of an output that a request shows.
 
-    After a compaction, or in a final request that had no room, it stands in no new message.
+    If no new message shows it, an earlier one does. A request that consists of new messages, such
+    as a final one that had no room for the whole history, is read as it is, by `_of`.
     """
     for message in asked.new_messages:
         shown = display_text(message.content)
@@ -415,7 +416,12 @@ def _shown_of(output: str, asked: ModelAsked) -> tuple[str, ...]:
             head, tail = output[:half], output[-half:]
             if shown.endswith(head, 0, cut.start()) and shown.startswith(tail, cut.end()):
                 return head, tail
-    return (output,)
+    return () if _is_recorded_whole(asked) else (output,)
+
+
+def _is_recorded_whole(asked: ModelAsked) -> bool:
+    """Whether an event holds all messages of its request, and not only the new ones."""
+    return asked.message_count == len(asked.new_messages)
 
 
 def _number(written: str) -> int:
@@ -426,7 +432,7 @@ def _of(event: Event) -> Iterator[Reading]:
     if isinstance(event, CallStarted):
         reader = Reader(event.run_id, event.step, "call", event.call_id[:ID_CHARS])
         yield Reading(reader, event.prompt)
-    elif isinstance(event, ModelAsked) and event.message_count == len(event.new_messages):
+    elif isinstance(event, ModelAsked) and _is_recorded_whole(event):
         # What later requests show is the output of cells, which `_printed` reads.
         for message in event.new_messages:
             if message.role == "user":
