@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -233,6 +234,34 @@ def test_an_interrupt_ends_a_completion_with_its_partial_answer() -> None:
     with pytest.raises(CancellationError) as stopped:
         one.completion("c")
     assert stopped.value.partial_answer == "so far 5"
+
+
+@pytest.mark.parametrize("folder", ["usual", "own"])
+def test_an_interrupted_journaled_run_says_how_it_continues(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual, own = tmp_path / "usual", tmp_path / "own"
+    monkeypatch.setenv("RLM_STATE_DIR", str(usual))
+    environment = PlanEnvironment()
+    client = ScriptedClient([cell(["sleep"])])
+    one = RLM(client, environment=environment, journal=True if folder == "usual" else own)
+    interrupt_when(lambda: bool(environment.sessions))
+    with pytest.raises(KeyboardInterrupt) as interrupted:
+        one.ask("What?", "c")
+    (journal,) = ((usual if folder == "usual" else own) / "runs").glob("*.sqlite")
+    where = "" if folder == "usual" else f"RLM_STATE_DIR={own} "
+    assert interrupted.value.__notes__ == [f"Continue with: {where}rlm resume {journal.stem}"]
+
+
+def test_an_interrupted_completion_says_how_it_continues(tmp_path: Path) -> None:
+    client = ScriptedClient([cell(["sleep"])])
+    one = RLM(client, environment=PlanEnvironment(), journal=tmp_path)
+    interrupt_when(lambda: len(client.requests) == 1)
+    with pytest.raises(CancellationError) as stopped:
+        one.completion("c")
+    (journal,) = (tmp_path / "runs").glob("*.sqlite")
+    wanted = f"Continue with: RLM_STATE_DIR={tmp_path} rlm resume {journal.stem}"
+    assert stopped.value.__notes__ == [wanted]
 
 
 def interrupt_at_begin(monkeypatch: pytest.MonkeyPatch, also: Callable[[Any], None]) -> None:

@@ -215,9 +215,10 @@ class RLM(compat.ReferenceAttributes):
         named: dict[str, Any] = {"response_model": response_model, "run_id": run_id}
         named |= {"sampling": sampling, "sub_sampling": sub_sampling, "cite": cite}
         named |= {"samples": samples}
-        return portal().call(
-            lambda: self.aask(query, context, **named, limits=limits, strict=strict)
-        )
+        with self.runner.continuable(run_id) as named["run_id"]:
+            return portal().call(
+                lambda: self.aask(query, context, **named, limits=limits, strict=strict)
+            )
 
     @with_context
     async def stream(

@@ -1,5 +1,6 @@
 """What `completion()` returns and raises."""
 
+from pathlib import Path
 from typing import Any
 
 from rlm.compat.attributes import ReferenceAttributes
@@ -14,6 +15,7 @@ from rlm.errors import (
 from rlm.limits import Limits
 from rlm.logger.rows import trajectory
 from rlm.messages import Usage, bare_name
+from rlm.records.journal import how_to_continue
 from rlm.results import RunResult
 
 __all__ = ["completion_of", "raise_if_ended_early"]
@@ -63,7 +65,10 @@ def raise_if_ended_early(result: RunResult, limits: Limits) -> None:
     message = result.detail
     used = result.usage.total
     if result.stop_reason == "cancelled":
-        raise CancellationError(partial, message)
+        error = CancellationError(partial, message)
+        if result.journal_path is not None:
+            error.add_note(how_to_continue(Path(result.journal_path)))
+        raise error
     if result.limit == "cost_usd":
         raise BudgetExceededError(
             used.cost_usd or 0.0, limits.max_cost_usd, message, partial_answer=partial

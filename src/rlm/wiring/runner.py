@@ -1,7 +1,8 @@
 """Start, resume, repeat and stop runs: what `RLM`, the server and the replayer have in common."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from rlm.limits import Budget, Limits
 from rlm.messages import Reply
 from rlm.portal import inside
 from rlm.protocols import Recorder, ReplyStore
-from rlm.records.journal import journaled_run
+from rlm.records.journal import how_to_continue, journaled_run
 from rlm.records.recorders.in_process import CallbackRecorder
 from rlm.results import RunResult, Submission
 from rlm.wiring.listeners import Listeners
@@ -105,6 +106,21 @@ class Runner:
         from rlm.engine.answer_types import with_typed_answer
 
         return await with_typed_answer(result, kind)
+
+    @contextmanager
+    def continuable(self, run_id: str | None) -> Iterator[str | None]:
+        """Yield the id for a run; if Ctrl-C interrupts the block, a note says how to continue."""
+        archive = self.resources.archive
+        if archive is None:
+            yield run_id
+            return
+        run_id = new_run_id() if run_id is None else run_id
+        try:
+            yield run_id
+        except KeyboardInterrupt as interrupt:
+            if archive.places.journal_of(run_id).exists():
+                interrupt.add_note(how_to_continue(archive.places.journal_of(run_id)))
+            raise
 
     async def resume_operator(
         self, query: str, context: StoredContext, operator: Mapping[str, Any], run_id: str

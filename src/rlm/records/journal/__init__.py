@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rlm.records.journal.contexts import ContextFolder
     from rlm.records.journal.facts import Origin, RunFacts
     from rlm.records.journal.journal import Journal, events_after, events_of, long_results
-    from rlm.records.journal.keeping import Record, journaled_run
+    from rlm.records.journal.keeping import Record, how_to_continue, journaled_run
     from rlm.records.journal.places import Places, RunFile
     from rlm.records.journal.stopping import request_stop, stop_requests
 
@@ -33,6 +33,7 @@ __all__ = [
     "events_of",
     "facts_of",
     "fork",
+    "how_to_continue",
     "journaled_run",
     "long_results",
     "request_stop",
@@ -56,6 +57,7 @@ __getattr__, __dir__ = on_demand(
         "events_of": "journal",
         "facts_of": "archive",
         "fork": "archive",
+        "how_to_continue": "keeping",
         "journaled_run": "keeping",
         "long_results": "journal",
         "request_stop": "stopping",

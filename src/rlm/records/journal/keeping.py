@@ -1,5 +1,7 @@
 """The journal of one run, open while the run lasts. Runs without a journal use the same code."""
 
+import os
+import shlex
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
@@ -21,7 +23,7 @@ if TYPE_CHECKING:  # Runs without a journal need none of these.
     from rlm.records.journal.archive import Archive
     from rlm.records.journal.journal import Journal
 
-__all__ = ["Record", "journaled_run"]
+__all__ = ["Record", "how_to_continue", "journaled_run"]
 
 
 class Record:
@@ -103,6 +105,17 @@ async def journaled_run(
         await journal.aclose()
         if was_refused:
             archive.places.remove(facts.run_id)
+
+
+def how_to_continue(journal: Path) -> str:
+    """Return the command that continues the run of a journal, whichever folder that is in."""
+    from rlm.records.journal.places import Places
+
+    command, folder = f"rlm resume {journal.stem}", journal.parent.parent
+    with suppress(RuntimeError):  # raised by `pathlib` when there is no home
+        if folder == Places.usual(os.environ).root:
+            return f"Continue with: {command}"
+    return f"Continue with: RLM_STATE_DIR={shlex.quote(str(folder))} {command}"
 
 
 def _stored_answer(journal: "Journal", facts: dict[str, Any]) -> RunResult | None:
