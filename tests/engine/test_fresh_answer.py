@@ -9,8 +9,8 @@ import pytest
 from rlm import RLM, AgentRLM, Guards, Limits, RunResult, ScriptedClient
 from rlm.chat.chat import Chat
 from rlm.environments import _forked
-from rlm.errors import CallRefused
-from rlm.events import SessionLost
+from rlm.errors import CallRefused, ModelError
+from rlm.events import CellOutput, SessionLost
 
 HANDED_IN = 'answer["content"] = "first"\nanswer["ready"] = True'
 ONE_STEP = Limits(max_steps=1)
@@ -332,6 +332,48 @@ async def test_what_a_turn_left_running_makes_no_calls_in_the_next(
     assert second.answer is not None
     assert "started in an earlier turn" in second.answer
     assert (second.usage.total.requests, ticks) == (1, [])
+
+
+@pytest.mark.parametrize("environment", ["local", "agent", "inprocess"])
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+@pytest.mark.parametrize(
+    ("left", "wait"),
+    [(THREAD, "gate.set(); done = over.wait(10)"), (TASK, "gate.set(); done = await over.wait()")],
+    ids=["thread", "task"],
+)
+async def test_what_a_turn_left_running_prints_is_not_output_of_the_next(
+    left: str, wait: str, stream: str, environment: str
+) -> None:
+    model = ScriptedClient(
+        [
+            code(left.format(answering=f"import sys; getattr(sys, '{stream}').write('OLD\\n')")),
+            code(f"print('NEW')\n{wait}\nimport sys\nprint('ERR', end='', file=sys.stderr)"),
+        ]
+    )
+    one = RLM(model, limits=ONE_STEP, environment=environment)
+    _, second = await two_turns(one.chat("text"))
+    printed = {each.stream: each.text for each in second.events if isinstance(each, CellOutput)}
+    note = "[not shown: what threads or tasks of an earlier turn printed]\n"
+    if environment == "inprocess" and left is THREAD:
+        note = ""  # Threads print to the streams of the program.
+    assert printed == {"stdout": "NEW\n", "stderr": f"ERR{note}"}
+
+
+@pytest.mark.parametrize("environment", ["local", "agent"])
+async def test_what_a_turn_left_running_prints_is_not_the_best_answer_of_the_next(
+    environment: str,
+) -> None:
+    """If no last request is answered, the last output is the best there is."""
+    model = ScriptedClient(
+        [
+            code(THREAD.format(answering="print('OLD')")),
+            code("gate.set(); done = over.wait(10)"),
+            ModelError("away"),
+        ]
+    )
+    one = RLM(model, limits=ONE_STEP, environment=environment)
+    _, second = await two_turns(one.chat("text"))
+    assert (second.answer, second.answer_source) == (None, "none")
 
 
 async def test_nor_does_an_agent_pass_on_what_it_streams() -> None:

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlm.worker.capture import BoundedStream, cut
+from rlm.worker.turns import Turns
 
 
 @given(st.lists(st.text(max_size=30), max_size=40), st.integers(2, 60))
@@ -32,6 +33,18 @@ def test_taking_the_output_clears_it() -> None:
     stream.write("a" * 100)
     stream.take()
     assert stream.take() == ("", 0)
+
+
+def test_what_is_written_after_the_last_cell_of_a_turn_is_no_output_of_the_next() -> None:
+    turns = Turns()
+    stream = BoundedStream(100, turns)
+    stream.write("early")
+    assert (stream.take(), stream.take_dropped()) == (("early", 5), False)
+    stream.write("late")
+    turns.begin()
+    assert (stream.take(), stream.take_dropped()) == (("", 0), True)
+    stream.write("new")
+    assert (stream.take(), stream.take_dropped()) == (("new", 3), False)
 
 
 def test_many_tiny_writes_stay_bounded() -> None:

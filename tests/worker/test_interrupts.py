@@ -13,6 +13,7 @@ from rlm.worker import memory, runner
 from rlm.worker.interrupts import Interrupts
 from rlm.worker.namespace import Namespace
 from rlm.worker.runner import CellRunner, Outcome
+from rlm.worker.turns import Turns
 
 FILES = {module.__file__ for module in (interrupts_module, memory, runner)}
 
@@ -53,7 +54,7 @@ def signalled_at(
                 interrupts._on_signal(signal.SIGINT, frame)
         return trace
 
-    cells = CellRunner(Namespace({}), interrupts, lambda function: function)
+    cells = CellRunner(Namespace({}), interrupts, lambda function: function, Turns())
     before = sys.gettrace()
     sys.settrace(trace)
     try:
@@ -88,7 +89,7 @@ def test_a_signal_at_any_moment_leaves_the_worker_alive(interrupts: Interrupts, 
 
 
 def test_a_signal_during_the_work_interrupts_it(interrupts: Interrupts) -> None:
-    cells = CellRunner(Namespace({}), interrupts, lambda function: function)
+    cells = CellRunner(Namespace({}), interrupts, lambda function: function, Turns())
     outcome = cells.guard(lambda: interrupts._on_signal(signal.SIGINT, sys._getframe()))
     assert outcome.interrupted
     assert outcome.error is not None
@@ -97,7 +98,7 @@ def test_a_signal_during_the_work_interrupts_it(interrupts: Interrupts) -> None:
 
 def test_a_signal_just_before_the_work_interrupts_the_cell(interrupts: Interrupts) -> None:
     variables: dict[str, Any] = {}
-    cells = CellRunner(Namespace(variables), interrupts, lambda function: function)
+    cells = CellRunner(Namespace(variables), interrupts, lambda function: function, Turns())
     begin = interrupts.begin_cell
 
     def begin_and_signal() -> None:
@@ -114,5 +115,5 @@ def test_a_signal_just_before_the_work_interrupts_the_cell(interrupts: Interrupt
 
 def test_a_signal_without_a_frame_interrupts_the_work(interrupts: Interrupts) -> None:
     """WebAssembly has no signals: its host calls the handler, without a frame."""
-    cells = CellRunner(Namespace({}), interrupts, lambda function: function)
+    cells = CellRunner(Namespace({}), interrupts, lambda function: function, Turns())
     assert cells.guard(lambda: interrupts._on_signal(signal.SIGINT, None)).error is not None

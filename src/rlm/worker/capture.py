@@ -6,12 +6,16 @@ import codecs
 import io
 import threading
 
+from .turns import is_left_over
+
 __all__ = ["BoundedStream", "cut", "joined"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
+
+    from .turns import Turns
 
 
 def cut(text: str, limit: int) -> str:
@@ -33,13 +37,17 @@ class BoundedStream(io.TextIOBase):
     """A text stream that stands in for stdout or stderr and never grows past `kept_chars`.
 
     Writes are safe from any thread, and `.buffer` takes bytes. The object lives as long as the
-    session, because log handlers and threads keep references to it.
+    session, because log handlers and threads keep references to it. Of several `turns`, it holds
+    the output of the current one: what an earlier turn left running may write, but that is dropped.
     """
 
-    def __init__(self, kept_chars: int) -> None:
+    def __init__(self, kept_chars: int, turns: Turns | None = None) -> None:
         super().__init__()
         self.buffer = _ByteSide(self)
         self._lock = threading.Lock()
+        self._turns = turns
+        self._turn = turns.current if turns else None
+        self._has_dropped = False
         self.keep(kept_chars)
 
     def keep(self, kept_chars: int) -> None:
@@ -58,6 +66,7 @@ class BoundedStream(io.TextIOBase):
     def take(self) -> tuple[str, int]:
         """Return the kept text and the number of characters written, and start again."""
         with self._lock:
+            self._forget_earlier_turns()
             if not self._written:
                 return "", 0
             tail = self._kept_tail()
@@ -66,12 +75,28 @@ class BoundedStream(io.TextIOBase):
             self._start()
         return text, written
 
+    def take_dropped(self) -> bool:
+        """Return whether something was dropped since the last call."""
+        has_dropped, self._has_dropped = self._has_dropped, False
+        return has_dropped
+
+    def _forget_earlier_turns(self) -> None:
+        """Drop what was written between the last cell of a turn and the turn that follows it."""
+        if self._turns is not None and self._turn is not self._turns.current:
+            self._turn = self._turns.current
+            self._has_dropped = self._has_dropped or self._written > 0
+            self._start()
+
     def write(self, text: str) -> int:
         """Count `text` and keep what falls into the head or the tail."""
         if not isinstance(text, str):
             raise TypeError(f"write() argument must be str, not {type(text).__name__}")
         size = len(text)
         with self._lock:
+            self._forget_earlier_turns()
+            if self._turn is not None and is_left_over(self._turn):
+                self._has_dropped = True
+                return size
             self._written += size
             if size <= self._head_room:
                 self._head.append(text)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from .interrupts import Interrupts
     from .namespace import Namespace
+    from .turns import Turns
 
 _FLAGS = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 _UNREADABLE = (SyntaxError, ValueError, tokenize.TokenError)
@@ -46,9 +47,13 @@ class IPythonRunner(CellRunner):
     """Runs cells as IPython does."""
 
     def __init__(
-        self, namespace: Namespace, interrupts: Interrupts, async_form: Callable[[Any], Any]
+        self,
+        namespace: Namespace,
+        interrupts: Interrupts,
+        async_form: Callable[[Any], Any],
+        turns: Turns,
     ) -> None:
-        super().__init__(namespace, interrupts, async_form)
+        super().__init__(namespace, interrupts, async_form, turns)
         self._shell = shell = prepare()
         self._core: Any = sys.modules["IPython.core.interactiveshell"]
         self._usual_transformers = list(shell.ast_transformers)

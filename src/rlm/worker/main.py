@@ -81,12 +81,12 @@ class Worker:
         self._max_text_chars = 0
         self._namespace = Namespace(vars(__main__))
         self._variables = Variables(self._namespace)
-        turns = Turns()
-        self._finals = Finals(self._namespace.variables, self._variables, turns)
-        self._functions = CallFunctions(self._channel, turns)
+        self._turns = Turns()
+        self._finals = Finals(self._namespace.variables, self._variables, self._turns)
+        self._functions = CallFunctions(self._channel, self._turns)
         functions.provide_names(self._namespace, self._variables, self._finals, self._functions)
         self._memory = MemoryLimit(None)
-        self._runner = CellRunner(self._namespace, self._interrupts, self._functions.async_form)
+        self._runner = self._new_runner(CellRunner)
         self._loading = bytearray()
         self._ready = wire.to_json({"python": sys.version.split()[0]})
         # One for each request of the host; only a checkpoint gets RESUME.
@@ -167,7 +167,10 @@ class Worker:
         """Run cells as IPython does; the zygote has already loaded it."""
         from .ipython import IPythonRunner
 
-        self._runner = IPythonRunner(self._namespace, self._interrupts, self._functions.async_form)
+        self._runner = self._new_runner(IPythonRunner)
+
+    def _new_runner(self, kind: type[CellRunner]) -> CellRunner:
+        return kind(self._namespace, self._interrupts, self._functions.async_form, self._turns)
 
     def _add_chunk(self, frame: wire.Frame) -> None:
         self._loading += frame.part(0)

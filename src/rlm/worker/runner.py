@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .finals import Submission
     from .interrupts import Interrupts
     from .namespace import Namespace
+    from .turns import Turns
     from .variables import Variables
 
 _ECHO_CHARS = 20_000
@@ -58,6 +59,7 @@ class CellRunner:
         namespace: Namespace,
         interrupts: Interrupts,
         async_form: Callable[[Any], Any],
+        turns: Turns,
     ) -> None:
         self._namespace = namespace
         self._interrupts = interrupts
@@ -68,8 +70,8 @@ class CellRunner:
         self._cell_count = 0
         self._cell_name = "<cell %d>"
         self._hidden_names = {compiling.ASYNC_FORM: async_form, compiling.ECHO: self._echo}
-        self.stdout = BoundedStream(0)
-        self.stderr = BoundedStream(0)
+        self.stdout = BoundedStream(0, turns)
+        self.stderr = BoundedStream(0, turns)
 
     def keep_output(self, chars: int) -> None:
         """Set how many characters of each stream to keep."""
@@ -253,6 +255,7 @@ def _format(error: BaseException) -> str:
 
 # -- the report to the host --
 
+_NOT_SHOWN = "[not shown: what threads or tasks of an earlier turn printed]\n"
 _DONE_BYTES = wire.MAX_TO_HOST_BYTES - (1 << 20)
 
 
@@ -260,6 +263,8 @@ def parts_of_done(outcome: Outcome, runner: CellRunner, variables: Variables) ->
     """Return the parts of a DONE frame; `wire.DONE_COUNTS` describes them."""
     stdout, stdout_chars = runner.stdout.take()
     stderr, stderr_chars = runner.stderr.take()
+    if runner.stdout.take_dropped() | runner.stderr.take_dropped():
+        stderr, stderr_chars = stderr + _NOT_SHOWN, stderr_chars + len(_NOT_SHOWN)
     new, changed, deleted = variables.changes()
     words = [word for pair in (*new.items(), *changed.items()) for word in pair]
     parts = [

@@ -1,7 +1,8 @@
 """Which turn of a conversation code belongs to, so that old threads and tasks do not act in it.
 
 The REPL outlives a turn, and so may threads and asyncio tasks that its cells started. They can
-neither answer a later turn nor make calls that it would pay for. Tasks and callbacks inherit a
+neither answer a later turn nor make calls that it would pay for, and what they print is no output
+of its cells. Tasks and callbacks inherit a
 context variable, threads are marked by the code that starts them, and what a thread pool executes
 belongs to the code that submitted it, because its threads are used again. Code that runs in the
 thread of a cell without either, such as a callback of the garbage collector, belongs to the cell.
@@ -16,7 +17,7 @@ from contextvars import ContextVar
 
 from .replies import CallFailed
 
-__all__ = ["Turn", "Turns", "follow_threads"]
+__all__ = ["Turn", "Turns", "follow_threads", "is_left_over"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -72,9 +73,14 @@ class Turns:
         A thread of unknown origin may call: libraries start some without Python's `threading`.
         So may the threads of `setup_code`, which every turn uses.
         """
-        turn = _turn_here()
-        if turn is not None and turn is not self.current and not turn.is_setup:
+        if is_left_over(self.current):
             raise CallFailed(f"{_EARLIER}, so it can make no calls now; start a new one")
+
+
+def is_left_over(current: Turn) -> bool:
+    """Return whether the calling thread or task belongs to a turn before the current one."""
+    turn = _turn_here()
+    return turn is not None and turn is not current and not turn.is_setup
 
 
 def _turn_here() -> Turn | None:

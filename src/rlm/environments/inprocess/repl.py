@@ -69,7 +69,9 @@ class InProcessRepl:
         self._functions = functions
         self._namespace.provide_tools({"exit": _leave, "quit": _leave, "input": _no_input})
         self.set_tools(settings["tools"])
-        self._runner = _Runner(number, self._namespace, self.interrupts, functions.async_form)
+        self._runner = _Runner(
+            number, self._namespace, self.interrupts, functions.async_form, turns
+        )
         self._runner.keep_output(settings["kept_output_chars"])
         self._captured = Captured(self._runner.stdout, self._runner.stderr, on_breakpoint)
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
