@@ -149,10 +149,10 @@ async def test_contexts_of_child_runs_are_measured_before_decoding() -> None:
     assert CONTEXT.values == bounds.MAX_CONTEXT_VALUES
 
 
-def test_the_key_of_a_note_is_limited() -> None:
+async def test_the_key_of_a_note_is_limited() -> None:
     bridge = object.__new__(Bridge)
     with pytest.raises(CallRefused, match="at most 256 characters"):
-        bridge._emit_text("note", "k" * 300, "1")
+        await bridge._tell("note", "k" * 300, "1")
 
 
 REPORTS = {

@@ -20,7 +20,8 @@ from rlm.api import RLM
 from rlm.chat.chat import Chat
 from rlm.compat import raise_if_ended_early
 from rlm.compat.backends import read_backend
-from rlm.context import ContextValue
+from rlm.context import ContextValue, StoredContext, store_context
+from rlm.engine.repl_values import ChangingValue
 from rlm.errors import ConfigError, ModelError
 from rlm.events import Event, Noted, OutputStreamed
 from rlm.limits import Limits
@@ -100,7 +101,7 @@ class AgentRLM:
         self._conversation: Chat | None = None
         self._is_new_conversation = False
         self._is_new_memory = True
-        self._bound = ""  # `context_data` as the REPL has it, as JSON
+        self._bound: dict[str, str] = {}  # `context_data` as the REPL has it, each value as JSON
         self._one_turn = asyncio.Lock()
         self._answer = ""
 
@@ -179,14 +180,14 @@ class AgentRLM:
     async def _pieces(
         self, message: str, context: ContextValue, tools: Any, streams: bool
     ) -> AsyncGenerator[str, None]:
-        streamed = ""
+        streamed_chars = 0
         async with aclosing(self.events(message, context, tools)) as events:
             async for event in events:
                 if isinstance(event, OutputStreamed) and event.depth == 0 and event.text:
-                    streamed = _with_piece(streamed, event)
+                    streamed_chars += -event.taken_back_chars or len(event.text)
                     if streams:
                         yield event.text
-        rest = self._answer[len(streamed) :] if streams else self._answer
+        rest = self._answer[streamed_chars:] if streams else self._answer
         if rest:
             yield rest
 
@@ -212,9 +213,10 @@ class AgentRLM:
     ) -> RunResult:
         memory = _TurnMemory(self)
         result = await chat.aask(message, context, recorders=(memory, recorder))
-        is_said = memory.streamed and result.answer_source == "last_output"
+        streamed = memory.streamed()
+        is_said = streamed and result.answer_source == "last_output"
         submitted = "" if is_said or result.answer is None else str(result.answer)
-        answer = memory.streamed + rest_of(memory.streamed, submitted)
+        answer = streamed + rest_of(streamed, submitted)
         if result.answer is None and not answer:
             raise_if_ended_early(result, self._rlm.config.limits)
             raise ModelError(f"the turn ended without an answer: {result.detail}")
@@ -250,9 +252,9 @@ class AgentRLM:
             self._is_new_memory = True
         chat = self._conversation
         chat.turns[:] = self.context.turns()
-        known = _as_json(self.context.data)
+        known = await asyncio.to_thread(lambda: _as_json(self.context.data))
         if self._is_new_memory or known != self._bound:
-            chat.bind("context_data", self.context.data)
+            chat.bind("context_data", await asyncio.to_thread(self._stored_memory))
             self._is_new_memory, self._bound = False, known
         return chat
 
@@ -273,11 +275,17 @@ class AgentRLM:
 
     def _note(self, event: Noted) -> None:
         """Store a note of a cell; a child's note is not in the REPL of its parent yet."""
-        self.context.data[event.key] = json.loads(event.value)
+        self.context.note(event.key, event.value)
         self._is_new_memory = self._is_new_memory or event.depth > 0
-        self._bound = _as_json(self.context.data)
+        self._bound[event.key] = event.value
         if self._conversation is not None:
-            self._conversation.keep("context_data", self.context.data)
+            self._conversation.keep("context_data", ChangingValue(self._stored_memory))
+
+    def _stored_memory(self) -> StoredContext:
+        """Return `context_data` as it is now, measured. This takes long if there is much of it."""
+        stored = store_context(dict(self.context.data))
+        _ = stored.size_bytes
+        return stored
 
 
 class _TurnMemory:
@@ -287,20 +295,20 @@ class _TurnMemory:
 
     def __init__(self, agent: AgentRLM) -> None:
         self._agent = agent
-        self.streamed = ""
+        self._pieces: list[str] = []  # Joined once: there may be very many.
 
     def record(self, event: Event) -> None:
         if isinstance(event, OutputStreamed) and event.depth == 0:
-            self.streamed = _with_piece(self.streamed, event)
+            if event.taken_back_chars:
+                self._pieces = [self.streamed()[: -event.taken_back_chars]]
+            else:
+                self._pieces.append(event.text)
         elif isinstance(event, Noted):
             self._agent._note(event)
 
-
-def _with_piece(streamed: str, piece: OutputStreamed) -> str:
-    """Return what of the answer has been streamed, now with this piece."""
-    if piece.taken_back_chars:
-        return streamed[: -piece.taken_back_chars]
-    return streamed + piece.text
+    def streamed(self) -> str:
+        """Return what of the answer has been streamed."""
+        return "".join(self._pieces)
 
 
 def _model_options(backend: Backend, backend_kwargs: dict[str, Any] | None) -> dict[str, Any]:
@@ -314,10 +322,10 @@ def _model_options(backend: Backend, backend_kwargs: dict[str, Any] | None) -> d
     return {"model": backend}
 
 
-def _as_json(data: dict[str, Any]) -> str:
-    """Return `context_data` as JSON; a program may have changed it without `add_context`."""
+def _as_json(data: dict[str, Any]) -> dict[str, str]:
+    """Return each value of `context_data` as JSON; a program may have changed it directly."""
     try:
-        return json.dumps(data)
+        return {key: json.dumps(value) for key, value in data.copy().items()}
     except (TypeError, ValueError, RecursionError) as error:
         raise ConfigError(
             f"context_data can't be stored as JSON ({error}); use plain values"

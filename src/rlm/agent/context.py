@@ -1,6 +1,7 @@
 """The memory of an agent: the conversation, and values by name. Plain data, saved as JSON."""
 
 import json
+import threading
 import time
 import uuid
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ import msgspec
 from msgspec import Struct, field
 
 from rlm._util.atomic import replacing
+from rlm._util.off_loop import is_quick_json
 from rlm.errors import ConfigError
 
 __all__ = ["AgentContext"]
@@ -18,6 +20,9 @@ __all__ = ["AgentContext"]
 FORMAT = 1
 MAX_MESSAGES = 100
 ROLES = ("user", "assistant")
+
+_one_note = threading.Lock()
+"""Held while a note is stored, not while it is decoded."""
 
 
 class _Message(Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -91,7 +96,8 @@ class AgentContext:
         self.agent_id = agent_id
         self.max_history_size = max_history_size
         self.history: list[dict[str, Any]] = []
-        self.data: dict[str, Any] = {}
+        self._data: dict[str, Any] = {}
+        self._undecoded: dict[str, str] = {}  # long notes, until someone looks at `data`
         self.tools: dict[str, Any] = {}
         self.metadata: dict[str, Any] = {}
 
@@ -103,6 +109,32 @@ class AgentContext:
     @conversation_history.setter
     def conversation_history(self, messages: list[dict[str, Any]]) -> None:
         self.history = messages
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The values by name. Long notes of cells are decoded here: engines look in a thread."""
+        for key, text in list(self._undecoded.items()):
+            self._put(key, text, json.loads(text))
+        return self._data
+
+    @data.setter
+    def data(self, data: dict[str, Any]) -> None:
+        self._undecoded.clear()
+        self._data = data
+
+    def note(self, key: str, text: str) -> None:
+        """Store a note of a cell, which is JSON and may be long, replacing any other value."""
+        with _one_note:
+            self._undecoded[key] = text
+        if is_quick_json(text):
+            self._put(key, text, json.loads(text))
+
+    def _put(self, key: str, text: str, value: Any) -> None:
+        """Store the value of a note, unless another replaced it while it was decoded."""
+        with _one_note:
+            if self._undecoded.get(key) is text:
+                self._data[key] = value
+                del self._undecoded[key]
 
     @property
     def context_data(self) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from rlm._util.public_calls import public_call
 from rlm.chat import ChatStorage, Spending, TurnSummary, messages_in
 from rlm.config import RunChanges
 from rlm.context import ContextValue, StoredContext, store_context, warn_of_path
+from rlm.engine.repl_values import ChangingValue
 from rlm.engine.sessions import RunSession
 from rlm.engine.task import Task
 from rlm.errors import ConfigError
@@ -200,14 +201,15 @@ class Chat:
         """The blocking form of `aadd_context`."""
         return portal().call(lambda: self.aadd_context(context))
 
-    def bind(self, name: str, value: ContextValue) -> None:
+    def bind(self, name: str, value: ContextValue | StoredContext) -> None:
         """Bind a variable from the next turn on; the model is shown its structure."""
         self._values[name] = store_context(value)
 
-    def keep(self, name: str, value: ContextValue) -> None:
+    def keep(self, name: str, value: ContextValue | ChangingValue) -> None:
         """Set the value of this variable in a new session, if the current session is lost."""
         if self._session is not None:
-            self._session.contexts[name] = store_context(value)
+            kept = value if isinstance(value, ChangingValue) else store_context(value)
+            self._session.contexts[name] = kept
 
     # -- what there is -----------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from rlm._util.slow_numbers import ON_LOOP, has_many
+from rlm._util.off_loop import LONG_CHARS, is_quick_json
 from rlm._util.text import all_used
 from rlm._util.untrusted import JsonBounds, TooLarge, read_json
 from rlm.calls.calls import Calls
@@ -59,8 +59,6 @@ CALLS_PER_SLOT = 4
 MAX_TEXTS = 100_000
 MAX_TEXT_CHARS = 20_000_000
 
-LONG_CHARS = 256 << 10
-"""Longer texts are encoded and decoded in a thread."""
 CONTEXT = JsonBounds(CALLS[b"rlm"].texts_bytes, MAX_CONTEXT_VALUES, exponents=MAX_CONTEXT_VALUES)
 NOTE = JsonBounds(CALLS[b"note"].texts_bytes, MAX_TOOL_VALUES)
 
@@ -125,7 +123,7 @@ class Bridge:
         if kind == "cite" and self.scope.citations is not None:
             return await self.scope.citations.cite(arguments, parts)
         if kind in ("stream", "note"):
-            self._emit_text(kind, *parts)
+            await self._tell(kind, *parts)
             return {}, ()
         raise CallRefused(f"unknown kind of call {kind!r}", limit="kind")
 
@@ -349,7 +347,7 @@ class Bridge:
 
     # -- streamed texts and notes ------------------------------------------------------------
 
-    def _emit_text(self, kind: str, key: str, text: str) -> None:
+    async def _tell(self, kind: str, key: str, text: str) -> None:
         """Emit a piece of the answer or a note. Events are stored, so their number is limited."""
         if len(key) > MAX_NAME_CHARS:
             raise CallRefused(
@@ -366,7 +364,10 @@ class Bridge:
         if kind == "stream":
             self.scope.emit(OutputStreamed, text=text)
         else:
-            _checked_json(text)
+            if is_quick_json(text):
+                _check_note(text)
+            else:
+                await asyncio.to_thread(_check_note, text)
             self.scope.emit(Noted, key=key, value=text)
 
     # -- tools -------------------------------------------------------------------------------
@@ -425,7 +426,7 @@ def _failures(errors: Mapping[str, RLMError]) -> dict[str, Any]:
 async def _all_decoded(kinds: Sequence[Any], parts: Sequence[str]) -> list[Any]:
     """Return the contexts of child runs; long ones are decoded in a thread."""
     encoded = iter(parts)
-    if sum(map(len, parts)) <= LONG_CHARS and not any(has_many(part, ON_LOOP) for part in parts):
+    if sum(map(len, parts)) <= LONG_CHARS and all(map(is_quick_json, parts)):
         return [_decoded(kind, encoded) if kind else None for kind in kinds]
     return [await asyncio.to_thread(_decoded, kind, encoded) if kind else None for kind in kinds]
 
@@ -447,7 +448,7 @@ def _decoded(kind: Any, encoded: Iterator[str]) -> Any:
         ) from error
 
 
-def _checked_json(text: str) -> None:
+def _check_note(text: str) -> None:
     try:
         read_json(text, NOTE)
     except ValueError as error:

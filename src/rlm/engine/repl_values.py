@@ -1,12 +1,20 @@
-"""Small values that the engine binds in a REPL."""
+"""Values that the engine binds in a REPL besides contexts."""
 
-from collections.abc import Iterator
-from typing import Literal
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Literal, TypeAlias
 
 from rlm.protocols import ContextSource
 from rlm.worker import tagged
 
-__all__ = ["ANSWER_AFTER_SETUP", "FRESH_ANSWER", "ReplValue"]
+__all__ = [
+    "ANSWER_AFTER_SETUP",
+    "FRESH_ANSWER",
+    "ChangingValue",
+    "Loadable",
+    "ReplValue",
+    "current",
+]
 
 
 class ReplValue:
@@ -37,3 +45,19 @@ ANSWER_AFTER_SETUP: ContextSource = ReplValue(
     "json", '{"content": "", "ready": false, "after_setup": true}'
 )
 """The same after `setup_code`, whose threads and tasks may make calls in every run."""
+
+
+class ChangingValue:
+    """A value that changes during a run; `make` returns what a new worker gets of it."""
+
+    def __init__(self, make: Callable[[], ContextSource]) -> None:
+        self.make = make
+
+
+Loadable: TypeAlias = ContextSource | ChangingValue
+"""A variable that every new worker gets."""
+
+
+async def current(value: Loadable) -> ContextSource:
+    """Return what to load into a new worker; a changing value may be large."""
+    return await asyncio.to_thread(value.make) if isinstance(value, ChangingValue) else value

@@ -15,7 +15,7 @@ from rlm._util.lazy import pattern
 from rlm._util.python_source import names_bound
 from rlm.calls.scope import Scope
 from rlm.config import RunConfig
-from rlm.engine.repl_values import ANSWER_AFTER_SETUP, FRESH_ANSWER, ReplValue
+from rlm.engine.repl_values import ANSWER_AFTER_SETUP, FRESH_ANSWER, Loadable, ReplValue, current
 from rlm.errors import CallRefused, ConfigError, SessionError, SessionRestored
 from rlm.events import CellEnded, CellOutput, CellStarted, SessionLost, SessionOpened
 from rlm.prompts import nudges
@@ -63,7 +63,7 @@ class RunSession:
         tools: Sequence[Tool] = (),
         after_cell: "AfterCell | None" = None,
     ) -> None:
-        self.contexts = dict(contexts)
+        self.contexts: dict[str, Loadable] = {**contexts}
         self._after_cell = after_cell
         self._environment = environment
         self._config = config
@@ -198,7 +198,7 @@ class RunSession:
             seconds=time.monotonic() - started,
         )
         for name, context in self.contexts.items():
-            await self._session.load(name, context)
+            await self._session.load(name, await current(context))
         if self._config.setup_code.strip():
             await self._set_up(self._session)
         if self.restore is not None:

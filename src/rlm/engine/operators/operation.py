@@ -4,7 +4,6 @@ Whatever happens to single calls, the operator returns what it has and says what
 raises only if it has nothing at all.
 """
 
-import asyncio
 import hashlib
 import json
 import time
@@ -16,6 +15,7 @@ from typing import Any, TypeVar
 from msgspec import Struct, field
 
 from rlm import prompts
+from rlm._util.off_loop import off_loop
 from rlm._util.text import counted
 from rlm.calls.calls import Calls
 from rlm.calls.scope import Scope
@@ -26,7 +26,7 @@ from rlm.events import OperatorEnded, OperatorStarted
 from rlm.messages import Message, Request
 from rlm.prompts.observation import cut
 
-__all__ = ["NOWHERE", "Found", "Operation", "Packing", "digest_of", "distinct", "off_loop"]
+__all__ = ["NOWHERE", "Found", "Operation", "Packing", "digest_of", "distinct"]
 
 Value = TypeVar("Value")
 
@@ -46,8 +46,6 @@ CHARS_PER_PROMPT = {"frontier": 40_000, "standard": 16_000, "small": 6_000, "tin
 """Models lose items of long lists long before their window is full, weak ones sooner."""
 
 WEAK = ("small", "tiny")
-LONG_CHARS = 256 << 10
-"""More text than this is put into prompts, and read from replies, in a thread."""
 
 SHOWN_CHARS = 500
 ROOM_FOR_WORDS = 1_000
@@ -337,11 +335,6 @@ class Operation:
         order = list(numbers)
         Random(_digest(*(texts[number][:200] for number in order))).shuffle(order)
         return order
-
-
-async def off_loop(chars: int, work: Callable[[], Value]) -> Value:
-    """Run a pure function, in a thread if its text is long."""
-    return work() if chars <= LONG_CHARS else await asyncio.to_thread(work)
 
 
 def _next_size(size: int, brought: int, packs: int) -> int:
