@@ -5,7 +5,6 @@ returns one decision, and notes in `Progress` which hints were given. Each rule 
 function; their order in `decide` is the policy.
 """
 
-import re
 from collections import Counter
 
 from msgspec import Struct, field
@@ -27,22 +26,10 @@ __all__ = [
     "WrongShape",
     "decide",
     "guarded",
-    "kind_of_mistake",
     "of_wrong_shape",
 ]
 
 REPEATS_THAT_MEAN_STUCK = 3
-_TEXT = r"(?P<quote>['\"])(?:\\.|(?!(?P=quote))[^\\]){0,78}(?P=quote)|['\"][^…]{78,}…"
-"""A text in a message about an answer: in quotes, or cut off."""
-
-_VALUE = re.compile(
-    rf"\b(?P<kind>got (?:array|object) of|got \w+|value) (?:{_TEXT}|-?[\w.+…-]+)"
-    r"|(?P<extra>\()'.*'(?= (?:was|were) unexpected)"
-    r"|'[^;]*' do(?:es)?(?= not match any of the regexes)"
-    r"|(?<=False schema does not allow ).*?(?=; at |\Z)"
-)
-_KEY = re.compile(r"\[\"(?:\\.|[^\"\\])*+\"\]")
-_NUMBER = re.compile(r"\[\d+\]|(?<![\w.])-?\d+(?:\.\d+)?(?![\w.])")
 CONTEXT_NAMES = frozenset({"context", "context_0", "P", "ctx", "peek", "tail", "lenP"})
 
 
@@ -137,9 +124,8 @@ class Progress(Struct, eq=False):
             self.errors[error] += 1
             self.same_error = max(self.same_error, self.errors[error])
 
-    def note_mistake(self, problem: str) -> int:
+    def note_mistake(self, kind: str) -> int:
         """Return how often in a row answers had the wrong shape in this way."""
-        kind = kind_of_mistake(problem)
         self.same_mistakes = self.same_mistakes + 1 if kind == self.mistake else 1
         self.mistake = kind
         return self.same_mistakes
@@ -184,22 +170,15 @@ def decide(
     return _unstuck(step_result, progress, step)
 
 
-def kind_of_mistake(problem: str) -> str:
-    """Return what is wrong with an answer, without the items and values it is wrong for."""
-    without_values = _VALUE.sub(lambda found: found["kind"] or found["extra"] or "", problem)
-    without_keys = _NUMBER.sub("#", _KEY.sub("[#]", without_values))
-    parts = without_keys.removeprefix("the answer does not fit: ").split("; ")
-    return "; ".join(sorted(set(parts)))
-
-
 def of_wrong_shape(
     submission: Submission,
     problem: str,
+    kind: str,
     progress: Progress,
     guards: Guards,
 ) -> Decision:
     """Send an answer back; a value left in `answer` by an earlier step is not a new mistake."""
-    repeated = progress.note_mistake(problem) if submission.is_new else progress.same_mistakes
+    repeated = progress.note_mistake(kind) if submission.is_new else progress.same_mistakes
     if guards.wrong_shape_limit is not None and repeated >= guards.wrong_shape_limit:
         return WrongShape(submission, problem)
     return Continue((nudges.wrong_shape(problem),))

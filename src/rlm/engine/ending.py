@@ -141,10 +141,10 @@ async def give_up(
     refused: tuple[Submission, str] | None = None
     async with aclosing(_candidates(run, final, why, detail)) as candidates:
         async for submission, source in candidates:
-            problem = await run.objection(submission)
-            if problem is None:
+            objection = await run.objection(submission)
+            if objection is None:
                 return Ending(why, source, submission, limit, detail)
-            refused = refused or (submission, problem)
+            refused = refused or (submission, objection.problem)
     ending = Ending(why, "none", None, limit, detail)
     return ending if refused is None else ending.without_answer(*refused)
 

@@ -29,7 +29,7 @@ from rlm.engine.decide import (
 )
 from rlm.engine.grounding import is_exact, is_grounded, is_literal
 from rlm.engine.sessions import RunSession
-from rlm.engine.task import Ending, Task
+from rlm.engine.task import Ending, Objection, Task
 from rlm.errors import CallRefused, ConfigError, ModelError
 from rlm.events import (
     BudgetChanged,
@@ -72,7 +72,7 @@ class RunState:
         self._is_cancelled = False
         self._task: asyncio.Task[Any] | None = None
         self._hashing: asyncio.Task[None] | None = None
-        self._objections: dict[Submission, str | None] = {}
+        self._objections: dict[Submission, Objection | None] = {}
         self.citations = scope.citations = Citations(self._citable_texts)
 
     def _citable_texts(self) -> Texts:
@@ -137,8 +137,9 @@ class RunState:
         `RunEnded` is the last event, so the hash of the context is awaited before it, unless the
         run was stopped.
         """
-        if ending.submission is not None and (problem := await self.objection(ending.submission)):
-            ending = ending.without_answer(ending.submission, problem)
+        rejected = ending.submission
+        if rejected is not None and (objection := await self.objection(rejected)):
+            ending = ending.without_answer(rejected, objection.problem)
         if self._hashing is not None and not self.stop_asked:
             await self._hashing
         if ending.submission is not None and not _is_structured(ending.submission):
@@ -215,7 +216,7 @@ class RunState:
             "omitted_citations": self.citations.omitted,
         }
 
-    async def objection(self, submission: Submission) -> str | None:
+    async def objection(self, submission: Submission) -> Objection | None:
         """Return what is wrong with the shape of an answer; each answer is checked once."""
         if self.task.objection_to is None:
             return None
@@ -378,9 +379,9 @@ class ReplRunState(RunState):
                 return Continue((nudges.LOOK_AGAIN,))
             if is_exact(submission.text):
                 return TryMapReduce("the answer is in neither the context nor any output")
-        if (problem := await self.objection(submission)) is None:
+        if (objection := await self.objection(submission)) is None:
             return decision
-        return of_wrong_shape(submission, problem, progress, guards)
+        return of_wrong_shape(submission, objection.problem, objection.kind, progress, guards)
 
     @property
     def _checks_literals(self) -> bool:

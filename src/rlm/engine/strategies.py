@@ -12,7 +12,6 @@ from rlm.calls.calls import Calls
 from rlm.calls.scope import Scope
 from rlm.config import WEAK, RunConfig
 from rlm.engine.answer_stream import prose_stream
-from rlm.engine.decide import kind_of_mistake
 from rlm.engine.plain_replies import read_submission
 from rlm.engine.run_state import RunState
 from rlm.engine.task import Ending, Task
@@ -181,13 +180,14 @@ async def _repair(run: RunState, submission: Submission) -> Submission:
     """Send an answer of the wrong shape back, at most a few times."""
     repeated, mistake = 0, ""
     for _ in range(MAX_REPAIRS):
-        problem = await run.objection(submission)
-        kind = kind_of_mistake(problem or "")
-        repeated = repeated + 1 if kind == mistake else 1
-        if problem is None or repeated == run.config.guards.wrong_shape_limit:
+        objection = await run.objection(submission)
+        if objection is None:
             break
-        mistake, objection = kind, nudges.wrong_shape(problem)
-        text = f"{run.task.prologue}\n\nYour answer was:\n{submission.text}\n\n{objection}"
+        repeated = repeated + 1 if objection.kind == mistake else 1
+        if repeated == run.config.guards.wrong_shape_limit:
+            break
+        mistake, advice = objection.kind, nudges.wrong_shape(objection.problem)
+        text = f"{run.task.prologue}\n\nYour answer was:\n{submission.text}\n\n{advice}"
         submission = await _ask_for_answer(run, text, "repair")
     return submission
 

@@ -16,9 +16,19 @@ from rlm.results import AnswerSource, StopReason, Submission
 if TYPE_CHECKING:  # Imported where they are used: few programs use them.
     from rlm.engine.operators import OperatorCall
 
-__all__ = ["Ending", "Services", "Task", "Toolset"]
+__all__ = ["Ending", "Objection", "Services", "Task", "Toolset"]
 
 NO_MODEL = "no language model is configured: these are passages found by search, not an answer"
+
+
+class Objection(Struct, frozen=True):
+    """What is wrong with the shape of an answer.
+
+    `kind` is equal for answers that have the same mistakes with other values.
+    """
+
+    problem: str
+    kind: str
 
 
 class Task(Struct, frozen=True):
@@ -36,7 +46,7 @@ class Task(Struct, frozen=True):
     description: str = ""
     prologue: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    objection_to: Callable[[Submission], Awaitable[str | None]] | None = None
+    objection_to: Callable[[Submission], Awaitable[Objection | None]] | None = None
     chosen_because: str = ""
     operator: "OperatorCall | None" = None
 

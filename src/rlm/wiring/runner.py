@@ -15,7 +15,7 @@ from rlm.engine.loop import ReplRun
 from rlm.engine.run_state import RunState
 from rlm.engine.sessions import RunSession
 from rlm.engine.strategies import PlainRun, Relayed, RelayRun, choose_strategy
-from rlm.engine.task import Services, Task
+from rlm.engine.task import Objection, Services, Task
 from rlm.errors import ConfigError
 from rlm.limits import Budget, Limits
 from rlm.messages import Reply
@@ -294,11 +294,11 @@ def _with_instructions(task: Task, prologue: str, kind: "AnswerType | None") -> 
         return task
     from rlm.engine.answer_types import AnswerMismatch
 
-    async def objection_to(submission: Submission) -> str | None:
+    async def objection_to(submission: Submission) -> Objection | None:
         try:
             await kind.aparse(submission)
         except AnswerMismatch as mismatch:
-            return str(mismatch)
+            return Objection(str(mismatch), mismatch.kind)
         return None
 
     return replace(task, objection_to=objection_to)

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from rlm import RLM, ConfigError, Limits, ModelError, ScriptedClient
-from rlm.engine.task import Task
+from rlm.engine.task import Objection, Task
 from rlm.events import CallEnded, Diverged, ModelReplied, RunStarted, ToolCalled
 from rlm.messages import Price
 from rlm.records.journal import Archive, Places
@@ -100,8 +100,8 @@ def test_a_cell_that_prints_something_else_is_reported_and_changes_nothing(runs:
     assert diverged.recorded.split()[1] in asked[0]
 
 
-async def _not_yet(_: Submission) -> str:
-    return "Not yet."
+async def _not_yet(_: Submission) -> Objection:
+    return Objection("Not yet.", "early")
 
 
 def test_a_cell_that_submits_only_when_resumed_does_not_end_the_run(

@@ -21,6 +21,7 @@ from rlm._util.limited import JobLimits, Jobs, JobStopped
 from rlm.engine.answer_types._problems import (
     UNREADABLE,
     AnswerMismatch,
+    Problem,
     cut,
     listed,
     mismatch,
@@ -95,7 +96,7 @@ class AnswerType(msgspec.Struct, frozen=True):
 
     def _parsed(self, submission: Submission, outcome: Any) -> Any:
         if isinstance(outcome, JobStopped):
-            raise mismatch([_TOO_MUCH[outcome.reason]])
+            raise mismatch([Problem(_TOO_MUCH[outcome.reason], outcome.reason)])
         if self.build is None:
             return _value_in(outcome)
         mismatches: dict[bool, AnswerMismatch] = {}
@@ -218,11 +219,11 @@ def _refuse(problem: Any) -> None:
 
 def _value_in(outcome: dict[str, str]) -> Any:
     if "problem" in outcome:
-        raise AnswerMismatch(outcome["problem"])
+        raise AnswerMismatch(outcome["problem"], outcome["kind"])
     try:
         return json.loads(outcome["value"])
     except UNREADABLE:
-        raise mismatch(["it is nested too deeply"]) from None
+        raise mismatch([Problem("it is nested too deeply", "depth")]) from None
 
 
 # -- classes --------------------------------------------------------------------------------------

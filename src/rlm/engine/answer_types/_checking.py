@@ -46,7 +46,8 @@ class SchemaCheck:
         except library.exceptions.SchemaError as error:
             # Of `"type": "str"`, the choices say more than that neither they nor a list fit.
             clearest = next((each for each in error.context if each.validator == "enum"), error)
-            raise ConfigError(f"not a valid JSON schema: {schema_problem(clearest)}") from error
+            problem = schema_problem(clearest).text
+            raise ConfigError(f"not a valid JSON schema: {problem}") from error
         except UNREADABLE as error:
             raise ConfigError(f"not a valid JSON schema: {cut(str(error))}") from error
         if schema and schema.keys().isdisjoint(kind.VALIDATORS):
@@ -148,15 +149,16 @@ def check(schema: str) -> str | None:
 def read(schema: str, text: str, as_json: str | None) -> dict[str, str]:
     """Return the first reading of a submission that fits a schema, as JSON, or the problem."""
     fits = SchemaCheck(json.loads(schema))
-    problems: dict[bool, str] = {}
+    mismatches: dict[bool, AnswerMismatch] = {}
     for value in readings(Submission(text, "answer", as_json)):
         try:
             return {"value": json.dumps(fits(value))}
         except AnswerMismatch as error:
-            problems.setdefault(isinstance(value, str), str(error))
+            mismatches.setdefault(isinstance(value, str), error)
         except _MISFITS as error:
-            problems.setdefault(isinstance(value, str), str(mismatch(problems_of(error))))
-    return {"problem": problems.get(False) or problems[True]}
+            mismatches.setdefault(isinstance(value, str), mismatch(problems_of(error)))
+    found = mismatches.get(False) or mismatches[True]
+    return {"problem": str(found), "kind": found.kind}
 
 
 def try_patterns(patterns: list[str], text: str, as_json: str | None) -> None:

@@ -1,10 +1,14 @@
-"""Read an answer in several ways, and say what is wrong with it."""
+"""Read an answer in several ways, and say what is wrong with it.
+
+Every problem also has a kind: where it is, without the indices of lists, and the rule that is
+broken. Answers with the same kinds of problems have the same mistakes, whatever their values are.
+"""
 
 import ast
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -15,6 +19,7 @@ __all__ = [
     "MAX_PROBLEMS",
     "UNREADABLE",
     "AnswerMismatch",
+    "Problem",
     "cut",
     "listed",
     "mismatch",
@@ -67,18 +72,51 @@ def _embedded(text: str) -> Any:
     return loose_json.parse(text)
 
 
-MAX_PROBLEMS = 5
+MAX_PROBLEMS = 100
+"""How many problems are compared with those of the answer before."""
+
+_MAX_SHOWN = 5
 _MAX_CHARS = 200
 _MSGSPEC_TEXT = re.compile(r"(?P<problem>.*?)(?: - at `(?P<path>.*)`)?", re.DOTALL)
+_MSGSPEC_VALUE = re.compile(
+    r", got .*|(?<=^Invalid value ).*|(?<=^Invalid enum value ).*"
+    r"|(?<=^Object contains unknown field ).*",
+    re.DOTALL,
+)
+"""What depends on the value in a message of msgspec, which has no codes for its errors."""
+
+_INDEX = re.compile(r"\[[^\]]*\]")
 _JSON_TYPES = {dict: "object", list: "array", str: "string", bool: "boolean", int: "integer"}
 
 
+class Problem(NamedTuple):
+    """One thing that is wrong with an answer; `kind` does not depend on the answer's values."""
+
+    text: str
+    kind: str
+
+
 class AnswerMismatch(ValueError):
-    """A submission does not have the right shape; the text tells the model why."""
+    """A submission does not have the right shape; the text tells the model why.
+
+    `kind` is equal for submissions with the same mistakes.
+    """
+
+    def __init__(self, text: str, kind: str) -> None:
+        super().__init__(text, kind)
+        self.kind = kind
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
-def mismatch(problems: Iterable[str]) -> AnswerMismatch:
-    return AnswerMismatch("the answer does not fit: " + "; ".join(problems))
+def mismatch(problems: Iterable[Problem]) -> AnswerMismatch:
+    """Return the error that names the first few problems."""
+    found = list(problems)
+    text = "; ".join(each.text for each in found[:_MAX_SHOWN])
+    return AnswerMismatch(
+        f"the answer does not fit: {text}", "; ".join(sorted({each.kind for each in found}))
+    )
 
 
 def names_in(schema: Any) -> frozenset[str]:
@@ -96,21 +134,15 @@ def names_in(schema: Any) -> frozenset[str]:
     return frozenset(found)
 
 
-def problems_of(error: Exception, names: Collection[str] | None = None) -> list[str]:
+def problems_of(error: Exception, names: Collection[str] | None = None) -> list[Problem]:
     """Return what is wrong with an answer; `names` are those that its schema gives properties."""
     if isinstance(error, RecursionError):
-        return ["it is nested too deeply"]
+        return [Problem("it is nested too deeply", "depth")]
     if problems := listed(error):
         return [_pydantic_problem(each, names) for each in problems[:MAX_PROBLEMS]]
     if isinstance(error, msgspec.ValidationError):
-        cause = error.__cause__
-        if isinstance(cause, Exception) and (problems := listed(cause)):
-            return [_pydantic_problem(each, names) for each in problems[:MAX_PROBLEMS]]
-        found = _MSGSPEC_TEXT.fullmatch(str(error))
-        problem, path = (found["problem"], found["path"]) if found else (str(error), None)
-        where = f"at {path.removeprefix('$').removeprefix('.')}: " if path else ""
-        return [where + cut(problem.replace("`", ""))]
-    return [cut(f"{type(error).__name__}: {error}")]
+        return _msgspec_problems(error, names)
+    return [Problem(cut(f"{type(error).__name__}: {error}"), type(error).__name__)]
 
 
 def listed(error: Exception) -> list[dict[str, Any]]:
@@ -120,9 +152,28 @@ def listed(error: Exception) -> list[dict[str, Any]]:
     return found if isinstance(found, list) else []
 
 
-def _pydantic_problem(problem: dict[str, Any], names: Collection[str] | None) -> str:
+def _pydantic_problem(problem: dict[str, Any], names: Collection[str] | None) -> Problem:
     got = "" if problem["type"] == "missing" else f", got {_value_text(problem['input'])}"
-    return f"{_place(problem['loc'], names)}{cut(problem['msg'])}{got}"
+    text = f"{_place(problem['loc'], names)}{cut(problem['msg'])}{got}"
+    return Problem(text, f"{_kind_of_place(problem['loc'], names)}: {problem['type']}")
+
+
+def _msgspec_problems(
+    error: msgspec.ValidationError, names: Collection[str] | None
+) -> list[Problem]:
+    """Return the problem that msgspec found, or those that the caller's own check raised."""
+    found = _MSGSPEC_TEXT.fullmatch(str(error))
+    problem, path = (found["problem"], found["path"]) if found else (str(error), None)
+    place, cause = _INDEX.sub("[]", path or ""), error.__cause__
+    if isinstance(cause, Exception):
+        if problems := listed(cause):
+            inner = [_pydantic_problem(each, names) for each in problems[:MAX_PROBLEMS]]
+            return [each._replace(kind=f"{place} {each.kind}") for each in inner]
+        kind = type(cause).__name__
+    else:
+        kind = _MSGSPEC_VALUE.sub("", problem)
+    where = f"at {path.removeprefix('$').removeprefix('.')}: " if path else ""
+    return [Problem(where + cut(problem.replace("`", "")), f"{place}: {kind}")]
 
 
 _WITH_MESSAGE = frozenset(
@@ -131,7 +182,7 @@ _WITH_MESSAGE = frozenset(
 """The keywords whose own message says most, and holds no value that is as long as the answer."""
 
 
-def schema_problem(error: Any, names: Collection[str] | None = None) -> str:
+def schema_problem(error: Any, names: Collection[str] | None = None) -> Problem:
     keyword, wanted = error.validator, error.validator_value
     if keyword == "type":
         types = wanted if isinstance(wanted, list) else [wanted]
@@ -142,7 +193,27 @@ def schema_problem(error: Any, names: Collection[str] | None = None) -> str:
         problem = cut(error.message)
     else:
         problem = f"{keyword} must be {cut(json.dumps(wanted))}, got {_value_text(error.instance)}"
-    return _place(error.absolute_path, names) + problem
+    path = error.absolute_path
+    kind = f"{_kind_of_place(path, names)}: {keyword}{_missing_in(error)}"
+    return Problem(_place(path, names) + problem, kind)
+
+
+def _missing_in(error: Any) -> str:
+    """Return the required properties that an object lacks: each is a mistake of its own."""
+    wanted, given = error.validator_value, error.instance
+    if error.validator == "dependentRequired":
+        wanted = [name for key, names in wanted.items() if key in given for name in names]
+    elif error.validator != "required" or not isinstance(wanted, list):
+        return ""
+    return " " + ", ".join(sorted({name for name in wanted if name not in given}))
+
+
+def _kind_of_place(path: Iterable[str | int], names: Collection[str] | None) -> str:
+    """Return a place without what the answer chose: the indices of lists and the keys of dicts."""
+    return "".join(
+        f".{step}" if isinstance(step, str) and (names is None or step in names) else "[]"
+        for step in path
+    )
 
 
 def _place(path: Iterable[str | int], names: Collection[str] | None) -> str:
