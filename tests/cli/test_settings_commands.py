@@ -213,7 +213,7 @@ def test_setup_tries_and_stores_the_first_model(
     assert code == 0, err
     assert "it may cost a fraction of a cent" in err
     assert "It answered '4' (10 tokens, $0.0010)." in err
-    assert 'Next: rlm ask "What is this about?" -f README.md' in err
+    assert 'Next: rlm ask "What is this about?" -f FILE' in err
     model = run("config", "get", "model")[1].strip()
     assert model == "command/claude -p --output-format json --tools '' --strict-mcp-config"
     code, out, err = run("ask", "What is 2 + 2?", "--json", "--strategy", "direct", **programs)

@@ -40,7 +40,7 @@ def pull_model(name: str, settings: dotenv.Settings) -> int:
     root = address.rstrip("/").removesuffix("/v1")
     with _progress(name) as shown:
         _follow(name, root, shown)
-    say(f'{name} is ready. Next: rlm ask "What is this about?" -f README.md -m ollama/{name}')
+    say(f'{name} is ready. Next: rlm ask "What is this about?" -f FILE -m ollama/{name}')
     return ANSWERED
 
 

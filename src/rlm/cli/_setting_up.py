@@ -95,7 +95,7 @@ def set_up(wanted: str | None, *, yes: bool, tries: bool) -> int:
     if other := os.environ.get("RLM_MODEL"):
         say(f"RLM_MODEL is set to {other}, which takes precedence: unset it.")
     _tell_address(model, variables)
-    say('Next: rlm ask "What is this about?" -f README.md')
+    say('Next: rlm ask "What is this about?" -f FILE')
     return ANSWERED
 
 

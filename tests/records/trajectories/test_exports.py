@@ -253,6 +253,13 @@ def test_a_report_shows_the_usage_of_steps_and_children(tmp_path: Path) -> None:
         assert "answer, 9,999 tokens, $8.5000, 10.40 s" in text
 
 
+def test_a_report_leaves_out_a_usage_of_nothing(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.jsonl", [started("a"), ended("a", usage=Usage())])
+    trajectory = open_trajectory(path)
+    for format_ in ("markdown", "html"):
+        assert ", ," not in "".join(export(trajectory, format_))
+
+
 def test_a_reference_log_records_the_usage_of_a_child_with_its_call(tmp_path: Path) -> None:
     trajectory = open_trajectory(written(tmp_path / "a.jsonl", tree()))
     copy = tmp_path / "copy.jsonl"

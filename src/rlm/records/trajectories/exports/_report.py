@@ -307,7 +307,8 @@ def _other(event: Any) -> Iterator[Block]:
         yield Heading(3, "End")
         yield Passage("Answer", event.answer) if event.answer is not None else Note("no answer")
         why = event.detail or event.error or event.limit or ""
-        line = f"{event.stop_reason}, {_usage(event.usage)}, {event.seconds:.2f} s"
+        parts = (event.stop_reason, _usage(event.usage), f"{event.seconds:.2f} s")
+        line = ", ".join(part for part in parts if part)
         yield Note(one_line(f"{line}: {why}" if why else line))
     elif isinstance(event, OutputStreamed):
         yield Passage("Shown to the user", event.text)
