@@ -169,7 +169,7 @@ def test_a_budget_stops_a_batch_and_a_larger_one_continues_it(tmp_path: Path) ->
     with server() as one:
         done = rlm("batch", str(tasks), "--max-tokens", "16000", **variables(one))
         assert done.returncode == 3, done.stderr
-        assert "Stopped: the budget of the batch does not allow another row;" in done.stderr
+        assert "Stopped: the budget of the batch, 16,000 tokens, does not allow" in done.stderr
         assert "Run the same command again with a larger --max-tokens to continue." in done.stderr
         done = rlm("batch", str(tasks), "--max-tokens", "300000", **variables(one))
         assert done.returncode == 0, done.stderr

@@ -126,11 +126,22 @@ async def test_an_invalid_row_is_not_retried_and_may_be_corrected(tmp_path: Path
     tally = await desk.run(failures_in_a_row=1, skips_bad_rows=True)
     assert (tally.answered, tally.failed, tally.stopped) == (1, 2, "")
     assert [line for line, _ in tally.failures] == [2, 3]
-    assert "missing.txt" in desk.answers[1]["error"]
+    error = "line 2: context_file missing.txt: No such file or directory"
+    assert desk.answers[1]["error"] == error
     assert "line 3" in desk.answers[2]["error"]
     desk.write([rows(1)[0], {"query": "row 1 ?"}, {"query": "row 2 ?"}])
     assert (await desk.run()).answered == 3
     assert len(desk.model.requests) == 3
+
+
+async def test_the_error_of_a_file_names_it_as_the_row_does(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, answering())
+    (tmp_path / "empty").mkdir()
+    desk.write(['{"query": "?", "context_file": "empty"}'])
+    await desk.run()
+    error = desk.answers[0]["error"]
+    assert error.startswith("line 1: context_file empty")
+    assert str(tmp_path) not in error
 
 
 async def test_an_answered_row_may_not_change_but_rows_may_be_added(tmp_path: Path) -> None:
@@ -192,7 +203,7 @@ async def test_the_budget_holds_for_all_rows_and_a_larger_one_continues(tmp_path
     desk = Desk(tmp_path, answering(usage=paid))
     desk.write(rows(30))
     tally = await desk.run({"max_tokens": 24_000}, concurrency=16)
-    assert tally.stopped == "the budget of the batch does not allow another row"
+    assert tally.stopped == "the budget of the batch, 24,000 tokens, does not allow another row"
     assert tally.exhausted == "tokens"
     assert desk.budget is not None
     assert desk.budget.used.tokens <= 24_000

@@ -56,6 +56,19 @@ class Row(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             return _file(self.context_file, folder)
         return [_file(name, folder) for name in self.context_file]
 
+    @property
+    def file_names(self) -> list[str]:
+        """The files of the context, as the row names them."""
+        if self.context_file is UNSET:
+            return []
+        return [self.context_file] if isinstance(self.context_file, str) else self.context_file
+
+    def with_own_names(self, text: str, folder: Path) -> str:
+        """Return a message in which the files have the names that the row gives them."""
+        for name in self.file_names:
+            text = text.replace(str(_file(name, folder)), name)
+        return text
+
 
 class RowPosition(Struct, frozen=True):
     """Where a row is: its number from 0, its line from 1, its bytes, and their digest."""
@@ -124,9 +137,8 @@ class Source:
             row = self.row(position)
         except RowError as error:
             return str(error)
-        named = [] if row.context_file is UNSET else row.context_file
         folder = self.path.absolute().parent
-        for name in [named] if isinstance(named, str) else named:
+        for name in row.file_names:
             try:
                 if isinstance(file := _file(name, folder), Path):
                     file.stat()  # a place elsewhere is only fetched when its row is asked

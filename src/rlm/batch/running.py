@@ -15,6 +15,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from rlm._util.limited import in_thread
+from rlm._util.text import counted
 from rlm.api import RLM
 from rlm.batch import outcomes
 from rlm.batch.folder import OrderedAnswers
@@ -175,9 +176,18 @@ class Batch:
         """Try a refused row again, alone: other rows may hold budget that they will not use."""
         self._again.appendleft(position)
         if was_alone:
-            self.tally.stopped = "the budget of the batch does not allow another row"
+            budget = self._shown_budget(limit)
+            self.tally.stopped = f"the budget of the batch{budget} does not allow another row"
             self.tally.exhausted = limit
         self._width = 1
+
+    def _shown_budget(self, limit: str) -> str:
+        limits = self._budget.limits
+        if limit == "tokens" and limits.max_tokens is not None:
+            return f", {counted(limits.max_tokens, 'token')},"
+        if limit == "cost_usd" and limits.max_cost_usd is not None:
+            return f", ${limits.max_cost_usd:,},"
+        return ""
 
     async def _ask(self, position: RowPosition) -> str | None:
         """Ask one row once; return the limit of the batch's budget that had no room for it."""
@@ -254,7 +264,9 @@ class Batch:
         try:
             context = await self._context(row.context_in(self._folder))
         except RowError as error:
-            raise RowError(f"line {position.line}: {error}") from error
+            reason = row.with_own_names(str(error), self._folder)
+            known = self._source.problem(position)  # in the words used before the batch began
+            raise RowError(known or f"line {position.line}: context_file {reason}") from error
         run_id = _run_id(position, attempts) if self._journals is not None else None
         try:
             return await self._engine.aask(

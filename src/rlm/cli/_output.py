@@ -95,6 +95,14 @@ EXIT_CODES = {
 }
 """By stop_reason. 2, wrong usage, has no stop_reason."""
 
+OPTIONS = {
+    "max_steps": "--max-steps",
+    "max_tokens": "--max-tokens",
+    "max_cost_usd": "--budget-usd",
+    "max_seconds": "--timeout",
+}
+"""By field of `Limits`: the option that sets it."""
+
 MORE_OF = {
     "steps": "--max-steps N",
     "tokens": "--max-tokens N",
@@ -287,4 +295,11 @@ def _why_it_stopped(result: RunResult, *, resumable: bool) -> str:
     best = "there is no answer" if result.answer is None else "this is a best guess"
     if result.answer_source == "last_output":
         best = "there is no answer, only what the last cell printed"
-    return f"Stopped early: {result.detail.rstrip('.')}; {best}.{hint}"
+    return f"Stopped early: {_with_options(result.detail).rstrip('.')}; {best}.{hint}"
+
+
+def _with_options(detail: str) -> str:
+    """Return why a run stopped, with the names of options in place of those of `Limits`."""
+    for limit, option in OPTIONS.items():
+        detail = detail.replace(f"({limit})", f"({option})")
+    return detail

@@ -92,12 +92,12 @@ def _planned_size(budget: Budget, config: RunConfig, info: ModelInfo) -> tuple[i
 
 def _no_room(budget: Budget, amount: Amount) -> CallRefused:
     """Say which limit has no room for even the smallest final call, and how much is enough."""
-    too_little = "not enough for a step and a final answer: allow"
+    needed = "a step and a final answer need"
     if budget.room().tokens < LARGEST_SHARE * amount.tokens:
-        text = f"{too_little} {SHARE * amount.tokens:,} tokens (max_tokens)"
+        text = f"{needed} {SHARE * amount.tokens:,} tokens (max_tokens)"
         return budget.refuse(text, "tokens")
     enough_usd = math.ceil(SHARE * amount.picodollars / 10**6) / 10**6
-    return budget.refuse(f"{too_little} ${enough_usd:.6f} (max_cost_usd)", "cost_usd")
+    return budget.refuse(f"{needed} ${enough_usd:.6f} (max_cost_usd)", "cost_usd")
 
 
 def _shares(budget: Budget, amount: Amount) -> float:
