@@ -383,6 +383,20 @@ async def test_when_time_runs_out_the_model_is_asked_for_its_answer() -> None:
     assert (result.answer, len(client.requests)) == ("At the bell.", 2)
 
 
+async def test_a_cell_that_the_time_of_its_run_ends_says_so() -> None:
+    endless = "```repl\nimport time\nwhile True: time.sleep(0.01)\n```"
+    model = ScriptedClient([endless], rules=[("Stop here", "At the bell.")])
+    engine = RLM(model, limits=Limits(max_seconds=3.0))
+    result = await engine.aask("q", "c")
+    await engine.aclose()
+    [ended] = kinds(result, CellEnded)
+    assert ended.interrupted
+    assert (ended.error_type, ended.error_message) == (
+        "TimeoutError",
+        "the run's time limit of 3 s ended the cell (max_seconds)",
+    )
+
+
 async def test_sandboxed_code_can_only_name_listed_models() -> None:
     from rlm.engine.bridge import Bridge
     from rlm.errors import CallRefused

@@ -144,7 +144,7 @@ def test_most_cells_are_compiled_without_a_syntax_tree(monkeypatch: pytest.Monke
 
 def test_source_lines_are_available_for_tracebacks() -> None:
     compiling.compile_cell("x = 1\r\ny = 2", "<cell lines>")
-    assert linecache.getlines("<cell lines>") == ["x = 1\n", "y = 2"]
+    assert linecache.getlines("<cell lines>") == ["x = 1\n", "y = 2\n"]
 
 
 @pytest.mark.parametrize("source", ["x = 1\nx is 1", "d = {}\nd['k'] = 1 is 1", "x = 1 is 1"])
@@ -153,3 +153,15 @@ def test_a_warning_is_given_once(source: str) -> None:
         warnings.simplefilter("always")
         compiling.compile_cell(source, "<cell>")
     assert len(given) == 1
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["1 / 0", "x = 1\n1 / 0", "if True:\n    y = 2 * (1 / 0)", "# await\n1 / 0", "f('é'); 1 / 0"],
+)
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_carets_are_below_what_failed(source: str, end: str) -> None:
+    """A cell without a final line feed must not move them."""
+    _, _, failure = run(compiling.compile_cell(source + end, "<cell>"))
+    _, line, *carets, _ = failure.splitlines()
+    assert carets[0].index("~") == line.index("1 / 0")

@@ -6,7 +6,6 @@ or a new session with the context loaded again, and the model is shown what was 
 
 import asyncio
 import contextlib
-import math
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
@@ -15,6 +14,7 @@ from rlm._util.lazy import pattern
 from rlm._util.python_source import names_bound
 from rlm.calls.scope import Scope
 from rlm.config import RunConfig
+from rlm.engine.cell_time import execute_in_time
 from rlm.engine.repl_values import ANSWER_AFTER_SETUP, FRESH_ANSWER, Loadable, ReplValue, current
 from rlm.errors import CallRefused, ConfigError, SessionError, SessionRestored
 from rlm.events import CellEnded, CellOutput, CellStarted, SessionLost, SessionOpened
@@ -32,9 +32,6 @@ from rlm.worker.bounds import (
 __all__ = ["AfterCell", "RunSession"]
 
 Done = TypeVar("Done")
-
-OVERTIME_SECONDS = 5.0
-"""How long past the work deadline an interrupted cell may take to unwind before it is killed."""
 
 LOOK_SECONDS = 10.0
 
@@ -349,23 +346,10 @@ class RunSession:
 
     async def _execute_and_note(self, session: Session, code: str) -> CellResult:
         """Run a cell and note what it bound, even if the run was stopped meanwhile."""
-        result = await self._timed(session, code)
+        left = self.scope.budget.seconds_left
+        result = await execute_in_time(session, code, self._config.limits, left)
         self._note_bound(code, result)
         return result
-
-    async def _timed(self, session: Session, code: str) -> CellResult:
-        limits = self._config.limits
-        left = self.scope.budget.seconds_left
-        if left == math.inf:
-            return await session.execute(code, timeout_seconds=limits.cell_seconds)
-        alarm = asyncio.create_task(_interrupt_later(session, left))
-        try:
-            async with asyncio.timeout(left + OVERTIME_SECONDS):
-                return await session.execute(code, timeout_seconds=limits.cell_seconds)
-        except TimeoutError as error:
-            raise SessionError("the cell exceeded its time limit") from error
-        finally:
-            alarm.cancel()
 
     async def _uninterrupted(
         self,
@@ -493,8 +477,3 @@ async def _cancel(task: "asyncio.Task[Any]") -> None:
     """Give up a worker request; this kills the worker if it is still busy."""
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-
-
-async def _interrupt_later(session: Session, seconds: float) -> None:
-    await asyncio.sleep(seconds)
-    await session.interrupt()

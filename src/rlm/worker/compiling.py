@@ -51,6 +51,8 @@ class Cell:
 def compile_cell(source: str, filename: str) -> Cell:
     """Compile a cell and store its lines for tracebacks; SyntaxError if it is invalid."""
     lines = io.StringIO(source, newline=None).readlines()
+    if lines and not lines[-1].endswith("\n"):
+        lines[-1] += "\n"  # Every line has one in Python's own cache: carets rely on it.
     linecache.cache[filename] = (len(source), None, lines, filename)
     cell = None if _needs_tree(source) else _compile_in_two(source, filename)
     return cell or Cell([_compile_by_tree(source, filename)])

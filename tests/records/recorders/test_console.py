@@ -11,6 +11,7 @@ from rlm.events import (
     Diverged,
     Event,
     ModelReplied,
+    Planned,
     ToolCalled,
 )
 from rlm.messages import Usage
@@ -90,3 +91,13 @@ def test_divergence_and_compaction_are_reported() -> None:
     assert shown[1].startswith("  cells of step 2 printed something different this time")
     assert shown[2] == "  the history was shortened from 41 messages to 3"
     assert "secret" not in "\n".join(shown)
+
+
+def test_the_size_of_pieces_is_stated_as_the_most_that_one_has() -> None:
+    """They have different sizes; a single one may be far smaller."""
+    planned = Planned(
+        run_id="root", strategy="mapreduce", reason="it is large", pieces=1, piece_chars=60_000
+    )
+    assert lines([started("root"), planned, ended("root")])[1] == (
+        "  mapreduce: it is large; 1 piece of at most 60,000 characters"
+    )

@@ -90,9 +90,9 @@ def plan(event: Planned) -> str:
     """Return how a run proceeds and why, in one line."""
     if not event.pieces:
         return f"strategy {event.strategy}: {event.reason}"
-    pieces = counted(event.pieces, "piece")
+    pieces = f"{counted(event.pieces, 'piece')} of at most {event.piece_chars:,} characters"
     unread = f", {event.unread:,} of them initially left out" if event.unread else ""
-    return f"{event.strategy}: {event.reason}; {pieces} of {event.piece_chars:,} characters{unread}"
+    return f"{event.strategy}: {event.reason}; {pieces}{unread}"
 
 
 def _shortened(event: Compacted) -> str:
