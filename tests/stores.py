@@ -13,6 +13,7 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self.replies: dict[str, Reply] = {}
+        self.kept: list[Usage] = []
         self.told: dict[tuple[str, int, str], Shown] = {}
 
     async def get(self, key: ReplyKey, request: Request | None) -> Reply | None:
@@ -20,6 +21,9 @@ class MemoryStore:
 
     async def put(self, key: ReplyKey, reply: Reply) -> None:
         self.replies[str(key)] = reply
+
+    def keep(self, key: ReplyKey, usage: Usage) -> None:
+        self.kept.append(usage)
 
     def take_unrecalled(self) -> Sequence[tuple[ReplyKey, Usage]]:
         return ()

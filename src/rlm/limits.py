@@ -118,7 +118,7 @@ ONE_CALL = Amount(calls=1)
 class Reservation:
     """A part of a budget reserved for one request. It ends once: settled, kept or released."""
 
-    __slots__ = ("amount", "budget", "in_flight", "open", "sent")
+    __slots__ = ("amount", "budget", "in_flight", "open", "sent", "was_kept")
 
     def __init__(self, budget: "Budget", amount: Amount, *, in_flight: bool) -> None:
         self.budget = budget
@@ -126,6 +126,7 @@ class Reservation:
         self.in_flight = in_flight
         self.open = True
         self.sent = False
+        self.was_kept = False
 
     def settle(self, used: Amount) -> Amount:
         """Replace the upper bound with the actual usage; return the overshoot, normally none.
@@ -142,6 +143,7 @@ class Reservation:
 
     def keep(self) -> None:
         """Count the whole bound as used, because the provider may have billed it."""
+        self.was_kept = self.open
         self._end(self.amount)
 
     def release(self) -> None:
@@ -178,7 +180,7 @@ class Budget:
         self.chain: tuple[Budget, ...] = (self, *parent.chain) if parent else (self,)
         self.used = NOTHING
         self.reserved = NOTHING
-        self.recalled = NOTHING  # the part of `used` that earlier executions paid for
+        self.recalled_counts_above = True  # False if budgets above have counted it already
         self.overshoot = NOTHING
         self.in_flight = 0
         self.was_refused_above = False  # True after a budget that this one draws on had no room
@@ -322,8 +324,9 @@ class Budget:
         """Count what an earlier execution has paid for; `below_root`: the root has counted it."""
         for node in self._below_root if below_root else self.chain:
             node.used += used
-            node.recalled += used
             node._settled.set()
+            if not node.recalled_counts_above:
+                break
 
     def note_usage(self, model: str, depth: int, usage: Usage, *, below_root: bool = False) -> None:
         """Add a settled reply to the sums by model and depth."""

@@ -16,6 +16,7 @@ from rlm.errors import ConfigError
 from rlm.images import bound_of_parts
 
 __all__ = [
+    "KEPT",
     "LARGEST_COST_USD",
     "LARGEST_COUNT",
     "Message",
@@ -228,6 +229,10 @@ class Reply(Struct, frozen=True, kw_only=True, omit_defaults=True):
     finish_reason: Literal["stop", "length", "tool_calls", "refusal", "other", "failed"] = "stop"
     model: str = ""
     opaque: Any = None
+
+
+KEPT = "kept"
+"""The kind of a key for what a request without a reply may have cost."""
 
 
 class ReplyKey(Struct, frozen=True, gc=False):

@@ -327,8 +327,14 @@ class ReplyStore(Protocol):
 
     async def put(self, key: ReplyKey, reply: Reply) -> None: ...
 
+    def keep(self, key: ReplyKey, usage: Usage) -> None:
+        """Store the most that a request without a reply may have cost, each time it is sent."""
+
     def take_unrecalled(self) -> Sequence[tuple[ReplyKey, Usage]]:
-        """Return what earlier executions paid for and this one has not recalled; each once."""
+        """Return what earlier executions paid for and this one has not recalled; each once.
+
+        What they gave to `keep` is a part of it, with keys of the kind `KEPT`.
+        """
 
     async def recorded(self, path: str, step: int, what: str) -> Shown | None: ...
 

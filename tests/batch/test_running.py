@@ -16,6 +16,7 @@ from rlm.context import ContextValue, StoredContext, store_context
 from rlm.errors import ConfigError
 from rlm.limits import Amount, Budget
 from rlm.messages import PICODOLLARS, Request, Usage
+from rlm.records.journal.archive import counted_in
 from rlm.records.journal.metering import RunMeter
 from tests.batch.desk import Desk, Held, number_of
 
@@ -319,14 +320,52 @@ async def test_usage_of_a_cancelled_row_counts_in_the_next_batch(tmp_path: Path)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    with desk.folder.opened() as table:
-        lost = table.used().tokens
+    (journal,) = desk.folder.journals.listed()
+    lost = counted_in(journal.path).tokens
     assert lost > 500  # the whole bound of a request whose reply never came
     hangs = False
     tally = await desk.run()
     assert tally.answered == 1
     assert desk.budget is not None
     assert desk.budget.used.tokens == desk.answers[0]["tokens"] > lost
+
+
+@pytest.mark.parametrize("journaled", [True, False])
+async def test_a_failed_attempt_of_an_answered_row_counts_in_the_next_batch(
+    tmp_path: Path, journaled: bool
+) -> None:
+    cut = ModelError("cut off", retryable=True, ambiguous=True, retry_after_seconds=0.0)
+    replies = iter([cut])
+    client = ScriptedClient(rules=[("row ", lambda each: next(replies, answer(each)))], usage=paid)
+    desk = Desk(tmp_path, client)
+    desk.journaled = journaled
+    desk.write(rows(1))
+    assert (await desk.run()).answered == 1
+    assert desk.budget is not None
+    used = desk.budget.used
+    assert used.tokens == desk.answers[0]["tokens"] > 1_000
+    await desk.run()
+    assert desk.budget.used.tokens == used.tokens
+
+
+async def test_what_a_row_has_cost_counts_for_the_rows_before_it(tmp_path: Path) -> None:
+    """In the first batch the first row has no reply, and the second has one before it fails."""
+    is_down, counted = True, list[int]()
+
+    def reply(request: Request) -> str | ModelError:
+        assert desk.budget is not None
+        counted.append(desk.budget.used.tokens)
+        if is_down and (number_of(request) == 0 or len(request.messages) > 2):
+            return ModelError("away")
+        return "```repl\nprint(1)\n```" if is_down else answer(request)
+
+    desk = Desk(tmp_path, ScriptedClient(rules=[("row ", reply)], usage=paid))
+    desk.write(rows(2))
+    assert (await desk.run(tries=1, concurrency=1)).failed == 2
+    is_down = False
+    counted.clear()
+    assert (await desk.run(concurrency=1)).answered == 2
+    assert counted == [1_000, 2_000]
 
 
 async def test_journals_of_answered_rows_are_kept_on_request(tmp_path: Path) -> None:
@@ -414,7 +453,7 @@ async def test_results_of_other_settings_are_not_mixed(tmp_path: Path) -> None:
 
 def test_the_outcome_of_a_hostile_answer_is_one_line(tmp_path: Path) -> None:
     position = RowPosition(0, 1, 0, 1, "d")
-    meter = RunMeter(Budget.shared(), journaled=True)
+    meter = RunMeter(Budget.shared(), journaled=True, is_counted=False)
     error = "a\nb\u2028\x1b[2J\ud800"
     line = outcomes.broken_off(position, None, error, 1, Amount(), meter)
     assert line.isascii()

@@ -17,7 +17,7 @@ from rlm.errors import ConfigError, ModelError
 from rlm.limits import Budget
 from rlm.messages import PICODOLLARS, Price, Reply, Request
 from rlm.records.journal import Journal
-from rlm.records.journal.archive import paid_in
+from rlm.records.journal.archive import counted_in, paid_in
 from rlm.testing.scripted import ScriptedClient
 from tests.bench.benches import ALL, benched, settings_of, size_of
 
@@ -155,10 +155,9 @@ async def test_money_in_journals_is_counted_as_spent_once(
     client = Held(2)
     await cut_off(client, tmp_path, "rlm")
     (run,) = journals_in(tmp_path).listed()
-    paid_usd, lost_usd = paid_in(run.path).cost_usd, spent_in(tmp_path)
+    paid_usd, before = paid_in(run.path).cost_usd, counted_in(run.path).picodollars / PICODOLLARS
     assert paid_usd
-    assert lost_usd > 0  # the most that the request could have cost whose reply did not come
-    before = paid_usd + lost_usd
+    assert before > paid_usd  # by the most that the request without a reply could have cost
     _, tally = await benched(client, NEEDLE, tmp_path, max_cost_usd=before)
     assert "--max-cost" in tally.stopped
     assert client.answered == 2
@@ -170,6 +169,22 @@ async def test_money_in_journals_is_counted_as_spent_once(
     (budget,) = budgets
     assert budget.limits.max_cost_usd == pytest.approx(1.0)
     assert budget.used.picodollars / PICODOLLARS == pytest.approx(outcome.cost_usd - paid_usd)
+
+
+async def test_a_failed_attempt_of_a_trial_counts_in_the_next_pass(tmp_path: Path) -> None:
+    cut = ModelError("cut off", retryable=True, ambiguous=True, retry_after_seconds=0.0)
+    replies = iter([cut])
+    client = ScriptedClient(rules=[("", lambda each: next(replies, answer(each)))], price=PRICE)
+    outcomes, _ = await benched(client, NEEDLE, tmp_path)
+    (outcome,) = outcomes.values()
+    bound = client.requests[0].bound_tokens, client.requests[0].max_output_tokens
+    assert outcome.kept_usd == pytest.approx(PRICE.bound(*bound) / PICODOLLARS)
+    assert outcome.cost_usd
+    spent = outcome.cost_usd + outcome.kept_usd
+    sent = len(client.requests)
+    _, tally = await benched(client, NEEDLE, tmp_path, seeds=range(2), max_cost_usd=spent)
+    assert "--max-cost" in tally.stopped
+    assert len(client.requests) == sent
 
 
 async def test_a_trial_stopped_by_the_money_limit_resumes(tmp_path: Path) -> None:

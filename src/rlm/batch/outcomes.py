@@ -12,12 +12,12 @@ from msgspec import Struct
 from rlm._util.disks import is_of_the_disk
 from rlm.batch.rows import Row, RowPosition
 from rlm.errors import ConfigError
-from rlm.limits import Amount, amount_of, picodollars
+from rlm.limits import Amount, picodollars
 from rlm.messages import PICODOLLARS
 from rlm.records.journal.metering import RunMeter
 from rlm.results import RunResult
 
-__all__ = ["Entry", "RowTable", "broken_off", "ended", "error_of", "spent"]
+__all__ = ["Entry", "RowTable", "broken_off", "ended", "error_of"]
 
 
 def ended(
@@ -64,7 +64,7 @@ def broken_off(
     run_id: str | None = None,
 ) -> str:
     """Return the line of a row whose run has no result, because an error or Ctrl-C broke it off."""
-    total = meter.total
+    total = meter.reported
     is_unknown = total.requests > 0 and total.cost_usd is None
     facts = {
         "answer": None,
@@ -83,11 +83,6 @@ def broken_off(
 
 def error_of(result: RunResult) -> str:
     return result.detail or "the run failed"
-
-
-def spent(result: RunResult) -> Amount:
-    """Return the tokens and money of a run that has ended."""
-    return amount_of(result.usage.total)
 
 
 def _line(position: RowPosition, row: Row | None, facts: dict[str, Any]) -> str:

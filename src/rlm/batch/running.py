@@ -8,6 +8,7 @@ import asyncio
 from bisect import insort
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from rlm.data import Place
 from rlm.errors import ConfigError, UnknownPriceError
 from rlm.limits import Amount, Budget
 from rlm.records.journal import Places
+from rlm.records.journal.archive import counted_in
 from rlm.records.journal.metering import RunMeter
 from rlm.results import RunResult
 
@@ -106,7 +108,7 @@ class Batch:
         """Ask every row that has no answer; rows that failed are asked again after all others."""
         self._bar = notebook_bar(self._budget) if self._told is None else None
         self._survey()
-        self._budget.charge(self._table.used())
+        self._budget.charge(self._table.used() + self._journaled())
         self._left = self._unanswered()
         try:
             while not self.tally.stopped:
@@ -150,6 +152,22 @@ class Batch:
             raise BadRowsError(self._source.path, self.tally.total, bad, problems)
         self._changed(self.tally)
 
+    def _journaled(self) -> Amount:
+        """Return what rows without an answer have cost, as far as their journals say.
+
+        It counts from the start, for the limits of all other rows too.
+        """
+        used = Amount()
+        listed = () if self._journals is None else self._journals.listed()
+        paths = {run.run_id: run.path for run in listed}
+        for position in self._unanswered() if paths else ():
+            run_id = _run_id(position, self._before(position).attempts)
+            if (path := paths.get(run_id)) is not None:
+                with suppress(ConfigError):  # reported when the row is asked
+                    used += counted_in(path)
+                    self._begun.add(position.number)
+        return used
+
     def _unanswered(self) -> Iterator[RowPosition]:
         for position in self._source.positions():
             entry = self._table.get(position.number)
@@ -191,8 +209,7 @@ class Batch:
 
     async def _ask(self, position: RowPosition) -> str | None:
         """Ask one row once; return the limit of the batch's budget that had no room for it."""
-        row, known = None, self._before(position)
-        meter = RunMeter(self._budget, journaled=self._journals is not None)
+        row, known, meter = None, self._before(position), self._meter(position)
         self._tries[position.number] += 1
         try:
             row = self._source.row(position)
@@ -208,13 +225,15 @@ class Batch:
             entry = self._broken_off(position, row, _message(error), known, meter)
             self._fail(position, entry, _message(error), final=isinstance(error, RowError))
             return None
+        finally:
+            self._begun.add(position.number)
         return self._take(position, row, result, known, meter)
 
     def _take(
         self, position: RowPosition, row: Row, result: RunResult, known: Entry, meter: RunMeter
     ) -> str | None:
         """Store the outcome of a row whose run has ended; return as `_ask` does."""
-        used = known.used + outcomes.spent(result) + meter.abandoned
+        used = known.used + meter.spent
         if result.stop_reason == "limit" and meter.was_refused:
             self._tries[position.number] -= 1
             line = outcomes.ended(position, row, result, known.attempts, used, lacked_budget=True)
@@ -236,6 +255,10 @@ class Batch:
         self._failures = 0
         return None
 
+    def _meter(self, position: RowPosition) -> RunMeter:
+        is_counted = position.number in self._begun
+        return RunMeter(self._budget, journaled=self._journals is not None, is_counted=is_counted)
+
     def _broken_off(
         self, position: RowPosition, row: Row | None, error: str, known: Entry, meter: RunMeter
     ) -> Entry:
@@ -244,7 +267,7 @@ class Batch:
         `used` leaves out what the journal holds, and the line does not: an execution that ends
         before it recalls all of that has used no less than the line said before.
         """
-        now, told = known.used + meter.used, known.told
+        now, told = known.used + meter.spent, known.told
         used = Amount(0, max(now.tokens, told.tokens), max(now.picodollars, told.picodollars))
         run_id = None
         if row is not None and self._journals is not None:
@@ -268,18 +291,13 @@ class Batch:
             known = self._source.problem(position)  # in the words used before the batch began
             raise RowError(known or f"line {position.line}: context_file {reason}") from error
         run_id = _run_id(position, attempts) if self._journals is not None else None
-        try:
-            return await self._engine.aask(
-                row.query,
-                context,
-                response_model=self._plan.response_model,
-                run_id=run_id,
-                budget=meter.ledger,
-            )
-        finally:
-            if position.number in self._begun:  # what it recalls is already counted
-                self._budget.charge(Amount() - meter.recalled)
-            self._begun.add(position.number)
+        return await self._engine.aask(
+            row.query,
+            context,
+            response_model=self._plan.response_model,
+            run_id=run_id,
+            budget=meter.ledger,
+        )
 
     async def _context(self, value: ContextValue) -> Any:
         """Return a context; files are read once for rows that name the same ones."""

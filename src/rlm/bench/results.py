@@ -31,7 +31,8 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
     `impossible`: the method cannot do it, as a plain call cannot take a context beyond the window;
     the score is 0. `failed`: the score is unknown because of an error; it is tried again. `gold` is
-    a right answer in words. `run_id` names its run, and the journal from which it continues.
+    a right answer in words. `kept_usd` is what failed requests may have cost, beside `cost_usd`;
+    the limit counts both. `run_id` names its run, and the journal from which it continues.
     """
 
     task: str
@@ -46,6 +47,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
     stop_reason: str | None = None
     limit: str | None = None
     cost_usd: float | None = None
+    kept_usd: float = 0.0
     input_tokens: Count = 0
     output_tokens: Count = 0
     requests: Count = 0
@@ -70,7 +72,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
     @property
     def goes_on(self) -> bool:
-        """Return whether it was cut off; then it contains only the costs that are in no journal."""
+        """Return whether it was cut off; then its costs are in its journal."""
         return not self.is_done and self.stop_reason is None
 
 
@@ -115,7 +117,7 @@ class Results:
     def _note(self, outcome: Outcome) -> None:
         """Count costs, including those of failed attempts."""
         self.outcomes[outcome.key] = outcome
-        self.spent_usd += outcome.cost_usd or 0.0
+        self.spent_usd += (outcome.cost_usd or 0.0) + outcome.kept_usd
 
 
 def read_outcomes(folder: Path) -> Iterator[Outcome]:

@@ -27,7 +27,7 @@ from rlm.events import CallEnded, Event
 from rlm.limits import Amount, Budget
 from rlm.messages import PICODOLLARS
 from rlm.records.journal import ContextFolder, Places
-from rlm.records.journal.archive import paid_in
+from rlm.records.journal.archive import counted_in
 from rlm.records.journal.metering import RunMeter
 from rlm.results import RunResult
 
@@ -53,16 +53,16 @@ class TrialJournals:
         return f"trial-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
 
     def paid_usd(self) -> float:
-        """Return what continued trials have paid; remove leftovers of killed ones."""
+        """Return what continued trials have cost; remove leftovers of killed ones."""
         over = {each.run_id for each in self._results.outcomes.values() if not each.goes_on}
-        paid = 0.0
+        paid = Amount()
         for run in self.places.listed():
             if run.run_id not in over:
                 with suppress(ConfigError):  # reported when its trial continues
-                    paid += paid_in(run.path).cost_usd or 0.0
+                    paid += counted_in(run.path)
             elif not self._keeps_runs:
                 run.remove()
-        return paid
+        return paid.picodollars / PICODOLLARS
 
     def end(self, outcome: Outcome) -> None:
         """Remove the journal of a trial whose costs are in its result."""
@@ -97,23 +97,14 @@ class Tally(Struct):
 
 
 class _Meter(RunMeter):
-    """The cost of a trial from now on, without what it recalls."""
+    """The cost of a trial, of which the shared budget has counted what its journal holds."""
 
     def __init__(self, budget: Budget) -> None:
-        super().__init__(budget, journaled=True)
+        super().__init__(budget, journaled=True, is_counted=True)
         self.has_begun = False
-        self._budget = budget
-        self._deducted = Amount()
 
     def record(self, event: Event) -> None:
-        self._budget.charge(self._deducted - self.recalled)
-        self._deducted = self.recalled
         self.has_begun = True
-
-    @property
-    def lost_usd(self) -> float:
-        """Return what was paid and is in no journal."""
-        return self.unjournaled.picodollars / PICODOLLARS
 
 
 class Bench:
@@ -223,7 +214,7 @@ class Bench:
         try:
             result, answer = await self._run(base, task, sample, stored, meter)
         except asyncio.CancelledError:
-            self._results.add(replace(base, error="interrupted", cost_usd=meter.lost_usd))
+            self._results.add(replace(base, error="interrupted"))
             raise
         except UnknownPriceError:
             raise
@@ -231,11 +222,11 @@ class Bench:
             if METHODS[method] != "direct" or not meter.has_begun:
                 raise
             reason = str(error)[:KEPT_ERROR_CHARS]
-            return replace(base, status="impossible", score=0.0, error=reason)
+            return replace(base, status="impossible", score=0.0, error=reason, cost_usd=None)
         except RLMError as error:
             reason = self._failure_reason(error, meter)
             seconds = round(time.monotonic() - started, 3)
-            return replace(base, error=reason, seconds=seconds, cost_usd=meter.lost_usd)
+            return replace(base, error=reason, seconds=seconds)
         return self._judged(base, task, sample, replace(result, answer=answer), meter)
 
     async def _run(
@@ -273,7 +264,7 @@ class Bench:
         if meter.was_refused:
             self.tally.stopped = NO_MONEY
             if result.stop_reason == "limit":
-                return replace(base, error=NO_MONEY, cost_usd=meter.lost_usd)
+                return replace(base, error=NO_MONEY)
         total = result.usage.total
         base = replace(
             base,
@@ -281,6 +272,7 @@ class Bench:
             stop_reason=result.stop_reason,
             limit=result.limit,
             cost_usd=result.cost_usd,
+            kept_usd=meter.kept.picodollars / PICODOLLARS,
             input_tokens=total.input_tokens,
             output_tokens=total.output_tokens,
             requests=total.requests,
@@ -305,7 +297,10 @@ class Bench:
         return f"{type(error).__name__}: {error}"[:KEPT_ERROR_CHARS]
 
     def _base(self, work: Work, method: str, stored: StoredContext, gold: str) -> Outcome:
-        """Return what is known about a trial before it is tried; failed by default."""
+        """Return what is known about a trial before it is tried; failed by default.
+
+        What it costs until it has a result is in its journal.
+        """
         settings = self._results.settings
         trial = Trial(work.task, work.size, work.seed, method)
         return Outcome(
@@ -317,6 +312,7 @@ class Bench:
             status="failed",
             score=None,
             gold=str(gold)[:KEPT_ANSWER_CHARS],
+            cost_usd=0.0,
             context_chars=stored.size_bytes,
             model=settings.model,
             sub_model=settings.sub_model,

@@ -287,6 +287,8 @@ class Calls:
             for each in attempt.reservations:
                 end_reservation(each, error)
             raise
+        finally:
+            scope.remember_kept(pending.key, attempt.reservations)
         for (each, _), (usage, used) in zip(replies, bills, strict=True):
             each.settle(used)
             scope.budget.note_usage(request.model, scope.depth, usage)

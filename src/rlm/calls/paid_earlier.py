@@ -1,7 +1,10 @@
-"""What earlier executions of a run tree paid for: all of it is counted, and each reply once."""
+"""What earlier executions of a run tree paid for: all of it is counted, and each reply once.
+
+What their failed requests may have cost counts against the limits, but is no usage.
+"""
 
 from rlm.limits import NOTHING, Amount, Budget, amount_of
-from rlm.messages import ReplyKey, Usage
+from rlm.messages import KEPT, ReplyKey, Usage
 from rlm.protocols import ReplyStore
 
 __all__ = ["PaidEarlier"]
@@ -24,24 +27,20 @@ class PaidEarlier:
         """Count in the root what is stored and has not been recalled."""
         for key, usage in self._store.take_unrecalled():
             model = self._models[1 if _depth(key) or key.kind == "llm" else 0]
-            root.charge(amount_of(usage))
-            root.note_usage(model, _depth(key), usage)
+            _count(root, key, model, usage)
             for path in key.run_paths:
                 self._ahead.setdefault(path, {})[str(key)] = key, model, usage
 
     def count(self, budget: Budget, key: ReplyKey, model: str, usage: Usage) -> None:
         """Count a recalled reply in the run with this budget and the runs above."""
-        is_ahead = self._remove(key)
-        budget.charge(amount_of(usage), below_root=is_ahead)
-        budget.note_usage(model, _depth(key), usage, below_root=is_ahead)
+        _count(budget, key, model, usage, below_root=self._remove(key))
 
     def count_rest(self, budget: Budget, path: str) -> None:
         """Count in a run that ends what it has not recalled."""
         self.count_all(budget.root)
         for key, model, usage in list(self._ahead.get(path, {}).values()):
             self._remove(key)
-            budget.charge(amount_of(usage), below_root=True)
-            budget.note_usage(model, _depth(key), usage, below_root=True)
+            _count(budget, key, model, usage, below_root=True)
 
     def count_ended(
         self, budget: Budget, path: str, used: Amount, usage: dict[tuple[str, int], Usage]
@@ -53,7 +52,7 @@ class PaidEarlier:
             self._remove(key)
             counted += amount_of(each)
         budget.charge(used, below_root=True)
-        rest = used - counted  # calls, and requests that were abandoned
+        rest = used - counted  # calls
         budget.root.charge(Amount(rest.calls, max(0, rest.tokens), max(0, rest.picodollars)))
         for (model, depth), each in usage.items():
             budget.note_usage(model, depth, each, below_root=bool(ahead))
@@ -62,6 +61,14 @@ class PaidEarlier:
         """Note that a reply is counted everywhere; return whether the root was ahead."""
         removed = [self._ahead.get(path, {}).pop(str(key), None) for path in key.run_paths]
         return any(removed)
+
+
+def _count(
+    budget: Budget, key: ReplyKey, model: str, usage: Usage, *, below_root: bool = False
+) -> None:
+    budget.charge(amount_of(usage), below_root=below_root)
+    if key.kind != KEPT:
+        budget.note_usage(model, _depth(key), usage, below_root=below_root)
 
 
 def _depth(key: ReplyKey) -> int:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rlm.calls.billing import ReportedPrefix
 from rlm.errors import CallRefused, ModelError
 from rlm.events import Event
-from rlm.limits import Amount, Budget, Limits
+from rlm.limits import Amount, Budget, Limits, Reservation, usage_of
 from rlm.messages import Reply, ReplyKey, Request, Usage
 from rlm.protocols import Recorder, ReplyStore
 from rlm.results import Shown
@@ -204,6 +204,13 @@ class Scope:
         """Store a reply before it is used."""
         if self.tree.store is not None:
             await self.tree.store.put(key, reply)
+
+    def remember_kept(self, key: ReplyKey, reservations: Sequence[Reservation]) -> None:
+        """Store what requests without a reply may have cost, for the limits of later executions."""
+        if self.tree.store is not None:
+            for each in reservations:
+                if each.was_kept:
+                    self.tree.store.keep(key, usage_of(each.amount))
 
     async def recorded(self, what: str) -> Shown | None:
         """Return what the model was shown at this step of an earlier execution."""

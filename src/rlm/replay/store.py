@@ -54,6 +54,9 @@ class ReplayStore:
     async def put(self, key: ReplyKey, reply: Reply) -> None:
         """Do nothing: a recording is not extended."""
 
+    def keep(self, key: ReplyKey, usage: Usage) -> None:
+        """Do nothing: nothing is sent."""
+
     def take_unrecalled(self) -> Sequence[tuple[ReplyKey, Usage]]:
         """Return nothing: what a replay does not repeat is not a part of it."""
         return ()

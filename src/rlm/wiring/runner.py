@@ -21,7 +21,7 @@ from rlm.limits import Budget, Limits
 from rlm.messages import Reply
 from rlm.portal import inside
 from rlm.protocols import Recorder, ReplyStore
-from rlm.records.journal import how_to_continue, journaled_run
+from rlm.records.journal import Record, how_to_continue, journaled_run
 from rlm.records.recorders.in_process import CallbackRecorder
 from rlm.results import RunResult, Submission
 from rlm.wiring.listeners import Listeners
@@ -100,6 +100,8 @@ class Runner:
                         task, session, record.run_id, record.journal, listening, config, own_budget
                     )
                 record.keep(result)
+            elif budget is not None:
+                self._count_stored(record, config, budget)
             result = replace(result, journal_path=record.path)
         if kind is None:
             return result
@@ -121,6 +123,14 @@ class Runner:
             if archive.places.journal_of(run_id).exists():
                 interrupt.add_note(how_to_continue(archive.places.journal_of(run_id)))
             raise
+
+    def _count_stored(self, record: Record, config: RunConfig, budget: Budget) -> None:
+        """Count what a run cost whose result is stored; nothing is asked again."""
+        if record.journal is not None:
+            from rlm.calls.paid_earlier import PaidEarlier
+
+            paid = PaidEarlier(record.journal, (config.model, config.sub_model))
+            paid.count_all(budget.run(config.limits))
 
     async def resume_operator(
         self, query: str, context: StoredContext, operator: Mapping[str, Any], run_id: str

@@ -16,7 +16,8 @@ from rlm.calls.billing import FREE
 from rlm.calls.scope import new_run_id
 from rlm.context import StoredContext
 from rlm.errors import ConfigError
-from rlm.messages import Reply, ReplyKey, Usage
+from rlm.limits import Amount, amount_of
+from rlm.messages import KEPT, Reply, ReplyKey, Usage, total_of
 from rlm.records.journal import database
 from rlm.records.journal.contexts import ContextFolder
 from rlm.records.journal.facts import ContextFacts, Origin, RunFacts, RunStatus, answered_in
@@ -24,7 +25,16 @@ from rlm.records.journal.journal import Journal, text_in
 from rlm.records.journal.places import Places, RunFile
 from rlm.results import RunResult, Shown, StopReason
 
-__all__ = ["Archive", "Retention", "RunSummary", "converted", "facts_of", "fork", "paid_in"]
+__all__ = [
+    "Archive",
+    "Retention",
+    "RunSummary",
+    "converted",
+    "counted_in",
+    "facts_of",
+    "fork",
+    "paid_in",
+]
 
 SMALL_CONTEXT_BYTES = 1 << 20
 """Larger contexts are written in a thread during the run's first steps."""
@@ -308,11 +318,23 @@ def converted(value: Any, kind: type[T]) -> T:
 
 def paid_in(path: Path) -> Usage:
     """Return what was paid for before the process was killed, and will not be paid for again."""
+    return total_of(usage for key, usage in _usages_in(path) if key.kind != KEPT)
+
+
+def counted_in(path: Path) -> Amount:
+    """Return what the limits of a run count when it continues.
+
+    This is what was paid for, and what failed requests may have cost.
+    """
+    return sum((amount_of(usage) for _, usage in _usages_in(path)), Amount())
+
+
+def _usages_in(path: Path) -> list[tuple[ReplyKey, Usage]]:
     with database.reading(path) as connection:
         replies = database.replies_in(connection)
         # The cost of a child is stored with its own replies.
-        paid = (reply.usage or Usage() for *_, key, reply in replies if key.kind != "child")
-        return sum(paid, Usage())
+        found = {str(key): (key, reply.usage) for *_, key, reply in replies if key.kind != "child"}
+        return [(key, usage) for key, usage in found.values() if usage is not None]
 
 
 def _steps_in(path: Path) -> int:
@@ -369,7 +391,7 @@ class _Steps:
             replies = {
                 str(key): (key, reply)
                 for *_, key, reply in database.replies_in(connection)
-                if key.path == ROOT or key.kind == "child"
+                if (key.path == ROOT or key.kind == "child") and key.kind != KEPT
             }
             rows = connection.execute(
                 "select step, what, text, outputs from told where path = ?", (ROOT,)

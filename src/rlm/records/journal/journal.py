@@ -7,6 +7,7 @@ It is a `ReplyStore` and a `Recorder`. Keys are the same on every execution of a
 import asyncio
 import json
 import logging
+import os
 import sqlite3
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -17,7 +18,7 @@ import msgspec
 from rlm.errors import ConfigError
 from rlm.events import MAX_RESULT_CHARS, Event, RunEnded
 from rlm.logger import encoded
-from rlm.messages import Reply, ReplyKey, Request, Usage
+from rlm.messages import KEPT, Reply, ReplyKey, Request, Usage
 from rlm.records.journal import database
 from rlm.records.journal.records import Tail, packed, sealed, unpacked, unsealed
 from rlm.results import Shown
@@ -29,6 +30,7 @@ MAX_WAITING_SECONDS = 0.1
 """Limits on the number and age of replies and events before they are written together."""
 
 ROW_BYTES = 1 << 16
+_NAME_BYTES = 8
 EVENTS_AT_ONCE = 16
 CHUNKS_AT_HAND = 16
 _JSON = msgspec.json.Encoder()
@@ -123,6 +125,12 @@ class Journal:
         """Commit a reply; it may be used when this returns."""
         await self.is_described.wait()
         self.copy(key, reply)
+
+    def keep(self, key: ReplyKey, usage: Usage) -> None:
+        """Store what a request without a reply may have cost; equal requests may fail again."""
+        name = f"{key.digest}-{os.urandom(_NAME_BYTES).hex()}"
+        kept = ReplyKey(key.path, name, key.number, KEPT, key.step)
+        self.copy(kept, Reply(text="", usage=usage))
 
     def copy(self, key: ReplyKey, reply: Reply) -> None:
         """Write a reply of this run or of another one."""

@@ -2,9 +2,8 @@
 
 import time
 
-from rlm.limits import Amount, Budget, Limits, amount_of
-from rlm.messages import Usage
-from rlm.results import UsageSummary
+from rlm.limits import Amount, Budget, Limits
+from rlm.messages import Usage, total_of
 
 __all__ = ["RunMeter"]
 
@@ -12,16 +11,15 @@ NO_LIMITS = Limits(max_calls=10**30)
 
 
 class RunMeter:
-    """A ledger between a shared budget and the run's own."""
+    """A ledger between a shared budget and the run's own.
 
-    def __init__(self, budget: Budget, *, journaled: bool) -> None:
+    `is_counted`: the shared budget has counted what earlier executions of this run have cost.
+    """
+
+    def __init__(self, budget: Budget, *, journaled: bool, is_counted: bool) -> None:
         self.ledger = budget.run(NO_LIMITS)
+        self.ledger.recalled_counts_above = not is_counted
         self._journaled = journaled
-
-    @property
-    def recalled(self) -> Amount:
-        """Return what earlier executions had paid and this one has counted again."""
-        return self.ledger.recalled
 
     @property
     def was_refused(self) -> bool:
@@ -29,25 +27,24 @@ class RunMeter:
         return self.ledger.was_refused_above
 
     @property
-    def total(self) -> Usage:
+    def reported(self) -> Usage:
         """Return the usage of the requests that were answered, by this execution or earlier."""
-        return UsageSummary.of(self.ledger.usage).total
+        return total_of(self.ledger.usage.values())
 
     @property
-    def used(self) -> Amount:
-        """Return the tokens and money that count, with those of abandoned requests."""
+    def spent(self) -> Amount:
+        """Return what all executions have used, or may have been billed for."""
         return Amount(0, self.ledger.used.tokens, self.ledger.used.picodollars)
 
     @property
-    def abandoned(self) -> Amount:
-        """Return the most that requests whose replies never came may have cost."""
-        lost = self.used - amount_of(self.total)
-        return Amount(0, max(0, lost.tokens), max(0, lost.picodollars))
+    def kept(self) -> Amount:
+        """Return the part of `spent` that was not reported."""
+        return self.ledger.kept
 
     @property
     def unjournaled(self) -> Amount:
-        """Return what the journal does not hold: requests that were abandoned."""
-        return self.abandoned if self._journaled else self.used
+        """Return what a resumed run would not count again."""
+        return Amount() if self._journaled else self.spent
 
     @property
     def seconds(self) -> float:
