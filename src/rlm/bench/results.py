@@ -16,6 +16,7 @@ from msgspec import Meta, Struct
 from rlm._util.atomic import replacing
 from rlm.bench.plan import METHODS, Settings, Trial
 from rlm.errors import ConfigError
+from rlm.messages import LARGEST_COST_USD
 from rlm.records.journal.database import Lock
 
 __all__ = ["Outcome", "Results", "read_outcomes", "read_settings"]
@@ -23,6 +24,7 @@ __all__ = ["Outcome", "Results", "read_outcomes", "read_settings"]
 RESULTS, SETTINGS, LOCK = "results.jsonl", "settings.json", ".lock"
 MAX_LINE_BYTES = 10_000_000
 Count = Annotated[int, Meta(ge=0, le=1 << 50)]
+Money = Annotated[float, Meta(ge=0, le=LARGEST_COST_USD)]
 Status = Literal["scored", "impossible", "failed"]
 
 
@@ -46,8 +48,8 @@ class Outcome(Struct, frozen=True, kw_only=True):
     error: str | None = None
     stop_reason: str | None = None
     limit: str | None = None
-    cost_usd: float | None = None
-    kept_usd: float = 0.0
+    cost_usd: Money | None = None
+    kept_usd: Money = 0.0
     input_tokens: Count = 0
     output_tokens: Count = 0
     requests: Count = 0

@@ -129,23 +129,24 @@ def with_smaller_cap(
 
 
 def checked_usage(usage: object) -> Usage | None:
-    """Return what a client reports; None if it is no possible usage, because clients are plugins.
+    """Return a reported or recorded usage; None if it is not possible.
 
-    The two sides are at least the counts that are part of them.
+    Clients are plugins, and records come from files. The two sides are at least the counts that
+    are part of them.
     """
     if not isinstance(usage, Usage):
         return None
     if usage == FREE:
         return FREE
     sent, written, thought = usage.input_tokens, usage.output_tokens, usage.reasoning_tokens
-    counts = sent, written, thought, usage.cached_tokens, usage.cache_write_tokens
+    in_cache = usage.cached_tokens, usage.cache_write_tokens
+    counts = sent, written, thought, *in_cache, usage.requests
     if not (_are_in_range(counts, _COUNT, LARGEST_COUNT) and _is_cost(usage.cost_usd)):
         return None
-    in_cache = usage.cached_tokens + usage.cache_write_tokens
-    if sent >= in_cache and written >= thought:
+    if sent >= sum(in_cache) and written >= thought:
         return usage
     return msgspec.structs.replace(
-        usage, input_tokens=max(sent, in_cache), output_tokens=max(written, thought)
+        usage, input_tokens=max(sent, sum(in_cache)), output_tokens=max(written, thought)
     )
 
 

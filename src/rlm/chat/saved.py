@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Struct, field
 
 from rlm._util.slow_numbers import loads
+from rlm.calls.billing import checked_usage
 from rlm.errors import ConfigError
 from rlm.messages import Usage
 from rlm.results import RunResult
@@ -117,6 +118,12 @@ class About(Struct, frozen=True, kw_only=True):
     kept: Usage = field(default_factory=Usage)
     contexts: tuple[SavedContext, ...] = ()
     variables: SavedVariables | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what no turn can have used: a negative usage would refill the limits."""
+        for usage in (self.usage, self.kept, *(each.usage for each in self.summaries)):
+            if checked_usage(usage) is None:
+                raise ValueError("its usage is not possible")
 
 
 def about_to_bytes(about: About) -> bytes:

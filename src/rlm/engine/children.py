@@ -4,11 +4,12 @@ The answer is stored, so a child that has ended does not run again when its pare
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
+from rlm.calls.billing import checked_usage
 from rlm.calls.scope import Scope, error_of, failed
 from rlm.context import StoredContext, store_context
 from rlm.errors import CallRefused
@@ -20,6 +21,7 @@ from rlm.results import RunResult
 __all__ = [
     "ChildAnswer",
     "ChildTask",
+    "Spent",
     "StartChild",
     "answered",
     "charge",
@@ -103,6 +105,20 @@ def _key(child: Scope, step: int) -> ReplyKey:
     return ReplyKey(child.path, "answer", 0, "child", step)
 
 
+Count = Annotated[int, Meta(ge=0, le=1 << 62)]
+
+
+class Spent(Struct, frozen=True):
+    """What `spent_by` returns: calls, tokens and picodollars, and usage by model and depth."""
+
+    used: tuple[Count, Count, Count]
+    usage: tuple[tuple[str, Count, Usage], ...]
+
+    def __post_init__(self) -> None:
+        if any(checked_usage(each) is None for *_, each in self.usage):
+            raise ValueError("its usage is not possible")
+
+
 def spent_by(child: Scope) -> dict[str, Any]:
     """Return what a child has used, as it is stored with its answer."""
     used = child.budget.used
@@ -117,5 +133,6 @@ def spent_by(child: Scope) -> dict[str, Any]:
 
 def charge(child: Scope, spent: dict[str, Any]) -> None:
     """Count what `spent_by` stored in an earlier execution."""
-    usage = {(model, depth): msgspec.convert(each, Usage) for model, depth, each in spent["usage"]}
-    child.count_ended(Amount(*spent["used"]), usage)
+    stored = msgspec.convert(spent, Spent)
+    usage = {(model, depth): each for model, depth, each in stored.usage}
+    child.count_ended(Amount(*stored.used), usage)

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rlm.calls.billing import FREE
+from rlm.calls.billing import FREE, checked_usage
 from rlm.calls.scope import new_run_id
 from rlm.context import StoredContext
 from rlm.errors import ConfigError
@@ -79,6 +79,10 @@ class _End(Struct, frozen=True, kw_only=True):
     seconds: float
     steps: int
     answer: str | None
+
+    def __post_init__(self) -> None:
+        if checked_usage(self.usage) is None:
+            raise ValueError("its usage is not possible")
 
 
 class Archive:

@@ -6,7 +6,9 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct, field
 
+from rlm.calls.billing import checked_usage
 from rlm.errors import ConfigError
+from rlm.messages import Usage
 from rlm.results import BY_ITSELF, RunResult, UsageSummary
 
 __all__ = [
@@ -105,10 +107,13 @@ def result_from(plain: Any) -> RunResult:
     """Return the result that `result_facts` wrote."""
     try:
         usage = msgspec.convert(plain["usage"], UsageSummary, strict=False)
-        return msgspec.structs.replace(
-            msgspec.convert({**plain, "usage": {}}, RunResult), usage=usage
-        )
-    except (msgspec.ValidationError, KeyError, TypeError) as error:
+        result = msgspec.convert({**plain, "usage": {}}, RunResult)
+        every = usage.total, *usage.by_model.values(), *usage.by_depth.values()
+        for each in (*every, Usage(cost_usd=result.cost_usd)):
+            if checked_usage(each) is None:
+                raise ValueError("its usage is not possible")
+        return msgspec.structs.replace(result, usage=usage)
+    except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"the result in the journal can't be read: {error}") from error
 
 

@@ -17,6 +17,7 @@ from zlib import crc32
 import msgspec
 
 from rlm._util import files
+from rlm.calls.billing import checked_usage
 from rlm.messages import Reply, ReplyKey
 
 __all__ = [
@@ -83,7 +84,25 @@ def unpacked(body: bytes) -> tuple[ReplyKey, Reply]:
     path, digest, number, kind, step, reply = _READ.decode(body)
     if isinstance(reply, bytes):
         reply = msgspec.convert(json.loads(reply), Reply)
-    return ReplyKey(path, digest, number, kind, step), reply
+    return ReplyKey(path, digest, number, kind, step), _checked(kind, reply)
+
+
+def _checked(kind: str, reply: Reply) -> Reply:
+    """Return a reply that says what it cost; raise ValueError if that is not possible.
+
+    The checksum protects against damage, not against an author: a negative cost would refill the
+    budget of the run that continues.
+    """
+    if reply.usage is not None:
+        usage = checked_usage(reply.usage)
+        if usage is None:
+            raise ValueError("its usage is not possible")
+        reply = msgspec.structs.replace(reply, usage=usage)
+    if kind == "child":
+        from rlm.engine.children import Spent
+
+        msgspec.convert(reply.opaque, Spent)
+    return reply
 
 
 def end_of(records: bytes) -> int:
