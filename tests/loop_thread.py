@@ -9,12 +9,16 @@ __all__ = ["LoopThread"]
 LONG_CHARS = 512 << 10
 """The engine's own bound is half of this, for one text; what is tested has far more."""
 
-PROPORTIONAL = frozenset(
-    {"count", "decode", "encode", "find", "findall", "finditer", "join", "loads", "lstrip"}
-    | {"match", "openssl_sha256", "partition", "replace", "rstrip", "scan_once", "search"}
-    | {"sha256", "split", "splitlines", "strip", "sub", "translate", "update"}
+OF_TEXTS = frozenset(
+    {"count", "decode", "encode", "find", "replace", "split", "splitlines", "translate"}
 )
-"""Built-in functions that read all of a text."""
+"""Methods that read all of their text; those that only copy it are not here."""
+
+PROPORTIONAL = frozenset(
+    {"findall", "finditer", "loads", "match", "openssl_sha256", "scan_once", "search"}
+    | {"sha256", "sub", "update"}
+)
+"""Functions in C that read all of what they are given, which is a variable of their caller."""
 
 PROPORTIONAL_PYTHON = frozenset({"dumps", "loads"})
 """Functions of Python's json: what they call in C is not seen."""
@@ -46,18 +50,19 @@ class LoopThread:
         return [caller for name, caller in self.work if name == called]
 
     def _look(self, frame: FrameType, event: str, given: Any) -> None:
+        name, caller, seen = frame.f_code.co_name, frame.f_back or frame, frame.f_locals
+        is_meant = event == "call" and name in PROPORTIONAL_PYTHON
         if event == "c_call":
-            name, caller, seen = given.__name__, frame, [getattr(given, "__self__", None)]
-            is_meant = name in PROPORTIONAL
-        else:
-            name, caller, seen = frame.f_code.co_name, frame.f_back or frame, []
-            is_meant = event == "call" and name in PROPORTIONAL_PYTHON
-        if is_meant and _is_long([*seen, frame.f_locals]):
+            name, caller, text = given.__name__, frame, getattr(given, "__self__", None)
+            is_method = isinstance(text, str | bytes | bytearray)
+            is_meant = name in (OF_TEXTS if is_method else PROPORTIONAL)
+            seen = {"self": text} if is_method else seen
+        if is_meant and _is_long(seen):
             self.work.append((name, caller.f_code.co_qualname))
 
 
-def _is_long(value: Any) -> bool:
-    return _chars(value, depth=4) > LONG_CHARS
+def _is_long(values: dict[str, Any]) -> bool:
+    return _chars(dict(values), depth=4) > LONG_CHARS
 
 
 def _chars(value: Any, depth: int) -> int:

@@ -101,6 +101,14 @@ class Message(Struct, frozen=True, omit_defaults=True, dict=True):
     # Every request holds the whole history of its run, so these are computed once per message.
 
     @_cached
+    def chars(self) -> int:
+        """About how many characters are sent, with those of encoded pictures."""
+        if isinstance(self.content, str):
+            return len(self.content)
+        values = (value for part in self.content for value in part.values())
+        return sum(len(value) for value in values if isinstance(value, str))
+
+    @_cached
     def bound_tokens(self) -> int:
         """An upper bound on the tokens that any byte-level tokenizer makes of the message.
 
@@ -130,6 +138,7 @@ class Message(Struct, frozen=True, omit_defaults=True, dict=True):
 
 
 _BOUND_TOKENS = attrgetter("bound_tokens")
+_CHARS = attrgetter("chars")
 
 
 def bound_tokens(messages: tuple[Message, ...]) -> int:
@@ -162,6 +171,11 @@ class Request(Struct, frozen=True, kw_only=True, dict=True):
     sampling: dict[str, Any] = field(default_factory=dict)
     tools: tuple[ToolSpec, ...] = ()
     grows: bool = False
+
+    @_cached
+    def chars(self) -> int:
+        """About how many characters its messages have."""
+        return sum(map(_CHARS, self.messages))
 
     @_cached
     def bound_tokens(self) -> int:

@@ -8,13 +8,14 @@ decides when a request may be sent; sending.py sends it.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
+from rlm._util.off_loop import LONG_CHARS, off_loop
 from rlm._util.text import sendable
 from rlm.calls.billing import FREE, ReportedPrefix, bill, with_smaller_cap, worst_case
 from rlm.calls.cache import ReplyCache
@@ -155,6 +156,7 @@ class Calls:
             await scope.catch_up()
         count = len(request.messages)
         fresh = request.messages[0 if new_messages is None else count - new_messages :]
+        request = await _prepared(request, fresh)
         pending = self._pending(scope, request, purpose, is_last=held is not None)
         pending.stream = stream if on_text is None else ReplyStream(on_text)
         scope.emit(
@@ -196,10 +198,12 @@ class Calls:
         scope.budget.count_call()
         if scope.recorders:
             await scope.catch_up()
+        asked = request.messages[-1]
+        request = await _prepared(request, request.messages)
         pending = self._pending(scope, request, "llm")
         pending.call_id = scope.call_id(pending.key)
         about = {"call_id": pending.call_id, "kind": "llm", "model": request.model}
-        prompt = cut(display_text(request.messages[-1].content), MAX_PROMPT_CHARS)
+        prompt = await off_loop(asked.chars, lambda: _shown(asked))
         scope.emit(CallStarted, **about, prompt=prompt, operator_id=operator_id)
         outcome = await self._with_retries(pending)
         if outcome.error is not None and not outcome.stored:
@@ -247,11 +251,10 @@ class Calls:
     def _pending(
         self, scope: Scope, request: Request, kind: str, *, is_last: bool = False
     ) -> _Pending:
-        """Clean a request, make its key, and set its deadline."""
+        """Make the key of a request, and set its deadline."""
         budget = scope.budget
         patience = self.scheduler.clock() + budget.limits.call_seconds
         deadline = budget.deadline if is_last else budget.work_deadline
-        request = _sendable_request(request)
         key = scope.key(kind, request.digest())
         return _Pending(scope, request, key, None, min(patience, deadline), patience <= deadline)
 
@@ -321,7 +324,9 @@ class Calls:
 
     async def _obtain(self, attempt: _Attempt) -> tuple[Replies, bool]:
         """Return replies from the cache or the server, and whether they were cached."""
-        key = None if self.cache is None else self._cache_key(attempt)
+        key = None
+        if self.cache is not None:
+            key = await off_loop(attempt.request.chars, lambda: self._cache_key(attempt))
         if key is None:
             return await self._send(attempt), False
         known = await self._known(attempt, key)
@@ -426,6 +431,25 @@ async def _reuse_saved(pending: _Pending, reply: Reply) -> _Outcome:
     pending.scope.note(pending.key, reply)
     await pending.scope.remember(pending.key, reply)
     return _Outcome(reply, None, FREE, stored=True)
+
+
+def _shown(message: Message) -> str:
+    """Return what the event of a call shows of its prompt."""
+    return cut(display_text(message.content), MAX_PROMPT_CHARS)
+
+
+async def _prepared(request: Request, fresh: Sequence[Message]) -> Request:
+    """Return the request as it can be sent; if its new messages are long, a thread measures it."""
+    if sum(message.chars for message in fresh) <= LONG_CHARS:
+        return _sendable_request(request)
+    return await asyncio.to_thread(_measured, request)
+
+
+def _measured(request: Request) -> Request:
+    """Return the request as it can be sent; its messages know their hashes and sizes."""
+    request = _sendable_request(request)
+    _ = request.digest(), request.bound_tokens
+    return request
 
 
 def _sendable_request(request: Request) -> Request:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from msgspec.structs import replace
 
 from rlm import models
+from rlm._util.off_loop import off_loop
 from rlm._util.text import sendable
 from rlm.clients._fields import merged_body, parse
 from rlm.clients._http import Endpoint
@@ -284,7 +285,7 @@ class HttpClient:
         request, extras = _without_extras(request)
         async with self._endpoint.post(
             self._dialect.path(request, stream=False),
-            self._dialect.body(request, stream=False),
+            await self._body(request, stream=False),
             model=request.model,
             timeout_seconds=timeout_seconds,
             **extras,
@@ -298,7 +299,7 @@ class HttpClient:
         request, extras = _without_extras(request)
         async with self._endpoint.post(
             self._dialect.path(request, stream=True),
-            self._dialect.body(request, stream=True),
+            await self._body(request, stream=True),
             model=request.model,
             timeout_seconds=timeout_seconds,
             **extras,
@@ -321,6 +322,9 @@ class HttpClient:
             if not streamed.complete:
                 raise self._endpoint.broken(request.model, "the stream was cut off")
             yield self._checked(request, streamed.reply)
+
+    async def _body(self, request: Request, *, stream: bool) -> bytes:
+        return await off_loop(request.chars, lambda: self._dialect.body(request, stream=stream))
 
     def info(self, model: str) -> ModelInfo:
         return self._infos.get(model) or models.about(self._provider, model)

@@ -14,12 +14,14 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
+from io import BytesIO
 from json import dumps
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import SplitResult, parse_qsl, quote, quote_plus, unquote, urlencode, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from rlm._util.loop_end import LoopEnd, at_loop_end
+from rlm._util.off_loop import LONG_CHARS, off_loop
 from rlm.clients._eventstream import FrameReader, is_framed
 from rlm.clients._fields import parse
 from rlm.errors import ConfigError, ModelError
@@ -134,11 +136,13 @@ class Endpoint:
         session = await self._pool.session()
         progress = _Progress()
         url = self.base_url + _with_query(path, {**self._query, **(query or {})})
-        signed = {} if self._signer is None else self._signer.sign(url, body)
+        signed: dict[str, str] = {}
+        if (signer := self._signer) is not None:
+            signed = await off_loop(len(body), lambda: signer.sign(url, body))
         try:
             async with session.post(
                 URL(url, encoded=self._signer is not None),  # a signature is for these exact bytes
-                data=body,
+                data=body if len(body) <= LONG_CHARS else BytesIO(body),  # It is sent in pieces.
                 headers={**self._headers, **(headers or {}), **signed},
                 allow_redirects=False,
                 proxy=self._proxy,
