@@ -304,6 +304,22 @@ def test_bytes_that_are_not_text_are_printed_unchanged() -> None:
     assert done.stdout.encode("utf-8", "surrogateescape") == b"\xff\x00\r\n\xfe\n"
 
 
+def test_a_search_is_refused_a_schema_before_it_starts(tmp_path: Path, run: Run) -> None:
+    (tmp_path / "schema.json").write_text(json.dumps({"type": "integer"}))
+    code, out, err = run("ask", QUESTION, "--schema", "schema.json", stdin=TEXT.encode())
+    assert (code, out) == (1, "")
+    line = one_clear_line(err)
+    assert "--schema needs a language model, but offline/extractive only finds passages" in line
+    assert "or leave out --schema" in line
+
+
+def test_without_a_model_and_a_context_there_is_nothing_to_search(run: Run) -> None:
+    code, _, err = run("ask", QUESTION, "-m", "offline/extractive")
+    assert code == 4
+    assert "There is no context to search, and no language model" in err
+    assert "answers from what it knows" not in err
+
+
 def test_a_schema_makes_the_answer_a_value(tmp_path: Path) -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     (tmp_path / "schema.json").write_text(json.dumps(schema))

@@ -108,11 +108,11 @@ def test_an_unwritable_state_folder_is_reported_and_the_answer_still_given(tmp_p
 @pytest.mark.heavy
 def test_after_a_limit_the_printed_command_resumes_the_run(tmp_path: Path) -> None:
     state: dict[str, Any] = {"RLM_STATE_DIR": str(tmp_path)}
-    done = rlm("ask", QUESTION, "--max-steps", "1", stdin=TEXT, **state)
+    done = rlm("ask", QUESTION, "--max-tokens", "25", stdin=TEXT, **state)
     assert done.returncode == 3
     (found,) = GO_ON.findall(done.stderr)
-    assert found[1] == " --max-steps N"
-    again = rlm("resume", found[0], "--max-steps", "5", **state)
+    assert found[1] == " --max-tokens N"
+    again = rlm("resume", found[0], "--max-tokens", "100000", **state)
     assert (again.returncode, "silver-dolphin is 4821." in again.stdout) == (4, True)
 
 
@@ -153,7 +153,7 @@ def test_a_full_disk_ends_the_journal_but_not_the_answer(tmp_path: Path) -> None
         resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))
 
     done = subprocess.run(
-        command("ask", QUESTION, "--max-steps", "1"),
+        command("ask", QUESTION, "--max-tokens", "25"),
         input=TEXT.encode(),
         capture_output=True,
         env=environment({"RLM_STATE_DIR": str(tmp_path)}),

@@ -6,6 +6,7 @@ import io
 from typing import Any
 
 from rlm.clients.offline import MODEL, OfflineClient
+from rlm.engine.cells import parse_reply
 from rlm.messages import Message, Reply, Request, ToolSpec
 from rlm.worker.ctx import ContextView
 
@@ -40,8 +41,8 @@ async def ask(request: Request) -> Reply:
 
 def code_in(reply: Reply) -> str:
     """The one cell of a reply."""
-    assert reply.text.count("```") == 2, "one cell, and no fence inside it"
-    return reply.text.split("```repl\n")[1].split("\n```")[0]
+    (cell,) = parse_reply(reply.text).cells
+    return cell.code
 
 
 class Repl:

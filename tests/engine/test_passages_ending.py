@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from rlm import RLM, Limits, NoAnswerError, completion
-from rlm.clients.offline import MODEL, NO_PASSAGES, PASSAGES
-from rlm.events import RunEnded
+from rlm import RLM, Limits, NoAnswerError, completion, tables
+from rlm.clients.offline import MODEL, NO_PASSAGES, NOT_A_TEXT, PASSAGES
+from rlm.events import CellEnded, ModelReplied, RunEnded
 from rlm.records.journal import Archive, Places
 from rlm.results import RunResult
 
@@ -47,10 +47,36 @@ def test_other_strategies_end_with_passages_too(strategy: Any) -> None:
     assert (result.answer, result.stop_reason) == ("Mira mended the sail.", "passages")
 
 
-def test_reaching_a_limit_is_still_reported_as_a_limit() -> None:
+def test_one_step_is_enough() -> None:
     result = asked(limits=Limits(max_steps=1))
-    assert (result.stop_reason, result.limit) == ("steps", "steps")
+    assert (result.answer, result.stop_reason, result.steps) == (FOUND, "passages", 1)
+    assert [each.label for each in result.citations] == ["line 3"]
+    result = asked("What does a zebra eat?", limits=Limits(max_steps=1))
+    assert (result.answer, result.stop_reason, result.steps) == (NO_PASSAGES, "passages", 1)
+
+
+def test_reaching_a_limit_is_still_reported_as_a_limit() -> None:
+    result = asked(limits=Limits(max_tokens=25))
+    assert (result.stop_reason, result.limit) == ("limit", "tokens")
+
+
+@pytest.mark.parametrize("steps", [1, 30])
+def test_a_table_is_not_searched(tmp_path: Path, steps: int) -> None:
+    table = tmp_path / "crew.csv"
+    table.write_text("name,task\nMira,sail\n")
+    result = asked(context=tables(table), limits=Limits(max_steps=steps))
+    assert (result.answer, result.stop_reason, result.steps) == (NOT_A_TEXT, "passages", 1)
+    assert not [each for each in result.events if isinstance(each, CellEnded)]
+
+
+@pytest.mark.parametrize("quoted", ["`sail`", "```sail```", "````\nsail"])
+def test_backticks_of_a_question_are_searched_and_shown_unchanged(quoted: str) -> None:
+    result = asked(f"Who mended the {quoted}?")
     assert result.answer == FOUND
+    (first, second) = [each.text for each in result.events if isinstance(each, ModelReplied)]
+    assert "`" * 3 in first
+    assert "run `rlm setup`" in second
+    assert "x60" not in first + second
 
 
 def test_strict_raises_as_passages_are_no_answer() -> None:
@@ -62,8 +88,10 @@ def test_a_typed_answer_is_not_made_from_passages() -> None:
     with RLM(MODEL) as engine:
         result = engine.ask(QUESTION, TEXT, response_model=int)
     assert (result.answer, result.stop_reason, result.limit) == (None, "passages", None)
-    assert result.rejected_answer == FOUND
+    assert (result.rejected_answer, result.steps) == (FOUND, 2)
     assert str(result).startswith("(no answer: no language model is configured")
+    assert "passages have no other type than text" in result.detail
+    assert "these are passages" not in result.detail
 
 
 def test_no_display_calls_passages_an_answer() -> None:

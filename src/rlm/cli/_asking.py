@@ -94,6 +94,8 @@ def answer(query: str, options: Options) -> int:
     with _page(options.view, made_of.journal) as page:
         beside = [] if page is None else [page]
         with make_rlm(options, made_of, [*display.recorders, *beside]) as engine:
+            if made_of.schema is not None:
+                _check_can_type(engine, made_of.choice.model)
             result = _run(query, options, made_of, display, engine)
             # Before the engine closes, which Ctrl-C can interrupt.
             code = display.show(result, made_of.choice.model, typed=made_of.schema is not None)
@@ -158,7 +160,7 @@ def _run(
     else:
         context = data
     if context is None and not options.quiet:
-        say(_without_context())
+        say(_without_context(engine, made_of.choice.model))
     try:
         return display.run(
             engine,
@@ -192,7 +194,12 @@ class _UnreadInput:
             say(f"Standard input is not read, because {self._option} names the context{advice}.")
 
 
-def _without_context() -> str:
+def _without_context(engine: RLM, model: str) -> str:
+    if not engine.runner.resources.info(model).is_language_model:
+        return (
+            "There is no context to search, and no language model that could answer without one. "
+            "Add a context with -f FILE, or run `rlm setup`."
+        )
     if is_piped():
         return "Standard input is empty, so the query is asked without a context."
     return "There is no context: the model answers from what it knows. Add one with -f FILE."
@@ -219,6 +226,16 @@ def make_rlm(options: Options, made_of: Setting, recorders: list[Recorder]) -> R
     if not options.quiet:
         _tell_what_is_unknown(engine, choice)
     return engine
+
+
+def _check_can_type(engine: RLM, model: str) -> None:
+    """Refuse a typed answer of a search, which could only find passages."""
+    if not engine.runner.resources.info(model).is_language_model:
+        raise click.ClickException(
+            f"--schema needs a language model, but {model} only finds passages, which can't be "
+            "given as JSON of that schema: run `rlm setup`, set a key such as OPENAI_API_KEY, "
+            "choose a model with -m, or leave out --schema"
+        )
 
 
 def _notices(choice: Choice, settings: dotenv.Settings, problem: str) -> Iterator[str]:

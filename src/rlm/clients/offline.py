@@ -10,6 +10,7 @@ with `answer`.
 import asyncio
 import re
 from collections.abc import AsyncGenerator
+from textwrap import indent
 
 from msgspec.structs import replace
 
@@ -68,11 +69,30 @@ for each in passages:
         cite(each["start"], each["end"], each["source"])
 FINAL({notice} + "\\n\\n" + str(passages))"""
 
+SUBMIT_DOCUMENTS = """\
+lines = []
+for number, each in enumerate(passages, 1):
+    name = "".join(char if char.isprintable() else "?" for char in each["name"])
+    text = "\\n   ".join(each["text"].splitlines())
+    lines.append(f"{{number}}. {{name}}:{{each['line']}}\\n   {{text}}")
+FINAL({notice} + "\\n\\n" + "\\n\\n".join(lines))"""
+"""For a corpus, whose documents cells cannot cite."""
+
+SUBMIT_AT_ONCE = """\
+{search}
+if not passages:
+    FINAL({none})
+else:
+{submit}"""
+"""The only cell of a run of one step."""
+
+ONE_STEP = re.compile(r"^You have 1 step\.", re.MULTILINE)
 REPL_WORDS = re.compile(r"```repl|\bREPL\b|\bllm_query\b|\bFINAL(_VAR)?\b|execute_python")
 SUB_CALL = re.compile(r"\s*you are a sub-llm", re.IGNORECASE)
 ANSWER_NOW = re.compile(r"without code|no (more )?code|answer (the query )?now", re.IGNORECASE)
 TASK_IN_CONTEXT = re.compile(r"task is in .{0,24}context", re.IGNORECASE)
-DATA_FOR_SQL = re.compile(r"AttributeError: ctx\.search works on texts")
+CORPUS = re.compile(r"^Context: a corpus of ", re.MULTILINE)
+DATA_FOR_SQL = re.compile(r"^Ask for rows with `ctx\.sql\(", re.MULTILINE)
 SEARCHED = re.compile(
     r"^passages found: (?P<count>\d+)\n(?P<passages>.*?)(?=^stdout [\d.]+\S* chars \||\Z)",
     re.MULTILINE | re.DOTALL,
@@ -147,6 +167,7 @@ class _Step:
         own = [each for each in request.messages if each.role == "assistant"]
         self.written = [_written(message) for message in own]
         first = next(i for i, each in enumerate(request.messages) if each.role == "user")
+        self.first = message_text(request.messages[first])
         shown = [each for each in request.messages[first + 1 :] if each.role in {"user", "tool"}]
         self.shown = "\n".join(message_text(message) for message in shown)
         self.last = message_text(request.messages[-1])
@@ -160,21 +181,26 @@ class _Step:
             if self._tries("FINAL(") >= MAX_TRIES:
                 return self._final(self._from_what_was_printed())
             if found["count"] == "0":
-                return self._cell(
-                    f"FINAL({_literal(NO_PASSAGES)})", "no passage matches the question."
-                )
-            code = SUBMIT.format(notice=_literal(PASSAGES))
-            return self._cell(code, f"I am submitting the {found['count']} best passages.")
+                return self._cell(f"FINAL({NO_PASSAGES!r})", "no passage matches the question.")
+            return self._cell(
+                self._submit(), f"I am submitting the {found['count']} best passages."
+            )
         if TASK_IN_CONTEXT.search(self.query):
             return self._cell(LOOK, "the task is in the context, so I will read it first.")
-        if DATA_FOR_SQL.search(self.shown):
+        if DATA_FOR_SQL.search(self.first):
             return self._final(NOT_A_TEXT)
         query = search_query(self.query)
         if not query or self._tries("ctx.search(") >= MAX_TRIES:
             return self._final(NO_PASSAGES)
-        return self._cell(
-            SEARCH.format(query=_literal(query)), "I am looking for the best passages."
-        )
+        code, why = SEARCH.format(query=repr(query)), "I am looking for the best passages."
+        if ONE_STEP.search(self.first):
+            submit = indent(self._submit(), "    ")
+            code = SUBMIT_AT_ONCE.format(search=code, none=repr(NO_PASSAGES), submit=submit)
+        return self._cell(code, why)
+
+    def _submit(self) -> str:
+        code = SUBMIT_DOCUMENTS if CORPUS.search(self.first) else SUBMIT
+        return code.format(notice=repr(PASSAGES))
 
     def _tries(self, code: str) -> int:
         return sum(code in text for text in self.written)
@@ -189,7 +215,9 @@ class _Step:
     def _cell(self, code: str, why: str) -> Reply:
         if self._has_tool("execute_python"):
             return self._call("execute_python", {"code": code}, why)
-        return capped_reply(self.request, f"{PREFIX} {why}\n\n```repl\n{code}\n```")
+        longest = max((len(each) for each in re.findall(r"`{3,}", code)), default=2)
+        fence = "`" * (longest + 1)  # One that the question does not contain.
+        return capped_reply(self.request, f"{PREFIX} {why}\n\n{fence}repl\n{code}\n{fence}")
 
     def _final(self, answer: str) -> Reply:
         if self._has_tool("submit_answer"):
@@ -212,11 +240,6 @@ def _written(message: Message) -> str:
     """Return what the model wrote in a message, in either protocol."""
     codes = [str(call.arguments.get("code", "")) for call in message.tool_calls]
     return "\n".join([message_text(message), *codes])
-
-
-def _literal(text: str) -> str:
-    """Return Python source for a text, without backticks: a fence in it would end the cell."""
-    return repr(text).replace("`", "\\x60")
 
 
 def _disclaimer(question: str) -> str:

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from msgspec.structs import replace
+
 from rlm import prompts
 from rlm.calls.billing import worst_case
 from rlm.calls.calls import Calls
@@ -381,6 +383,8 @@ class ReplRunState(RunState):
                 return TryMapReduce("the answer is in neither the context nor any output")
         if (objection := await self.objection(submission)) is None:
             return decision
+        if not self.calls.info(self.config.model).is_language_model:
+            guards = replace(guards, wrong_shape_limit=1)  # Its passages never fit.
         return of_wrong_shape(submission, objection.problem, objection.kind, progress, guards)
 
     @property

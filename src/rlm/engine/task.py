@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # Imported where they are used: few programs use them.
 __all__ = ["Ending", "Objection", "Services", "Task", "Toolset"]
 
 NO_MODEL = "no language model is configured: these are passages found by search, not an answer"
+NO_TYPED_ANSWER = "no language model is configured: passages have no other type than text"
 
 
 class Objection(Struct, frozen=True):
@@ -131,7 +132,8 @@ class Ending(Struct, frozen=True):
     def without_model(self) -> "Ending":
         """Return this ending for a model that only searches: what it finds is no answer."""
         if self.stop_reason == "answer" or self.limit == "wrong_shape":
-            return replace(self, stop_reason="passages", limit=None, detail=NO_MODEL)
+            detail = NO_TYPED_ANSWER if self.limit == "wrong_shape" else NO_MODEL
+            return replace(self, stop_reason="passages", limit=None, detail=detail)
         return self
 
     def without_answer(self, rejected: Submission, problem: str) -> "Ending":

@@ -1,5 +1,6 @@
 """Runs over a corpus: `ctx.search`, `ctx.grep` and documents from cells, events, resuming."""
 
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -213,9 +214,14 @@ async def test_malformed_requests_are_refused(
 
 
 def test_without_a_model_passages_of_a_corpus_are_found(texts: Path, opened: Open) -> None:
-    result = RLM("offline/extractive").ask("Which fox is quick?", opened(texts).path)
-    assert (result.stop_reason, result.steps) == ("passages", 2)
-    assert "docs/a.txt" in str(result)
+    corpus = opened(texts).path
+    for limit, steps in ((1, 1), (30, 2)):
+        engine = RLM("offline/extractive", limits={"max_steps": limit})
+        result = engine.ask("Which fox is quick?", corpus)
+        assert (result.stop_reason, result.steps) == ("passages", steps)
+        places = re.findall(r"^(\d+)\. (\S+):\d+$", str(result), re.MULTILINE)
+        assert [number for number, _ in places] == [str(n) for n in range(1, len(places) + 1)]
+        assert any(name.endswith("docs/a.txt") for _, name in places)
 
 
 def test_names_and_passages_cannot_look_like_other_hits(tmp_path: Path, opened: Open) -> None:
