@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from rlm._util.off_loop import LONG_CHARS, is_quick_json
+from rlm._util.off_loop import LONG_CHARS, is_quick_json, off_loop
 from rlm._util.text import all_used
 from rlm._util.untrusted import JsonBounds, TooLarge, read_json
 from rlm.calls.calls import Calls
@@ -300,14 +300,16 @@ class Bridge:
     ) -> str:
         if self.scope.depth + 1 >= self.config.limits.max_depth:
             return await self._ask(
-                f"{prompt}\n\n{_as_text(context)}" if has_context else prompt, model
+                f"{prompt}\n\n{await _as_text(context)}" if has_context else prompt, model
             )
         self.scope.budget.count_call()
         task = ChildTask(prompt, context, has_context, model, "", self.pictures.by_name, granted)
-        key = self.scope.key("rlm", _digest(model, task.distinct(prompt)))
+        digest = await off_loop(len(prompt), lambda: _digest(model, task.distinct(prompt)))
+        shown = await off_loop(len(prompt), lambda: cut(prompt, MAX_PROMPT_CHARS))
+        key = self.scope.key("rlm", digest)
         about = {"call_id": self.scope.call_id(key), "kind": "rlm", "model": model}
         task = replace(task, call_id=about["call_id"])
-        self.scope.emit(CallStarted, **about, prompt=cut(prompt, MAX_PROMPT_CHARS))
+        self.scope.emit(CallStarted, **about, prompt=shown)
         started = time.monotonic()
         try:
             child = await self.start_child(task)
@@ -380,7 +382,8 @@ class Bridge:
             raise CallRefused(f"unknown tool {name!r}; tools: {known}", limit="tools")
         self.scope.budget.count_call()
         encoded, values = await _decoded_arguments(given)
-        key = self.scope.key("tool", _digest(tool.name, encoded))
+        digest = await off_loop(len(encoded), lambda: _digest(tool.name, encoded))
+        key = self.scope.key("tool", digest)
         shown = given if len(encoded) <= MAX_RESULT_CHARS else {CUT: _logged(encoded)}
         about = {"call_id": self.scope.call_id(key), "name": tool.name, "arguments": shown}
         if (stored := await self.scope.recall(key)) is not None:
@@ -488,7 +491,9 @@ def _digest(*texts: str) -> str:
     return hashlib.sha256(whole).hexdigest()[:32]
 
 
-def _as_text(context: Any) -> str:
+async def _as_text(context: Any) -> str:
+    if isinstance(context, str):
+        return context
     if isinstance(context, StoredContext):
-        return context.text()
-    return context if isinstance(context, str) else json.dumps(context, ensure_ascii=False)
+        return await asyncio.to_thread(context.text)
+    return await asyncio.to_thread(lambda: json.dumps(context, ensure_ascii=False))

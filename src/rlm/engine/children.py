@@ -3,12 +3,14 @@
 The answer is stored, so a child that has ended does not run again when its parent is resumed.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Struct, field
 
+from rlm._util.off_loop import LONG_CHARS, off_loop
 from rlm.calls.billing import checked_usage
 from rlm.calls.scope import Scope, error_of, failed
 from rlm.context import StoredContext, store_context
@@ -26,6 +28,7 @@ __all__ = [
     "answered",
     "charge",
     "context_of",
+    "digest_of",
     "recalled",
     "spent_by",
 ]
@@ -70,11 +73,30 @@ StartChild = Callable[[ChildTask], Awaitable[ChildAnswer]]
 
 
 async def context_of(task: ChildTask, parent: Scope, limits: Limits) -> StoredContext:
-    """Return the context of a child run, with its hash: the id of the child depends on it."""
-    context = store_context(task.context_value, task.pictures)
+    """Return the context of a child run, with its hash: the id of the child depends on it.
+
+    What a cell passes may be large, so it is encoded and measured in a thread.
+    """
+    value = task.context_value
+    if isinstance(value, StoredContext) or (isinstance(value, str) and len(value) <= LONG_CHARS):
+        context = store_context(value, task.pictures)
+    else:
+        context = await asyncio.to_thread(_measured, value, task.pictures)
     parent.tree.count_child_context(context.size_bytes, limits)
     await context.hashed()
     return context
+
+
+def _measured(value: Any, pictures: Mapping[str, Picture]) -> StoredContext:
+    """Store a value; its size is known then, and so is its hash unless it is large."""
+    context = store_context(value, pictures)
+    _ = context.known_sha256
+    return context
+
+
+async def digest_of(context: StoredContext, task: str) -> str:
+    """Return what names a child run on every execution; its task may be long."""
+    return await off_loop(len(task), lambda: context.digest(task))
 
 
 async def recalled(child: Scope, step: int) -> ChildAnswer | None:

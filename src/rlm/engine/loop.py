@@ -140,7 +140,7 @@ class ReplRun:
         context = await children.context_of(task, self.scope, self.config.limits)
         query = task.prompt if task.has_context else prompts.FIXED_QUERY
         budget = self.scope.budget.child(self.config.limits)
-        scope = self.scope.child(budget, context.digest(task.distinct(query)))
+        scope = self.scope.child(budget, await children.digest_of(context, task.distinct(query)))
         config = replace(self.config, model=task.model)
         services = self.services.for_child(task.tools)
         if (known := await children.recalled(scope, self.scope.step)) is not None:
