@@ -16,7 +16,7 @@ from rlm._util.distribution import install_command
 from rlm._util.limited import calling_on_stop, check_wanted, in_thread
 from rlm.data.describing import SAMPLE_CHARS, described_tables, sample_text
 from rlm.data.given import Database
-from rlm.data.requests import quoted, read_request
+from rlm.data.requests import quoted, read_off_loop
 from rlm.data.results import error_answer, error_in
 from rlm.data.source import DataRefused, QueryLimits
 from rlm.data.sql_words import check_words
@@ -97,7 +97,7 @@ class PostgresSource:
 
     async def answer(self, method: str, arguments: dict[str, Any]) -> str:
         """Answer `sql` and `rows` of a cell."""
-        sql, parameters = read_request(method, arguments, self._tables, self._limits)
+        sql, parameters = await read_off_loop(method, arguments, self._tables, self._limits)
         check_words(sql, self._given.schemas, self._all_schemas)
         answer = await in_thread(self._query, sql, parameters)
         if (problem := error_in(answer)) is not None:

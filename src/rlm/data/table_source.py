@@ -16,7 +16,7 @@ from rlm.data.files import TableFile, check_unchanged, table_in_parts
 from rlm.data.frames import TemporaryTable, is_frame
 from rlm.data.given import GivenTables
 from rlm.data.places.addresses import Fetched, Place
-from rlm.data.requests import read_request
+from rlm.data.requests import read_off_loop
 from rlm.data.results import error_in
 from rlm.data.source import DataRefused, QueryLimits
 from rlm.errors import ConfigError
@@ -117,7 +117,7 @@ class TableSource:
 
     async def answer(self, method: str, arguments: dict[str, Any]) -> str:
         """Answer `sql` and `rows` of a cell."""
-        sql, parameters = read_request(method, arguments, self._tables, self._limits)
+        sql, parameters = await read_off_loop(method, arguments, self._tables, self._limits)
         try:
             await asyncio.to_thread(self._check_files)
             answer: str = await self._process.acall(

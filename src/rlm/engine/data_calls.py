@@ -5,12 +5,15 @@ import hashlib
 import json
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
+from rlm._util.off_loop import LONG_CHARS, off_loop
 from rlm.calls.scope import Scope, failed
 from rlm.context import StoredContext
-from rlm.data import DataRefused
+from rlm.data import DataRefused, QueryLimits
 from rlm.data.answers import Answered, answered, request_text
+from rlm.data.requests import check_count
 from rlm.engine.data_reads import DataReads
 from rlm.errors import CallRefused, RLMError
 from rlm.events import CUT, DATA, MAX_RESULT_CHARS, ToolCalled
@@ -18,9 +21,6 @@ from rlm.messages import Reply
 from rlm.prompts.observation import cut
 
 __all__ = ["RunData"]
-
-LONG_CHARS = 256 << 10
-"""Longer answers are examined in a thread."""
 
 
 class RunData:
@@ -54,10 +54,14 @@ class RunData:
         told = context.source_manifest
         scope = self._scope
         scope.budget.count_call()
-        encoded = json.dumps(given, sort_keys=True)
-        digest = hashlib.sha256(f"{told['id']}\0{method}\0{encoded}".encode()).hexdigest()[:32]
+        try:
+            check_count(given, QueryLimits())
+        except DataRefused as refused:  # Nothing that long is stored or recorded.
+            self._note_failed(told, method, given, str(refused))
+            raise _refusal(str(refused)) from None
+        encode = partial(_encoded, f"{told['id']}\0{method}", given)
+        shown, digest = encode() if _is_short(given) else await asyncio.to_thread(encode)
         key = scope.key("tool", digest)
-        shown = given if len(encoded) <= MAX_RESULT_CHARS else {CUT: cut(encoded, MAX_RESULT_CHARS)}
         about = {"call_id": scope.call_id(key), "name": f"{DATA}{method}", "arguments": shown}
         if (stored := await scope.recall(key)) is not None:
             if stored.finish_reason == "failed":
@@ -86,10 +90,7 @@ class RunData:
     async def _note(
         self, told: dict[str, Any], method: str, given: dict[str, Any], text: str, **how: Any
     ) -> None:
-        if len(text) > LONG_CHARS:
-            answer = await asyncio.to_thread(answered, method, given, text)
-        else:
-            answer = answered(method, given, text)
+        answer = await off_loop(len(text), lambda: answered(method, given, text))
         self._add(told, method, request_text(method, given), answer, **how)
 
     def _note_failed(
@@ -102,6 +103,22 @@ class RunData:
             self._reads = DataReads(self._scope)
             self._scope.report_reads = self._reads.report
         self._reads.add(*request, **how)
+
+
+def _is_short(given: dict[str, Any]) -> bool:
+    """Whether arguments can be encoded at once: most are a text or two, and few parameters."""
+    values = [each for name, each in given.items() if name != "parameters"]
+    parameters = given.get("parameters")
+    values += parameters if isinstance(parameters, list) else [parameters]
+    chars = sum(len(each) for each in values if isinstance(each, str))
+    return chars <= LONG_CHARS and not any(isinstance(each, list | dict) for each in values)
+
+
+def _encoded(name: str, given: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    """Return what an event shows of arguments, and the digest of a request that has them."""
+    encoded = json.dumps(given, sort_keys=True)
+    shown = given if len(encoded) <= MAX_RESULT_CHARS else {CUT: cut(encoded, MAX_RESULT_CHARS)}
+    return shown, hashlib.sha256(f"{name}\0{encoded}".encode()).hexdigest()[:32]
 
 
 def _refusal(reason: str) -> CallRefused:
