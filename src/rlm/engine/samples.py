@@ -321,7 +321,12 @@ async def _recalled(scope: Scope) -> RunResult | None:
     if known is None or known.finish_reason == "failed":
         return None
     charge(scope, known.opaque)
-    result = msgspec.convert(known.opaque["result"], RunResult)
+    try:
+        result = msgspec.convert(known.opaque.get("result"), RunResult)
+    except msgspec.ValidationError as error:
+        raise ConfigError(
+            f"the result of a sample in the journal can't be read: {error}"
+        ) from error
     return replace(result, usage=UsageSummary.of(scope.budget.usage))
 
 

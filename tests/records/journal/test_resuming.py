@@ -1,5 +1,6 @@
 """An interrupted run continues, and makes no paid request twice."""
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ from rlm import RLM, ConfigError, Limits, ModelError, ScriptedClient
 from rlm.engine.task import Objection, Task
 from rlm.events import CallEnded, Diverged, ModelReplied, RunStarted, ToolCalled
 from rlm.messages import Price
-from rlm.records.journal import Archive, Places
+from rlm.records.journal import Archive, Journal, Places
+from rlm.records.journal.database import reading, replies_in
 from rlm.results import RunResult, Submission
 from rlm.wiring.runner import Runner
 
@@ -280,3 +282,16 @@ def test_samples_that_ran_out_of_steps_continue_when_there_are_more(runs: Runs) 
     script = [cell("FINAL('beta')")] * 2
     result, asked = runs.ask(script, samples=2, limits=Limits(max_steps=3))
     assert (result.answer, result.stop_reason, len(asked)) == ("beta", "answer", 2)
+
+
+@pytest.mark.parametrize("stored", [None, "beta", {"answer": "beta"}, {"steps": "many"}])
+def test_a_damaged_result_of_a_sample_is_a_clear_error(runs: Runs, stored: Any) -> None:
+    runs.ask([cell("FINAL('beta')")] * 2, samples=2)
+    path = Places(runs.folder).journal_of(RUN_ID)
+    with closing(Journal(path)) as journal, reading(path) as connection:
+        journal.describe(end=None, result=None)  # as if it had been killed before its end
+        for *_, key, reply in replies_in(connection):
+            if key.kind == "child":
+                journal.copy(key, replace(reply, opaque={**reply.opaque, "result": stored}))
+    with pytest.raises(ConfigError, match="the result of a sample in the journal can't be read"):
+        runs.ask([], samples=2)
