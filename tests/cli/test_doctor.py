@@ -251,6 +251,11 @@ def test_a_small_window_is_reported() -> None:
     assert "OLLAMA_CONTEXT_LENGTH=32768" in said
 
 
+def test_every_extra_that_is_not_listed_elsewhere_is_among_the_extras() -> None:
+    offered = {"corpus", "documents", "mcp", "otel", "places", "postgres", "server", "tables"}
+    assert offered | {"typed"} == set(_checks.EXTRAS)
+
+
 def test_advice_is_given_for_problems_but_not_for_missing_extras() -> None:
     found = {
         "other_distributions": [],

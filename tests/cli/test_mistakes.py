@@ -1,6 +1,7 @@
 """Mistakes of users and failures of the system: one clear line each, and the right exit code."""
 
 import asyncio
+import importlib.util
 import json
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import click
 import pytest
 
 from rlm.calls import scheduler
-from rlm.cli import _errors, commands
+from rlm.cli import _asking, _errors, commands
 from tests.cli.conftest import Run
 from tests.cli.running import QUESTION, one_clear_line, rlm
 from tests.clients.misbehaving import replies, serving
@@ -165,6 +166,28 @@ def test_an_address_whose_library_is_missing_is_reported(option: str) -> None:
     assert "to read s3:// addresses, pip install 'recursivelm[s3]'" in one_clear_line(done.stderr)
 
 
+def test_a_missing_file_is_the_first_error(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def looked(*_: object) -> None:
+        raise AssertionError("servers were looked for")
+
+    monkeypatch.setattr(_asking, "find_servers", looked)
+    for model in ((), ("-m", "nowhere/x")):
+        code, out, err = run("ask", "?", "-f", "absent.txt", *model)
+        assert (code, out) == (1, "")
+        assert one_clear_line(err) == "Error: absent.txt: No such file or directory"
+
+
+def test_a_missing_extra_is_no_wrong_usage(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema = folder / "schema.json"
+    schema.write_text('{"type": "object"}')
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    code, _, err = run("ask", "?", "-m", "offline/extractive", "--schema", str(schema), stdin=b"t")
+    assert code == 1
+    assert "a JSON schema for answers needs: pip install 'recursivelm[typed]'" in err
+
+
 def test_an_unreachable_server_is_reported(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduler, "FIRST_WAIT_SECONDS", 0.0)
     model = ("-m", "openai-compatible/m")
@@ -194,6 +217,11 @@ def test_an_unreachable_server_is_reported(run: Run, monkeypatch: pytest.MonkeyP
         (["ask", "?", "--env", "x"], "Did you mean '--environment' or '--environment-option'? See"),
         (["bench", "run", "--metod", "x"], "'--metod'. Did you mean '--method'? See"),
         (["aks", "?"], "No such command 'aks'. Did you mean 'ask'? See 'rlm --help'."),
+        (["gateway"], "No such command 'gateway'. Did you mean 'mcp'? See 'rlm --help'."),
+        (["logs"], "No such command 'logs'. Did you mean 'runs'? See 'rlm --help'."),
+        (["benchmark"], "No such command 'benchmark'. Did you mean 'bench'? See 'rlm --help'."),
+        (["ask", "?", "--max-steps", "two"], "'two' is not a valid whole number."),
+        (["view", "--context", "a.txt"], "--context is for the runs of one log: give the LOG too"),
         (["nonsense\x1b[31m"], "No such command 'nonsense\\x1b[31m'"),
         (["ask", "?", "--environment", "moon"], "unknown environment 'moon'"),
         (["bench", "run", "s-niah", "--size", "8q"], "'--size': '8q' is not a size"),

@@ -72,6 +72,9 @@ class Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command, and give its options the defaults that the user has set."""
+        typed = args[0] if args else ""
+        if typed in OTHER_NAMES and self.get_command(ctx, typed) is None:
+            ctx.fail(f"No such command {typed!r}. Did you mean {OTHER_NAMES[typed]!r}?")
         name, command, rest = super().resolve_command(ctx, args)
         # Help loads fast, and works whatever is wrong with the settings.
         takes = name in CONFIGURED or getattr(command, "takes_settings", False)
@@ -79,6 +82,30 @@ class Commands(click.Group):
             ctx.default_map = {name: _configured(command)}
         return name, command, rest
 
+
+OTHER_NAMES = {
+    "auth": "keys",
+    "benchmark": "bench",
+    "configure": "setup",
+    "continue": "resume",
+    "dashboard": "view",
+    "delete": "rm",
+    "gateway": "mcp",
+    "history": "runs",
+    "init": "setup",
+    "list": "runs",
+    "log": "runs",
+    "login": "keys",
+    "logs": "runs",
+    "ls": "runs",
+    "query": "ask",
+    "run": "ask",
+    "server": "serve",
+    "settings": "config",
+    "ui": "view",
+    "viewer": "view",
+}
+"""Names that other tools give to a command, and ours."""
 
 CONFIGURED = ("ask", "batch", "chat", "serve")
 """Commands whose options default to the settings of the user and of the project.

@@ -14,14 +14,14 @@ from msgspec.structs import replace
 from rlm import models, prompts
 from rlm.api import RLM
 from rlm.cli import dotenv
-from rlm.cli._context import context_of, data_of, has_unread_input, is_piped
+from rlm.cli._context import check_files, context_of, data_of, has_unread_input, is_piped
 from rlm.cli._errors import say, unknown_price
 from rlm.cli._models import Choice, choose, find_servers, windows_of
 from rlm.cli._output import check_stdout
 from rlm.cli._progress import Manner, RunDisplay
 from rlm.cli._records import where_to_journal
 from rlm.config import Strategy
-from rlm.engine.answer_types import answer_type
+from rlm.engine.answer_types import LibraryMissing, answer_type
 from rlm.errors import ConfigError, UnknownPriceError
 from rlm.limits import Limits
 from rlm.messages import ModelInfo
@@ -105,7 +105,8 @@ def answer(query: str, options: Options) -> int:
 
 
 def prepare(options: Options) -> "Setting":
-    """Choose models and settings, and print notices about them."""
+    """Check the files, choose models and settings, and print notices about them."""
+    check_files(options.files)
     settings = dotenv.settings(os.environ, Path.cwd())
     settings.defaults.check_limits()
     variables, doubtful = settings.variables, settings.taken
@@ -288,6 +289,8 @@ def _schema(path: Path) -> Any:
         raise _misused(f"{path} is not a JSON schema: a schema is an object such as {{'type': …}}")
     try:
         answer_type(schema)
+    except LibraryMissing:  # The schema is right; the installation lacks something.
+        raise
     except ConfigError as error:
         raise _misused(f"{path}: {error}") from error
     return schema

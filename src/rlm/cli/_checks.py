@@ -21,13 +21,20 @@ from rlm.wiring.registry import PROVIDERS, as_base_url, make_client, make_enviro
 
 SESSION_SECONDS = 30.0
 EXTRAS = {
+    "corpus": (("re2", "tantivy"), "rlm index, and corpora larger than memory"),
     "documents": (
         ("bs4", "mammoth", "markdownify", "olefile", "openpyxl", "pdfminer", "xlrd"),
         "PDF, Office and HTML files as contexts",
     ),
     "mcp": (("mcp",), "rlm mcp, and tools of MCP servers"),
     "otel": (("opentelemetry",), "spans and metrics for OpenTelemetry"),
+    "places": (
+        ("adlfs", "gcsfs", "huggingface_hub", "s3fs"),
+        "files at s3://, az://, gs:// and hf:// addresses",
+    ),
+    "postgres": (("psycopg",), "PostgreSQL databases as contexts"),
     "server": (("prometheus_client", "python_multipart"), "rlm serve"),
+    "tables": (("duckdb", "pyarrow", "pytz"), "Parquet files as tables, and DuckDB's SQL"),
     "typed": (("jsonschema", "pydantic"), "answers that satisfy a JSON schema"),
 }
 """Extra → the modules it installs, and their purpose."""

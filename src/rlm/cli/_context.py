@@ -25,6 +25,13 @@ STANDARD_INPUT = "standard input"
 READ_AT_ONCE = 1 << 20
 
 
+def check_files(sources: Sequence[str]) -> None:
+    """Raise for a file that does not exist, before models are looked for or anything is sent."""
+    for source in sources:
+        if source != STDIN and not ADDRESS.match(source) and not is_pattern(source):
+            Path(source).stat()
+
+
 def context_of(
     sources: Sequence[str],
     *,

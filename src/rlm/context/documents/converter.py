@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from rlm._util.distribution import own_name
+from rlm._util.distribution import install_command
 from rlm._util.limited import JobLimits, Jobs, JobStopped
 from rlm.context.documents.formats import FORMATS, missing_module
 from rlm.data.filesystem.opening import display_path, unreadable
@@ -66,8 +66,7 @@ class Converter:
 
 def _missing(path: Path, suffix: str) -> DocumentError:
     return DocumentError(
-        f"{display_path(path)} is a {suffix} document; "
-        f"to read it, pip install '{own_name()}[documents]'",
+        f"{display_path(path)} is a {suffix} document; to read it, {install_command('documents')}",
         NEEDS_EXTRA,
     )
 

@@ -21,6 +21,7 @@ from rlm._util.limited import JobLimits, Jobs, JobStopped
 from rlm.engine.answer_types._problems import (
     UNREADABLE,
     AnswerMismatch,
+    LibraryMissing,
     Problem,
     cut,
     listed,
@@ -36,6 +37,7 @@ __all__ = [
     "MAX_SCHEMA_CHARS",
     "AnswerMismatch",
     "AnswerType",
+    "LibraryMissing",
     "aanswer_type",
     "answer_type",
     "with_typed_answer",
@@ -178,7 +180,7 @@ class _Job(msgspec.Struct, frozen=True):
 
 def _check_job(schema: dict[str, Any]) -> _Job:
     if importlib.util.find_spec("jsonschema") is None:
-        raise ConfigError(f"a JSON schema for answers needs: {install_command('typed')}")
+        raise LibraryMissing(f"a JSON schema for answers needs: {install_command('typed')}")
     try:
         text = json.dumps(schema)
     except UNREADABLE as error:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from rlm.errors import ConfigError
 from rlm.results import Submission
 from rlm.worker import loose_json
 
@@ -19,6 +20,7 @@ __all__ = [
     "MAX_PROBLEMS",
     "UNREADABLE",
     "AnswerMismatch",
+    "LibraryMissing",
     "Problem",
     "cut",
     "listed",
@@ -108,6 +110,10 @@ class AnswerMismatch(ValueError):
 
     def __str__(self) -> str:
         return str(self.args[0])
+
+
+class LibraryMissing(ConfigError):
+    """A package that checks answers is not installed."""
 
 
 def mismatch(problems: Iterable[Problem]) -> AnswerMismatch:
