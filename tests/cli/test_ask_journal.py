@@ -152,15 +152,16 @@ def test_a_full_disk_ends_the_journal_but_not_the_answer(tmp_path: Path) -> None
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))
 
-    done = subprocess.run(
-        command("ask", QUESTION, "--max-tokens", "25"),
-        input=TEXT.encode(),
-        capture_output=True,
-        env=environment({"RLM_STATE_DIR": str(tmp_path)}),
-        preexec_fn=limit,
-        timeout=SECONDS,
-        check=False,
-    )
+    with FakeServer([Answer(reply="```repl\nprint(context)\n```")], loop=True) as server:
+        done = subprocess.run(
+            command("ask", QUESTION, "-m", "openai-compatible/m", "--max-steps", "1"),
+            input=TEXT.encode(),
+            capture_output=True,
+            env=environment({"RLM_STATE_DIR": str(tmp_path), "LLM_BASE_URL": server.openai_url}),
+            preexec_fn=limit,
+            timeout=SECONDS,
+            check=False,
+        )
     told = done.stderr.decode()
     assert done.returncode == 3, told
     assert len(re.findall("is no longer writable", told)) == 1, told
