@@ -107,9 +107,7 @@ def test_a_query_goes_to_a_local_server(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["cost_usd"] == 0
     first, second = done.stderr.splitlines()[:2]
     assert first == f"No model is configured: using ollama/qwen3:8b at {server.address}."
-    assert second == (
-        "ollama/qwen3:8b is only partly known: its window is assumed to be 32,000 tokens."
-    )
+    assert second == ("The window of ollama/qwen3:8b is unknown, and assumed to be 32,000 tokens.")
 
 
 @pytest.mark.parametrize(
@@ -128,7 +126,7 @@ def test_a_server_named_by_an_address_is_used_without_a_key(tmp_path: Path, vari
     assert json.loads(done.stdout)["model"] == "openai-compatible/m"
     first, second = done.stderr.splitlines()[:2]
     assert first == f"No model is configured: using openai-compatible/m at {named.address}."
-    assert second == "openai-compatible/m is only partly known: its price is unknown."
+    assert second == "The price of openai-compatible/m is unknown."
     assert not any(variable in each for each in advice)
 
 
@@ -163,5 +161,5 @@ def test_an_unknown_price_or_window_is_reported_unless_given(tmp_path: Path) -> 
         quiet = rlm(*ask, "--quiet", cwd=tmp_path, LLM_BASE_URL=server.address)
     assert "and its price is unknown." in told.stderr
     assert "price" not in priced.stderr
-    assert "its window is assumed to be 32,000 tokens" in priced.stderr
+    assert "The window of openai-compatible/m is unknown, and assumed to be" in priced.stderr
     assert (quiet.stdout, quiet.stderr) == ("blue\n", "")

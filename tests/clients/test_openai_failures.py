@@ -163,6 +163,7 @@ async def test_an_unresolvable_host_name(monkeypatch: pytest.MonkeyPatch) -> Non
     error = await failure("http://models.invalid/v1")
     assert (error.retryable, error.ambiguous) == (True, False)
     assert "models.invalid" in str(error)
+    assert str(error).endswith("check the address, and this machine's network, DNS and proxy")
 
 
 @pytest.mark.parametrize(

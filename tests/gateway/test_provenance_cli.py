@@ -67,6 +67,14 @@ def test_a_modified_record_is_detected(run: Run, record: Path, change: str) -> N
     assert found["problem"].startswith("line 2: ")
 
 
+def test_another_file_is_reported_as_such(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "other.txt").write_text("something else\n")
+    code, out, _ = run("provenance", "verify", str(tmp_path / "other.txt"))
+    assert code == 1
+    assert out.startswith("result       This is no provenance file of rlm mcp, or all of it")
+    assert FIRST_SEAL not in out
+
+
 def test_an_empty_record_is_reported_as_intact(run: Run, tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
     code, out, _ = run("provenance", "verify", str(tmp_path / "empty"), "--json")

@@ -350,7 +350,7 @@ def test_the_notice_says_what_is_assumed() -> None:
     )
     free = ModelInfo(price=Price(0.0, 0.0))
     assert models.notice("a/b", free, 9) == (
-        "a/b is only partly known: its window is assumed to be 9 tokens."
+        "The window of a/b is unknown, and assumed to be 9 tokens."
     )
     assert models.notice("a/b", ModelInfo(1, Price(1.0, 1.0)), 9) is None
 

@@ -16,6 +16,8 @@ from click.shell_completion import CompletionItem
 __all__ = [
     "ADDRESS",
     "SOURCE",
+    "Number",
+    "WholeNumber",
     "above_zero",
     "complete_models",
     "complete_recorded",
@@ -51,6 +53,24 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 MAX_CODE_BYTES = 1 << 20
 PROPOSED = 20
 """The number of runs offered as completions, newest first."""
+
+
+class WholeNumber(click.IntRange):
+    """A whole number within bounds, which help shows as N."""
+
+    name = "whole number"
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
+        return "N"
+
+
+class Number(click.FloatRange):
+    """A number within bounds, which help shows as N."""
+
+    name = "number"
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
+        return "N"
 
 
 @contextmanager
@@ -249,7 +269,7 @@ setup_code_option = click.option(
 )
 max_depth_option = click.option(
     "--max-depth",
-    type=click.IntRange(min=1),
+    type=WholeNumber(min=1),
     help="Levels of runs with a REPL; 1 means no child runs.",
 )
 price_option = click.option(
@@ -272,7 +292,7 @@ raw_option = click.option(
 )
 max_fetch_option = click.option(
     "--max-fetch-mb",
-    type=click.IntRange(min=1),
+    type=WholeNumber(min=1),
     metavar="MB",
     help="Fetch at most this much from an address.",
 )
@@ -318,11 +338,11 @@ _GOING_ON = (
     db_schema_option,
     click.option(
         "--max-steps",
-        type=click.IntRange(min=1),
+        type=WholeNumber(min=1),
         help="At most N steps of the root run, including those already made.",
     ),
     click.option(
-        "--max-depth", type=click.IntRange(min=1), help="Levels of runs with a REPL, from now on."
+        "--max-depth", type=WholeNumber(min=1), help="Levels of runs with a REPL, from now on."
     ),
     click.option(
         "--budget-usd",
@@ -338,7 +358,7 @@ _GOING_ON = (
     ),
     click.option(
         "--max-tokens",
-        type=click.IntRange(min=1),
+        type=WholeNumber(min=1),
         help="At most N tokens for the whole run tree, including those already used.",
     ),
     click.option(

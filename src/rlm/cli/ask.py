@@ -9,6 +9,7 @@ import click
 from rlm.cli._options import (
     ADDRESS,
     SOURCE,
+    WholeNumber,
     above_zero,
     db_option,
     db_schema_option,
@@ -76,10 +77,10 @@ Exit codes: 0 an answer, 1 an error, 2 wrong usage, 3 a limit, 4 only passages
 @strategy_option
 @click.option(
     "--preview-chars",
-    type=click.IntRange(min=0),
+    type=WholeNumber(min=0),
     help="Show N characters of both ends of the context in the first message; 0 shows none.",
 )
-@click.option("--max-steps", type=click.IntRange(min=1), help="At most N steps of the root run.")
+@click.option("--max-steps", type=WholeNumber(min=1), help="At most N steps of the root run.")
 @max_depth_option
 @click.option(
     "--budget-usd",
@@ -89,7 +90,7 @@ Exit codes: 0 an answer, 1 an error, 2 wrong usage, 3 a limit, 4 only passages
 )
 @price_option
 @click.option(
-    "--max-tokens", type=click.IntRange(min=1), help="At most N tokens for the whole run tree."
+    "--max-tokens", type=WholeNumber(min=1), help="At most N tokens for the whole run tree."
 )
 @click.option(
     "--timeout",
@@ -100,7 +101,7 @@ Exit codes: 0 an answer, 1 an error, 2 wrong usage, 3 a limit, 4 only passages
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 @click.option(
     "--samples",
-    type=click.IntRange(1, 64),
+    type=WholeNumber(1, 64),
     default=1,
     metavar="N",
     help="Answer up to N times, within the limits of one run, until most answers agree.",

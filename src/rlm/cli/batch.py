@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from rlm.cli._options import (
+    WholeNumber,
     above_zero,
     environment_option,
     environment_settings_option,
@@ -46,7 +47,7 @@ Exit codes: 0 every row has an answer, 1 some failed or an error, 2 wrong usage,
 )
 @click.option(
     "--concurrency",
-    type=click.IntRange(min=1),
+    type=WholeNumber(min=1),
     default=16,
     show_default=True,
     help="Answer N rows at the same time.",
@@ -58,7 +59,7 @@ Exit codes: 0 every row has an answer, 1 some failed or an error, 2 wrong usage,
 @setup_code_option
 @click.option("--on", metavar="ray[://ADDRESS]", help="Run the code of cells on a Ray cluster.")
 @strategy_option
-@click.option("--max-steps", type=click.IntRange(min=1), help="At most N steps per row.")
+@click.option("--max-steps", type=WholeNumber(min=1), help="At most N steps per row.")
 @max_depth_option
 @click.option(
     "--budget-usd",
@@ -67,12 +68,12 @@ Exit codes: 0 every row has an answer, 1 some failed or an error, 2 wrong usage,
     help="At most this many US dollars for all rows together.",
 )
 @click.option(
-    "--max-tokens", type=click.IntRange(min=1), help="At most N tokens for all rows together."
+    "--max-tokens", type=WholeNumber(min=1), help="At most N tokens for all rows together."
 )
 @click.option(
     "--row-budget-usd", type=above_zero, metavar="USD", help="At most this many US dollars per row."
 )
-@click.option("--row-max-tokens", type=click.IntRange(min=1), help="At most N tokens per row.")
+@click.option("--row-max-tokens", type=WholeNumber(min=1), help="At most N tokens per row.")
 @click.option(
     "--row-timeout", type=above_zero, metavar="SECONDS", help="At most this many seconds per row."
 )
@@ -84,14 +85,14 @@ Exit codes: 0 every row has an answer, 1 some failed or an error, 2 wrong usage,
 )
 @click.option(
     "--tries",
-    type=click.IntRange(min=1),
+    type=WholeNumber(min=1),
     default=2,
     show_default=True,
     help="Try a failing row at most N times each time the command is run.",
 )
 @click.option(
     "--failures-in-a-row",
-    type=click.IntRange(min=1),
+    type=WholeNumber(min=1),
     default=25,
     show_default=True,
     help="Stop after N consecutive failed rows.",

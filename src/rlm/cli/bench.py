@@ -7,6 +7,7 @@ import click
 from click.core import ParameterSource
 
 from rlm.cli._options import (
+    WholeNumber,
     above_zero,
     environment_option,
     environment_settings_option,
@@ -43,14 +44,14 @@ size_option = click.option(
 count_option = click.option(
     "--n",
     "count",
-    type=click.IntRange(1, 100_000),
+    type=WholeNumber(1, 100_000),
     default=20,
     show_default=True,
     help="Run N samples of each task, variant and size.",
 )
 seed_option = click.option(
     "--seed",
-    type=click.IntRange(min=0),
+    type=WholeNumber(min=0),
     default=0,
     help="The seed of the first sample; the others use the following seeds.",
 )
@@ -110,7 +111,7 @@ def generate(
 )
 @click.option(
     "--concurrency",
-    type=click.IntRange(1, 500),
+    type=WholeNumber(1, 500),
     default=4,
     show_default=True,
     help="Run N samples at the same time; they share one scheduler and one budget.",
@@ -124,9 +125,9 @@ def generate(
 @price_option
 @environment_option
 @environment_settings_option
-@click.option("--max-steps", type=click.IntRange(min=1), help="At most N steps per run.")
+@click.option("--max-steps", type=WholeNumber(min=1), help="At most N steps per run.")
 @max_depth_option
-@click.option("--max-tokens", type=click.IntRange(min=1), help="At most N tokens per run tree.")
+@click.option("--max-tokens", type=WholeNumber(min=1), help="At most N tokens per run tree.")
 @click.option(
     "--timeout", type=above_zero, metavar="SECONDS", help="At most this many seconds per run."
 )

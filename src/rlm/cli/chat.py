@@ -7,6 +7,7 @@ import click
 
 from rlm.cli._options import (
     SOURCE,
+    WholeNumber,
     above_zero,
     environment_option,
     environment_settings_option,
@@ -46,7 +47,7 @@ Exit codes: 0 answers, 1 an error, 2 wrong usage, 3 a limit, 130 Ctrl-C.
 @environment_option
 @environment_settings_option
 @setup_code_option
-@click.option("--max-steps", type=click.IntRange(min=1), help="At most N steps per turn.")
+@click.option("--max-steps", type=WholeNumber(min=1), help="At most N steps per turn.")
 @max_depth_option
 @click.option(
     "--budget-usd",
@@ -56,7 +57,7 @@ Exit codes: 0 answers, 1 an error, 2 wrong usage, 3 a limit, 130 Ctrl-C.
 )
 @price_option
 @click.option(
-    "--max-tokens", type=click.IntRange(min=1), help="At most N tokens for all turns together."
+    "--max-tokens", type=WholeNumber(min=1), help="At most N tokens for all turns together."
 )
 @click.option(
     "--timeout", type=above_zero, metavar="SECONDS", help="At most this many seconds per turn."

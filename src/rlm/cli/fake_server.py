@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from rlm._util.text import counted
+from rlm.cli._options import Number, WholeNumber
+
 if TYPE_CHECKING:
     from rlm.testing.fake_server import FakeServer, Received
-
-from rlm._util.text import counted
 
 __all__ = ["fake_server"]
 
@@ -44,7 +45,7 @@ Examples:
 @click.option(
     "--port",
     default=0,
-    type=click.IntRange(0, 65_535),
+    type=WholeNumber(0, 65_535),
     help="The port to listen on; 0 picks a free one.",
 )
 @click.option(
@@ -55,7 +56,7 @@ Examples:
 @click.option(
     "--latency-ms",
     default=0.0,
-    type=click.FloatRange(0, 3_600_000),
+    type=Number(0, 3_600_000),
     help="Delay every answer by this many milliseconds, in addition to its own delay.",
 )
 @click.option("--loop", is_flag=True, help="Start the script again when it is used up.")

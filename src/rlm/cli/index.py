@@ -5,7 +5,13 @@ from typing import Any
 
 import click
 
-from rlm.cli._options import ADDRESS, SOURCE, max_fetch_option, quiet_option
+from rlm.cli._options import (
+    ADDRESS,
+    SOURCE,
+    Number,
+    max_fetch_option,
+    quiet_option,
+)
 
 __all__ = ["index"]
 
@@ -45,7 +51,7 @@ same command continues where it stopped, even after a crash.
 @click.option("--watch", is_flag=True, help="Keep indexing changes until Ctrl-C.")
 @click.option(
     "--every",
-    type=click.FloatRange(min=0.1),
+    type=Number(min=0.1),
     default=5.0,
     show_default=True,
     metavar="SECONDS",

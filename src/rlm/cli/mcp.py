@@ -7,12 +7,19 @@ from typing import Any, TypeVar
 
 import click
 
-from rlm.cli._options import above_zero, environment_name, key_and_value, model_name, prices
+from rlm.cli._options import (
+    WholeNumber,
+    above_zero,
+    environment_name,
+    key_and_value,
+    model_name,
+    prices,
+)
 
 __all__ = ["mcp", "to_serve"]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-_COUNT = click.IntRange(min=1)
+_COUNT = WholeNumber(min=1)
 
 _FILES = (
     click.option(
@@ -55,7 +62,7 @@ _CEILINGS = (
     click.option(
         "--max-idle-seconds", type=above_zero, help="End a session after this many idle seconds."
     ),
-    click.option("--max-runs", type=click.IntRange(min=0), help="At most N runs per session."),
+    click.option("--max-runs", type=WholeNumber(min=0), help="At most N runs per session."),
     click.option("--max-run-files", type=_COUNT, help="At most N files per run."),
     click.option("--max-run-bytes", type=_COUNT, help="At most N bytes of files per run."),
     click.option(
@@ -139,7 +146,7 @@ _HTTP = (
         "--port",
         default=8420,
         show_default=True,
-        type=click.IntRange(0, 65_535),
+        type=WholeNumber(0, 65_535),
         help="The port to listen on; 0 picks a free one.",
     ),
     click.option(

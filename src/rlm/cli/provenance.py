@@ -78,6 +78,9 @@ def findings(file: Path, seal: str | None, session: str | None) -> dict[str, Any
 
 def report(found: dict[str, Any]) -> list[tuple[str, str]]:
     """Return the findings as named lines for people."""
+    if not found["lines"] and not found["whole"]:
+        what = "This is no provenance file of rlm mcp, or all of it was changed"
+        return [("result", f"{what}: {found['problem']}.")]
     facts = [("lines", f"{found['lines']:,} intact")]
     if "session" in found:
         facts.append(("session", f"{found['session']}: {counted(found['session_lines'], 'line')}"))

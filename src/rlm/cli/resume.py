@@ -6,6 +6,7 @@ import click
 
 from rlm.cli._options import (
     SOURCE,
+    WholeNumber,
     exclusive,
     of_going_on,
     recorded_argument,
@@ -64,7 +65,7 @@ Exit codes are those of `rlm ask`.
 @run_argument
 @click.option(
     "--step",
-    type=click.IntRange(min=1),
+    type=WholeNumber(min=1),
     required=True,
     help="The step at which the new run begins.",
 )

@@ -4,7 +4,13 @@ from pathlib import Path
 
 import click
 
-from rlm.cli._options import above_zero, complete_recorded, complete_runs, recorded_or_last_argument
+from rlm.cli._options import (
+    WholeNumber,
+    above_zero,
+    complete_recorded,
+    complete_runs,
+    recorded_or_last_argument,
+)
 
 __all__ = ["export", "rm", "runs", "show"]
 
@@ -36,7 +42,7 @@ where_option = click.option(
 @click.option(
     "-n",
     "--number",
-    type=click.IntRange(min=1),
+    type=WholeNumber(min=1),
     default=20,
     metavar="N",
     help="Show at most N runs (default 20).",
@@ -72,7 +78,7 @@ Examples:
 @recorded_or_last_argument
 @click.option(
     "--step",
-    type=click.IntRange(min=0),
+    type=WholeNumber(min=0),
     help="Show only this step, in full; 0 is everything before the first step.",
 )
 @click.option(

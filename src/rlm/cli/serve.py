@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from rlm.cli._options import (
+    WholeNumber,
     above_zero,
     complete_models,
     environment_option,
@@ -39,7 +40,7 @@ Then, with any client of OpenAI's interface:
     "--port",
     default=DEFAULT_PORT,
     show_default=True,
-    type=click.IntRange(0, 65_535),
+    type=WholeNumber(0, 65_535),
     help="The port to listen on; 0 picks a free one.",
 )
 @click.option(
@@ -62,13 +63,13 @@ Then, with any client of OpenAI's interface:
     multiple=True,
     help="Another environment that requests may name; may be repeated.",
 )
-@click.option("--max-steps", type=click.IntRange(min=1), help="At most N steps of a root run.")
+@click.option("--max-steps", type=WholeNumber(min=1), help="At most N steps of a root run.")
 @max_depth_option
 @click.option(
     "--budget-usd", type=above_zero, metavar="USD", help="At most this many US dollars per run."
 )
 @price_option
-@click.option("--max-tokens", type=click.IntRange(min=1), help="At most N tokens per run.")
+@click.option("--max-tokens", type=WholeNumber(min=1), help="At most N tokens per run.")
 @click.option(
     "--timeout",
     type=above_zero,
@@ -79,7 +80,7 @@ Then, with any client of OpenAI's interface:
 )
 @click.option(
     "--context-over",
-    type=click.IntRange(min=1),
+    type=WholeNumber(min=1),
     default=8_000,
     show_default=True,
     metavar="CHARS",
@@ -100,14 +101,14 @@ Then, with any client of OpenAI's interface:
 )
 @click.option(
     "--max-concurrent-runs",
-    type=click.IntRange(min=1),
+    type=WholeNumber(min=1),
     default=32,
     show_default=True,
     help="Handle at most N requests at once.",
 )
 @click.option(
     "--max-queued",
-    type=click.IntRange(min=0),
+    type=WholeNumber(min=0),
     default=256,
     show_default=True,
     help="Let at most N requests wait; more are refused with 429.",

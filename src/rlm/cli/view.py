@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from rlm.cli._options import complete_recorded
+from rlm.cli._options import WholeNumber, complete_recorded
 from rlm.viewer import DEFAULT_PORT
 
 __all__ = ["view"]
@@ -35,7 +35,7 @@ From another machine: ssh -L 3001:localhost:3001 HOST, then open the address.
     "--port",
     default=DEFAULT_PORT,
     show_default=True,
-    type=click.IntRange(0, 65_535),
+    type=WholeNumber(0, 65_535),
     help="The port to listen on; 0 picks a free one.",
 )
 @click.option(
@@ -68,7 +68,8 @@ From another machine: ssh -L 3001:localhost:3001 HOST, then open the address.
     is_flag=True,
     help="Let every user of this machine in.",
 )
-def view(recorded: str | None, other: str | None, **given: Any) -> None:
+@click.pass_context
+def view(ctx: click.Context, /, recorded: str | None, other: str | None, **given: Any) -> None:
     """Show runs in a browser, live while they are in progress.
 
     RUN is the id of a run, its first or last part, or the word last. LOG is a file written by
@@ -77,5 +78,10 @@ def view(recorded: str | None, other: str | None, **given: Any) -> None:
     Without an argument, all recorded runs are shown.
     """
     from rlm.cli._viewing import Options, serve
+
+    if given["context"] is not None and recorded is None:
+        raise click.UsageError(
+            "--context is for the runs of one log: give the LOG too; recorded runs have theirs", ctx
+        )
 
     serve(recorded, other, Options(**given))

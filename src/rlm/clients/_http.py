@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from io import BytesIO
+from ipaddress import ip_address
 from json import dumps
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import SplitResult, parse_qsl, quote, quote_plus, unquote, urlencode, urlsplit
@@ -91,7 +92,7 @@ class Endpoint:
         if api_key and parts.password:
             raise ConfigError("pass either a key or a password in the base URL, not both")
         self.base_url = base_url.rstrip("/")
-        hostname = parts.hostname or ""
+        hostname = self._hostname = parts.hostname or ""
         self.host = hostname if parts.port is None else f"{hostname}:{parts.port}"
         self.key_variable = key_variable
         self._named_url = url_variable or "the base URL"
@@ -217,7 +218,7 @@ class Endpoint:
         else:
             detail = self._public(getattr(error, "strerror", None) or type(error).__name__)
             reason = f"can't connect to {self.host} ({detail}){self._source}"
-            reason += "; is the server running there?"
+            reason += f"; {_what_to_check(self._hostname)}"
         late = isinstance(error, TimeoutError)
         return ModelError(
             f"{model}: {reason}", retryable=True, ambiguous=progress.sent, timed_out=late
@@ -453,6 +454,17 @@ def _wait_asked_for(headers: Mapping[str, str], payload: Any) -> float | None:
     if _SECONDS.fullmatch(milliseconds):
         return float(milliseconds) / 1000
     return _retry_after(headers.get("Retry-After") or _google_delay(payload))
+
+
+def _what_to_check(hostname: str) -> str:
+    """Return what may be wrong if nothing answers: a server of the user's, or the way to a host."""
+    try:
+        is_near = not ip_address(hostname).is_global
+    except ValueError:  # a name; those without a dot are of this machine or its network
+        is_near = "." not in hostname or hostname.endswith((".local", ".internal", ".lan"))
+    if is_near:
+        return "is the server running there?"
+    return "check the address, and this machine's network, DNS and proxy"
 
 
 def _google_delay(payload: Any) -> str | None:

@@ -117,17 +117,18 @@ def source() -> Source:
 
 def notice(name: str, info: ModelInfo, assumed_window: int) -> str | None:
     """Return a line about what is unknown about a model and assumed; None if all is known."""
-    missing = []
-    if info.window_tokens is None:
-        missing.append(f"its window is assumed to be {assumed_window:,} tokens")
-    if info.price is None:
-        missing.append("its price is unknown")
-    if not missing:
-        return None
-    where = "not in the model table" if len(missing) == 2 else "only partly known"
-    meant = similar(*name.split("/", 1)) if len(missing) == 2 and "/" in name else None
+    assumed = f"assumed to be {assumed_window:,} tokens"
+    if info.price is not None:
+        if info.window_tokens is not None:
+            return None
+        return f"The window of {name} is unknown, and {assumed}."
+    if info.window_tokens is not None:
+        return f"The price of {name} is unknown."
+    meant = similar(*name.split("/", 1)) if "/" in name else None
     hint = f" Did you mean {meant}?" if meant else ""
-    return f"{name} is {where}: {' and '.join(missing)}.{hint}"
+    return (
+        f"{name} is not in the model table: its window is {assumed} and its price is unknown.{hint}"
+    )
 
 
 def similar(provider: str, model: str) -> str | None:
