@@ -11,6 +11,7 @@ from contextlib import aclosing, nullcontext
 import msgspec
 from msgspec import Struct
 
+from rlm._util.own_exits import OwnExit, OwnExits
 from rlm.calls.billing import checked_usage, stated_tokens
 from rlm.calls.scheduler import Scheduler, Slot, TimeLimit
 from rlm.errors import CallRefused, ConfigError, ModelError
@@ -145,7 +146,8 @@ class WireAttempt(Struct, gc=False):
             with TimeLimit(self.scheduler.deadlines, deadline):
                 token = CALL_KEY.set(self.key)
                 try:
-                    reply = await self._reply(wire_request, seconds)
+                    with OwnExits():
+                        reply = await self._reply(wire_request, seconds)
                 finally:
                     CALL_KEY.reset(token)
             if not isinstance(reply, Reply):
@@ -169,9 +171,8 @@ class WireAttempt(Struct, gc=False):
                 timed_out=self.patient or own,
             ) from error
         except Exception as error:  # the plugin boundary: clients are replaceable
-            raise ModelError(
-                f"the client of {model} failed: {type(error).__name__}: {error}", ambiguous=True
-            ) from error
+            why = str(error) if isinstance(error, OwnExit) else f"{type(error).__name__}: {error}"
+            raise ModelError(f"the client of {model} failed: {why}", ambiguous=True) from error
 
     async def _reply(self, request: Request, seconds: float) -> Reply:
         """Return the whole reply; with a stream, pass on its text while it arrives."""

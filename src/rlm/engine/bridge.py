@@ -26,6 +26,7 @@ from rlm.context import StoredContext
 from rlm.engine.children import ChildTask, StartChild
 from rlm.engine.concurrency import concurrently, outcome
 from rlm.engine.pictures import RunPictures
+from rlm.engine.tool_values import called, decoded_arguments, encoded_result
 from rlm.errors import CallRefused, ModelError, RLMError, ToolError
 from rlm.events import (
     CUT,
@@ -41,7 +42,6 @@ from rlm.messages import Message, Reply, Request
 from rlm.portal import Inside, inside
 from rlm.prompts.observation import cut
 from rlm.protocols import Tool
-from rlm.worker import tagged
 from rlm.worker.bounds import CALLS, MAX_CONTEXT_VALUES, MAX_NAME_CHARS, MAX_TOOL_VALUES
 
 if TYPE_CHECKING:  # Imported where they are used: few programs use them.
@@ -381,7 +381,7 @@ class Bridge:
             known = ", ".join(sorted(self.tools)) or "none"
             raise CallRefused(f"unknown tool {name!r}; tools: {known}", limit="tools")
         self.scope.budget.count_call()
-        encoded, values = await _decoded_arguments(given)
+        encoded, values = await decoded_arguments(given)
         digest = await off_loop(len(encoded), lambda: _digest(tool.name, encoded))
         key = self.scope.key("tool", digest)
         shown = given if len(encoded) <= MAX_RESULT_CHARS else {CUT: _logged(encoded)}
@@ -390,7 +390,7 @@ class Bridge:
             return self._stored_result(about, stored)
         started = time.monotonic()
         try:
-            text = await _encoded_result(await tool.call(values))
+            text = await encoded_result(await called(tool, values))
         except Exception as error:  # the plugin boundary: a tool is the caller's code
             seconds = time.monotonic() - started
             self.scope.emit(ToolCalled, **about, seconds=seconds, error=str(error))
@@ -456,34 +456,6 @@ def _check_note(text: str) -> None:
         read_json(text, NOTE)
     except ValueError as error:
         raise CallRefused(f"a note must be a JSON value: {error}", limit="kind") from error
-
-
-async def _decoded_arguments(given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return the arguments of a tool as canonical JSON, and as values; large ones in a thread."""
-    if any(isinstance(each, list | dict) or _is_long(each) for each in given.values()):
-        return await asyncio.to_thread(_both_forms, given)
-    return _both_forms(given)
-
-
-def _both_forms(given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    try:
-        values = {name: tagged.unmarked(each) for name, each in given.items()}
-    except ValueError as error:
-        raise CallRefused(
-            f"an argument of the tool could not be read: {error}", limit="kind"
-        ) from None
-    return json.dumps(given, sort_keys=True), values
-
-
-async def _encoded_result(value: Any) -> str:
-    """Return the result of a tool as the worker reads it; a large one is encoded in a thread."""
-    if isinstance(value, list | tuple | dict | set | frozenset) or _is_long(value):
-        return await asyncio.to_thread(tagged.dumps, value)
-    return tagged.dumps(value)
-
-
-def _is_long(value: Any) -> bool:
-    return isinstance(value, str) and len(value) > LONG_CHARS
 
 
 def _digest(*texts: str) -> str:
