@@ -177,6 +177,15 @@ def test_a_missing_file_is_the_first_error(run: Run, monkeypatch: pytest.MonkeyP
         assert one_clear_line(err) == "Error: absent.txt: No such file or directory"
 
 
+def test_a_missing_database_is_not_called_a_table(run: Run) -> None:
+    for source in (("--db", "sqlite:///absent.db"), ("--table", "absent.db")):
+        code, _, err = run("ask", "?", "-m", "offline/extractive", *source)
+        assert code == 1
+        assert one_clear_line(err) == (
+            "Error: the file 'absent.db' can't be read: No such file or directory"
+        )
+
+
 def test_a_missing_extra_is_no_wrong_usage(
     run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -159,7 +159,7 @@ def table_file(path: Path) -> TableFile:
         head, status = _head(path)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise ConfigError(f"the table {path.name!r} can't be read: {reason}") from error
+        raise ConfigError(f"the file {path.name!r} can't be read: {reason}") from error
     if not stat.S_ISREG(status.st_mode):
         raise ConfigError(f"{path.name!r} is not a file; a table must be a file or a database")
     if not status.st_size:
