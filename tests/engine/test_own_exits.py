@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rlm import RLM, ScriptedClient
-from rlm._util.own_exits import OwnExit, OwnExits
+from rlm._util.own_exits import is_failure, named
 from rlm.messages import Reply, Request
 
 EXITS = [asyncio.CancelledError("stop"), GeneratorExit("stop"), SystemExit("stop")]
@@ -105,16 +105,21 @@ async def test_a_cancelled_run_is_cancelled_whatever_its_client_would_raise(
             await run
 
 
-async def test_only_what_nobody_asked_for_is_turned_into_an_error(error: BaseException) -> None:
-    with pytest.raises(OwnExit, match=f"{type(error).__name__}: stop"), OwnExits():
-        raise error
-    for passed in (KeyboardInterrupt, ValueError):
-        with pytest.raises(passed), OwnExits():
-            raise passed
+async def test_only_what_nobody_asked_for_is_a_failure(error: BaseException) -> None:
+    task = asyncio.current_task()
+    assert is_failure(error, task)
+    assert is_failure(ValueError(), task)
+    assert not is_failure(KeyboardInterrupt(), task)
+    assert named(error) == f"{type(error).__name__}: stop"
+    found = list[bool]()
 
     async def guarded() -> None:
-        with OwnExits():
+        own = asyncio.current_task()
+        try:
             await asyncio.Event().wait()
+        except BaseException as closing:
+            found.append(is_failure(closing, own))
+            raise
 
     async def begin(work: Coroutine[Any, Any, None]) -> None:
         work.send(None)
@@ -122,3 +127,4 @@ async def test_only_what_nobody_asked_for_is_turned_into_an_error(error: BaseExc
     closed = guarded()
     await asyncio.create_task(begin(closed))
     closed.close()
+    assert found == [False]

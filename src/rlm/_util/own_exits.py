@@ -6,40 +6,26 @@ an answer that never comes, or the whole event loop.
 """
 
 import asyncio
-from types import TracebackType
 
-__all__ = ["OwnExit", "OwnExits"]
-
-
-class OwnExit(Exception):
-    """Code raised `error` by itself; as text, its type and message."""
-
-    def __init__(self, error: BaseException) -> None:
-        super().__init__(f"{type(error).__name__}: {error}".removesuffix(": "))
-        self.error = error
+__all__ = ["is_failure", "named"]
 
 
-class OwnExits:
-    """`with OwnExits():` turns what its body raised to end the task by itself into `OwnExit`.
+def is_failure(error: BaseException, task: "asyncio.Task[object] | None") -> bool:
+    """Return whether an error is a failure of the code that raised it, not the end of the task.
 
-    If the task was cancelled or is being closed, that goes on. So does KeyboardInterrupt: Ctrl-C
-    arrives in whatever code is running.
+    `task` is the one that called this code. If it was cancelled or is being closed, that must go
+    on. So must KeyboardInterrupt: Ctrl-C arrives in whatever code is running.
     """
+    if isinstance(error, Exception | KeyboardInterrupt):
+        return isinstance(error, Exception)
+    if task is None or _current_task() is not task:
+        return False  # The coroutine is being closed.
+    return not (isinstance(error, asyncio.CancelledError) and task.cancelling())
 
-    __slots__ = ("_task",)
 
-    def __enter__(self) -> None:
-        self._task = asyncio.current_task()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
-    ) -> None:
-        if error is None or isinstance(error, Exception | KeyboardInterrupt):
-            return
-        if self._task is None or _current_task() is not self._task:
-            return  # The coroutine is being closed.
-        if not (isinstance(error, asyncio.CancelledError) and self._task.cancelling()):
-            raise OwnExit(error) from error
+def named(error: BaseException) -> str:
+    """Return the type of an error and its message, if it has one."""
+    return f"{type(error).__name__}: {error}".removesuffix(": ")
 
 
 def _current_task() -> "asyncio.Task[object] | None":

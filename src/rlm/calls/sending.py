@@ -11,7 +11,7 @@ from contextlib import aclosing, nullcontext
 import msgspec
 from msgspec import Struct
 
-from rlm._util.own_exits import OwnExit, OwnExits
+from rlm._util.own_exits import is_failure, named
 from rlm.calls.billing import checked_usage, stated_tokens
 from rlm.calls.scheduler import Scheduler, Slot, TimeLimit
 from rlm.errors import CallRefused, ConfigError, ModelError
@@ -139,24 +139,17 @@ class WireAttempt(Struct, gc=False):
         own = patience is not None and now + patience < self.deadline
         deadline = now + patience if patience is not None and own else self.deadline
         seconds = deadline - now
-        wire_request = self.request
+        wire_request, task = self.request, asyncio.current_task()
         if wire_request.model != route.wire_name:
             wire_request = msgspec.structs.replace(wire_request, model=route.wire_name)
         try:
             with TimeLimit(self.scheduler.deadlines, deadline):
                 token = CALL_KEY.set(self.key)
                 try:
-                    with OwnExits():
-                        reply = await self._reply(wire_request, seconds)
+                    reply = await self._reply(wire_request, seconds)
                 finally:
                     CALL_KEY.reset(token)
-            if not isinstance(reply, Reply):
-                raise TypeError(f"it returned {type(reply).__name__}, not a Reply")
-            if not isinstance(reply.text, str):
-                raise TypeError(f"the text of its Reply is {type(reply.text).__name__}, not str")
-            if (usage := checked_usage(reply.usage)) is not reply.usage:
-                reply = msgspec.structs.replace(reply, usage=usage)
-            return reply
+            return _checked(reply)
         except ModelError as error:
             error.timed_out = error.timed_out and (self.patient or own)
             raise
@@ -170,9 +163,11 @@ class WireAttempt(Struct, gc=False):
                 ambiguous=True,
                 timed_out=self.patient or own,
             ) from error
-        except Exception as error:  # the plugin boundary: clients are replaceable
-            why = str(error) if isinstance(error, OwnExit) else f"{type(error).__name__}: {error}"
-            raise ModelError(f"the client of {model} failed: {why}", ambiguous=True) from error
+        except BaseException as error:  # the plugin boundary: clients are replaceable
+            if not is_failure(error, task):
+                raise
+            why = f"the client of {model} failed: {named(error)}"
+            raise ModelError(why, ambiguous=True) from error
 
     async def _reply(self, request: Request, seconds: float) -> Reply:
         """Return the whole reply; with a stream, pass on its text while it arrives."""
@@ -190,6 +185,17 @@ class WireAttempt(Struct, gc=False):
         if whole is None:
             raise TypeError("its stream ended without a Reply")
         return whole
+
+
+def _checked(reply: object) -> Reply:
+    """Return what a client returned; clients are plugins, so it may be anything."""
+    if not isinstance(reply, Reply):
+        raise TypeError(f"it returned {type(reply).__name__}, not a Reply")
+    if not isinstance(reply.text, str):
+        raise TypeError(f"the text of its Reply is {type(reply.text).__name__}, not str")
+    if (usage := checked_usage(reply.usage)) is not reply.usage:
+        return msgspec.structs.replace(reply, usage=usage)
+    return reply
 
 
 def end_reservation(reservation: Reservation, error: BaseException) -> None:

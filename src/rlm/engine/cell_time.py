@@ -1,7 +1,6 @@
 """The time that a cell may take: its own limit, and what is left to its run."""
 
 import asyncio
-import math
 
 from msgspec.structs import replace
 
@@ -20,8 +19,6 @@ async def execute_in_time(
     session: Session, code: str, limits: Limits, seconds_left: float
 ) -> CellResult:
     """Run a cell; interrupt it when the time of its run is up, and say so in its error."""
-    if seconds_left == math.inf:
-        return await session.execute(code, timeout_seconds=limits.cell_seconds)
     alarm = asyncio.create_task(_interrupt_later(session, seconds_left))
     try:
         async with asyncio.timeout(seconds_left + OVERTIME_SECONDS):

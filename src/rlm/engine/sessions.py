@@ -6,6 +6,7 @@ or a new session with the context loaded again, and the model is shown what was 
 
 import asyncio
 import contextlib
+import math
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
@@ -346,8 +347,11 @@ class RunSession:
 
     async def _execute_and_note(self, session: Session, code: str) -> CellResult:
         """Run a cell and note what it bound, even if the run was stopped meanwhile."""
-        left = self.scope.budget.seconds_left
-        result = await execute_in_time(session, code, self._config.limits, left)
+        limits, left = self._config.limits, self.scope.budget.seconds_left
+        if left == math.inf:
+            result = await session.execute(code, timeout_seconds=limits.cell_seconds)
+        else:
+            result = await execute_in_time(session, code, limits, left)
         self._note_bound(code, result)
         return result
 

@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 from rlm._util.off_loop import LONG_CHARS
-from rlm._util.own_exits import OwnExit, OwnExits
+from rlm._util.own_exits import is_failure, named
 from rlm.errors import CallRefused, ToolError
 from rlm.protocols import Tool
 from rlm.worker import tagged
@@ -15,11 +15,15 @@ __all__ = ["called", "decoded_arguments", "encoded_result"]
 
 async def called(tool: Tool, values: dict[str, Any]) -> Any:
     """Return what a tool returns; if it raised something to end its task, raise ToolError."""
+    task = asyncio.current_task()
     try:
-        with OwnExits():
-            return await tool.call(values)
-    except OwnExit as error:
-        raise ToolError(f"{tool.name} failed: {error}") from error
+        return await tool.call(values)
+    except Exception:
+        raise
+    except BaseException as error:
+        if is_failure(error, task):
+            raise ToolError(f"{tool.name} failed: {named(error)}") from error
+        raise
 
 
 async def decoded_arguments(given: dict[str, Any]) -> tuple[str, dict[str, Any]]:

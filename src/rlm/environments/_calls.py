@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, json
 
-from rlm._util.own_exits import OwnExit, OwnExits
+from rlm._util.own_exits import is_failure
 from rlm._util.slow_numbers import ON_LOOP, has_many
 from rlm._util.untrusted import JsonBounds, TooLarge, read_json
 from rlm.environments._clock import WAITS_FOR, CellClock
@@ -391,18 +391,19 @@ class PendingCalls:
 
     async def _answer_frame(self, call_id: int, call: Call | CallRefused) -> tuple[bytes, bool]:
         """Return the answer to send, and whether every part of the call failed."""
+        task = asyncio.current_task()
         try:
             if isinstance(call, CallRefused):
                 raise call
-            with OwnExits():
-                meta, texts = await self._host.answer(call.kind, call.arguments, call.parts)
+            meta, texts = await self._host.answer(call.kind, call.arguments, call.parts)
             failed = 0 < len(texts) == len(meta.get("failed", ()))
             if sum(map(len, texts)) > OFF_LOOP_BYTES:
                 return await asyncio.to_thread(_encode_answer, call_id, meta, texts), failed
             return _encode_answer(call_id, meta, texts), failed
-        except Exception as error:  # noqa: BLE001 - the boundary to the host: its errors are answers
-            kind = type(error.error if isinstance(error, OwnExit) else error).__name__
-            meta = {"type": kind, "message": str(error)}
+        except BaseException as error:  # the boundary to the host: its errors are answers
+            if not is_failure(error, task):
+                raise
+            meta = {"type": type(error).__name__, "message": str(error)}
             return wire.encode(wire.ANSWER_ERROR, call_id, [wire.to_json(meta)]), True
 
 
