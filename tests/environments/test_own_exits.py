@@ -10,9 +10,13 @@ from rlm.environments.local import LocalEnvironment
 from tests.environments.conftest import FakeHost
 
 
+class Crash(BaseException):
+    """A program's own."""
+
+
 @pytest.mark.parametrize(
     "error",
-    [asyncio.CancelledError("stop"), GeneratorExit("stop"), SystemExit("stop")],
+    [asyncio.CancelledError("stop"), GeneratorExit("stop"), SystemExit("stop"), Crash("stop")],
     ids=lambda error: type(error).__name__,
 )
 async def test_a_host_that_ends_its_own_task_answers_with_the_error(

@@ -10,14 +10,24 @@ import asyncio
 __all__ = ["is_failure", "named"]
 
 
-def is_failure(error: BaseException, task: "asyncio.Task[object] | None") -> bool:
+EXITS = (asyncio.CancelledError, GeneratorExit, SystemExit)
+
+
+def is_failure(
+    error: BaseException,
+    task: "asyncio.Task[object] | None",
+    exits: tuple[type[BaseException], ...] = EXITS,
+) -> bool:
     """Return whether an error is a failure of the code that raised it, not the end of the task.
 
     `task` is the one that called this code. If it was cancelled or is being closed, that must go
-    on. So must KeyboardInterrupt: Ctrl-C arrives in whatever code is running.
+    on. So must KeyboardInterrupt, because Ctrl-C arrives in whatever code is running, and what is
+    not among `exits`: with classes of their own, programs stop themselves.
     """
-    if isinstance(error, Exception | KeyboardInterrupt):
-        return isinstance(error, Exception)
+    if isinstance(error, Exception):
+        return True
+    if isinstance(error, KeyboardInterrupt) or not isinstance(error, exits):
+        return False
     if task is None or _current_task() is not task:
         return False  # The coroutine is being closed.
     return not (isinstance(error, asyncio.CancelledError) and task.cancelling())

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, json
 
-from rlm._util.own_exits import is_failure
+from rlm._util.own_exits import is_failure, named
 from rlm._util.slow_numbers import ON_LOOP, has_many
 from rlm._util.untrusted import JsonBounds, TooLarge, read_json
 from rlm.environments._clock import WAITS_FOR, CellClock
@@ -31,6 +31,8 @@ _MAX_PENDING_BYTES = 64 << 20
 _MAX_HELD_BYTES = 16 << 20
 _ANSWER_BYTES = 64
 """What an answer that waits takes besides its frame."""
+_REASON_BYTES = 128
+"""About how long the reason is why one call of a batch failed."""
 _SENT_AT_ONCE_BYTES = 64 << 10
 
 _EMPTY_META: tuple[dict[str, Any], ...] = ({}, {"failed": {}})
@@ -397,13 +399,15 @@ class PendingCalls:
                 raise call
             meta, texts = await self._host.answer(call.kind, call.arguments, call.parts)
             failed = 0 < len(texts) == len(meta.get("failed", ()))
-            if sum(map(len, texts)) > OFF_LOOP_BYTES:
+            size = sum(map(len, texts)) + len(meta.get("json", ""))
+            if size + _REASON_BYTES * len(meta.get("failed", ())) > OFF_LOOP_BYTES:
                 return await asyncio.to_thread(_encode_answer, call_id, meta, texts), failed
             return _encode_answer(call_id, meta, texts), failed
         except BaseException as error:  # the boundary to the host: its errors are answers
-            if not is_failure(error, task):
+            if not is_failure(error, task, (BaseException,)):
                 raise
-            meta = {"type": type(error).__name__, "message": str(error)}
+            message = str(error) if isinstance(error, Exception) else named(error)
+            meta = {"type": type(error).__name__, "message": message}
             return wire.encode(wire.ANSWER_ERROR, call_id, [wire.to_json(meta)]), True
 
 
