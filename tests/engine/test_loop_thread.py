@@ -88,3 +88,28 @@ async def test_the_body_of_a_long_request_is_encoded_in_a_thread() -> None:
     assert reply.text == "ok"
     assert "body" not in {caller.rpartition(".")[2] for _, caller in thread.work}
     assert "dump" not in {caller for _, caller in thread.work}
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "FINAL(len(echo('é' * 1_000_000)))",
+        "FINAL(len(echo(['é' * 1_000] * 1_000)))",
+        "FINAL('é' * 3_000_000)",
+        "FINAL('He said “' + 'é' * 3_000_000 + '”')",
+        "FINAL(['é' * 1_000] * 3_000)",
+        "answer['content'] = 'é' * 3_000_000\nanswer['ready'] = True",
+        "found = 'é' * 3_000_000\nFINAL_VAR('found')",
+        "print('é' * 900_000)\nFINAL(1)",
+        "classify([str(n) + 'é' * 1_000 for n in range(1_000)], ['a', 'b'])\nFINAL(1)",
+        "filter_pairs = pairs(['é' * 500_000], ['è' * 500_000], 'both vowels')\nFINAL(1)",
+    ],
+    ids=[
+        *("text to a tool", "list to a tool", "answer", "quote", "list as an answer"),
+        *("`answer`", "variable", "output", "operator", "pairs"),
+    ],
+)
+async def test_long_arguments_answers_and_output_are_handled_in_threads(cell: str) -> None:
+    answer, work = await work_of(cell)
+    assert answer
+    assert work == []

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 from rlm._util.limited import in_thread
+from rlm._util.off_loop import off_loop
 from rlm.citations.citation import Citation
 from rlm.citations.finding import Found, Source, find_quotes, find_span
 from rlm.citations.quotes import quotes_in
@@ -88,8 +89,7 @@ class Citations:
 
     async def look_into(self, answer: str) -> None:
         """Find the quotes of an answer in the context."""
-        known = [_key(each.text) for each in self.found]
-        quotes = [q for q in quotes_in(answer) if not any(_key(q) in text for text in known)]
+        quotes = await off_loop(len(answer), lambda: self._new_quotes(answer))
         wanted, beyond = quotes[:MAX_CITATIONS], quotes[MAX_CITATIONS:]
         self.omitted += len(beyond)
         if not wanted:
@@ -101,9 +101,14 @@ class Citations:
             return
         self._note(wanted, found)
 
-    def skip(self, answer: str) -> None:
+    def _new_quotes(self, answer: str) -> list[str]:
+        """Return the quotes of an answer that its run has not cited."""
+        known = [_key(each.text) for each in self.found]
+        return [q for q in quotes_in(answer) if not any(_key(q) in text for text in known)]
+
+    async def skip(self, answer: str) -> None:
         """Count the quotes of an answer that are not searched for, because the run was stopped."""
-        self.omitted += len(quotes_in(answer))
+        self.omitted += len(await off_loop(len(answer), lambda: quotes_in(answer)))
 
     def _note(self, quotes: Sequence[str], found: Found) -> None:
         for quote, citation in zip(quotes, found.citations, strict=True):

@@ -384,10 +384,10 @@ class Bridge:
         encoded, values = await decoded_arguments(given)
         digest = await off_loop(len(encoded), lambda: _digest(tool.name, encoded))
         key = self.scope.key("tool", digest)
-        shown = given if len(encoded) <= MAX_RESULT_CHARS else {CUT: _logged(encoded)}
+        shown = given if len(encoded) <= MAX_RESULT_CHARS else {CUT: await _logged(encoded)}
         about = {"call_id": self.scope.call_id(key), "name": tool.name, "arguments": shown}
         if (stored := await self.scope.recall(key)) is not None:
-            return self._stored_result(about, stored)
+            return await self._stored_result(about, stored)
         started = time.monotonic()
         try:
             text = await encoded_result(await called(tool, values))
@@ -398,21 +398,21 @@ class Bridge:
             raise
         await self.scope.remember(key, Reply(text=text))
         seconds = time.monotonic() - started
-        self.scope.emit(ToolCalled, **about, result=_logged(text), seconds=seconds)
+        self.scope.emit(ToolCalled, **about, result=await _logged(text), seconds=seconds)
         return {"json": text}, ()
 
-    def _stored_result(self, about: dict[str, Any], stored: Reply) -> Answer:
+    async def _stored_result(self, about: dict[str, Any], stored: Reply) -> Answer:
         """Return the stored result of an earlier execution; the tool is not called again."""
         if stored.finish_reason == "failed":
             self.scope.emit(ToolCalled, **about, stored=True, error=stored.text)
             raise ToolError(stored.text)
-        self.scope.emit(ToolCalled, **about, result=_logged(stored.text), stored=True)
+        self.scope.emit(ToolCalled, **about, result=await _logged(stored.text), stored=True)
         return {"json": stored.text}, ()
 
 
-def _logged(result: str) -> str:
+async def _logged(result: str) -> str:
     """Return the part of a result that its event holds."""
-    return cut(result, MAX_RESULT_CHARS)
+    return await off_loop(len(result), lambda: cut(result, MAX_RESULT_CHARS))
 
 
 def _one_failed(error: RLMError) -> Answer:

@@ -151,7 +151,7 @@ class RunState:
     async def find_quotes(self, answer: str) -> None:
         """Look for the quotes of an answer in the context."""
         if self.stop_asked:
-            self.citations.skip(answer)
+            await self.citations.skip(answer)
         elif self.task.context.size_bytes:
             await self.citations.look_into(answer)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec import Struct, field, to_builtins
 
+from rlm._util.off_loop import off_loop
 from rlm._util.text import counted
 from rlm.calls.calls import Calls
 from rlm.calls.scope import Scope
@@ -112,14 +113,16 @@ async def run_operator(
         raise CallRefused(f"unknown operator {call.name[:60]!r}; operators: {known}", limit="kind")
     operation = Operation(call.name, calls, scope, config, model)
     try:
-        return await run(_Arguments(call, operation), operation)
+        chars = sum(map(len, call.items)) + sum(map(len, call.others or ()))
+        given = await off_loop(chars, lambda: _Arguments(call, operation))
+        return await run(given, operation)
     except BaseException as error:
         operation.abort(error)
         raise
 
 
 class _Arguments:
-    """The arguments of a call, checked as they are read."""
+    """The arguments of a call, checked as they are read; its items are compared and hashed."""
 
     def __init__(self, call: OperatorCall, operation: Operation) -> None:
         self._call = call
@@ -128,7 +131,10 @@ class _Arguments:
         self.kind = call.kind
         absent = frozenset(call.absent)
         self.unique, self.places = distinct(call.items, absent)
-        self.absent_others = frozenset(place - len(call.items) for place in absent)
+        self.unique_others, self.other_places = distinct(
+            call.others or (), frozenset(place - len(call.items) for place in absent)
+        )
+        self._digest = digest_of(call.name, dict(call.options), (*call.items, *(call.others or ())))
         self._most_chars = max(1_000, call_chars(operation.info) // 4)
 
     def text(self, name: str, *, required: bool = True) -> str:
@@ -170,10 +176,9 @@ class _Arguments:
         return self._call.options.get("schema")
 
     def begin(self, operation: Operation, task: str) -> None:
-        texts = (*self.items, *(self.others or ()))
+        count = len(self.items) + len(self.others or ())
         unique = len(self.unique) + len(set(self.others or ()))
-        digest = digest_of(self._call.name, dict(self._call.options), texts)
-        operation.begin(task, len(texts), unique, digest)
+        operation.begin(task, count, unique, self._digest)
         operation.figures.absent = self.places.count(NOWHERE)
 
     def everywhere(self, found: Mapping[int, Any]) -> list[Any]:
@@ -246,7 +251,7 @@ async def _pairs(given: _Arguments, operation: Operation) -> OperatorResult:
     lefts, on_left = given.unique, given.places
     rights, on_right = lefts, on_left
     if given.others is not None:
-        rights, on_right = distinct(given.others, given.absent_others)
+        rights, on_right = given.unique_others, given.other_places
     given.begin(operation, condition)
     if not lefts or not rights:
         absent = [item for item, place in enumerate(on_left) if place == NOWHERE]
