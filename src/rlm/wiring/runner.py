@@ -1,7 +1,7 @@
 """Start, resume, repeat and stop runs: what `RLM`, the server and the replayer have in common."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -110,7 +110,7 @@ class Runner:
         return await with_typed_answer(result, kind)
 
     @contextmanager
-    def continuable(self, run_id: str | None) -> Iterator[str | None]:
+    def continuable(self, run_id: str | None) -> Generator[str | None]:
         """Yield the id for a run; if Ctrl-C interrupts the block, a note says how to continue."""
         archive = self.resources.archive
         if archive is None:
