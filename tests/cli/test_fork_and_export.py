@@ -66,6 +66,9 @@ def test_a_fork_can_be_made_without_running_it(state: Path, run: Run) -> None:
     assert (code, err) == (0, "")
     run_id = out.strip()
     assert run_id in {each.run_id for each in Places(state).listed()} - {first.run_id}
+    code, out, err = run("show", run_id)
+    assert (code, out) == (1, "")
+    assert f"run {run_id} has not begun: start it with `rlm resume {run_id}`" in err
     code, out, _ = run("resume", run_id)
     assert (code, out) == (4, f"{kept.FOUND}\n")
 

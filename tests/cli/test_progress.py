@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from rlm.events import (
     CallEnded,
@@ -142,6 +143,14 @@ def test_the_tree_is_replaced_by_one_line_at_the_end() -> None:
     assert shown(terminal.getvalue(), 200, 24) == [
         "run root ended: limit (tokens), 2 steps, 3 requests, 1,200 tokens, $0.2500, 1.50 s"
     ]
+
+
+def test_the_size_of_values_is_in_units_of_what_was_given() -> None:
+    """The bytes of their encoding would be those of nothing that the user has."""
+    stream = io.StringIO()
+    about = {"context_kind": "json", "context_description": "a dict of 2 files, name to text."}
+    ConsoleRecorder(stream).record(replace(started("root"), **about))
+    assert stream.getvalue() == "run root on a/b, context: a dict of 2 files, name to text\n"
 
 
 def test_plain_progress_lines() -> None:

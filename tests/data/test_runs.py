@@ -264,5 +264,5 @@ def test_without_a_model_the_answer_about_a_table_says_one_is_needed(
     tmp_path: Path, shop: Path
 ) -> None:
     result = RLM("offline/extractive", journal=tmp_path / "runs").ask("How many orders?", shop)
-    assert (result.stop_reason, result.steps) == ("passages", 2)
+    assert (result.stop_reason, result.steps) == ("passages", 1)
     assert "questions about tables and databases need a model" in str(result)

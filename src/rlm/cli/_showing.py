@@ -315,6 +315,11 @@ def _chosen(trajectory: Trajectory, recorded: Recorded) -> list[RunOutline]:
         if (each.run_id == recorded.run_id if recorded.run_id else each.depth == 0)
     ]
     if found or not outlines:
+        if not found and recorded.run is not None:  # a fork, or killed at once
+            raise ConfigError(
+                f"run {recorded.run.run_id} has not begun: start it with "
+                f"`rlm resume {recorded.run.run_id}`"
+            )
         if not found:
             raise ConfigError(f"{recorded.path} does not contain any events of a run yet")
         return found
@@ -377,9 +382,10 @@ def _facts(
     if isinstance(first, RunStarted):
         calls = "" if first.sub_model == first.model else f"; for calls {first.sub_model}"
         yield "model", f"{first.model}{calls}; strategy {first.strategy}"
-        about = f", {first.context_description}" if first.context_description else ""
-        size = f"{first.context_kind} of {counted(first.context_bytes, 'byte')}{about}"
-        yield "context", size if first.context_bytes else "none"
+        about = f"text of {counted(first.context_bytes, 'byte')}, {first.context_description}"
+        if first.context_kind != "text":  # Its bytes are those of an encoding.
+            about = first.context_description or first.context_kind
+        yield "context", about if first.context_bytes else "none"
     else:
         yield "model", outline.model
     yield "status", _status(outline, recorded)

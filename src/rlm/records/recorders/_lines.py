@@ -3,7 +3,7 @@
 import re
 
 from rlm._util.text import counted
-from rlm.events import DATA, CellOutput, CellStarted, DataRead
+from rlm.events import DATA, CellOutput, CellStarted, DataRead, RunStarted
 
 __all__ = [
     "CONTROL",
@@ -21,6 +21,7 @@ CONTROL = re.compile(
 SHOWN_LINES = 30
 SHOWN_CHARS = 2_000
 LINE_CHARS = 300
+CONTEXT_CHARS = 100
 
 
 def harmless(text: str) -> str:
@@ -37,6 +38,16 @@ def one_line(text: str, limit: int = LINE_CHARS) -> str:
     """Return harmless text on a single line, so that it cannot pass for our own lines."""
     shown = harmless(" ".join(text.split()))
     return shown if len(shown) <= limit else shown[: limit - 1] + "…"
+
+
+def context_size(event: RunStarted) -> str:
+    """Return how large a context is, in units of what the user gave.
+
+    The bytes of values and tables are those of their encoding, so their description says it.
+    """
+    if event.context_kind == "text" or not event.context_description:
+        return f"context of {counted(event.context_bytes, 'byte')}"
+    return f"context: {one_line(event.context_description.rstrip('.'), CONTEXT_CHARS)}"
 
 
 def cell_details(event: CellStarted | CellOutput) -> list[str]:

@@ -22,7 +22,14 @@ from rlm.events import (
     ToolCalled,
 )
 from rlm.records.recorders._details import Details
-from rlm.records.recorders._lines import CONTROL, cell_details, data_read, harmless, one_line
+from rlm.records.recorders._lines import (
+    CONTROL,
+    cell_details,
+    context_size,
+    data_read,
+    harmless,
+    one_line,
+)
 from rlm.records.recorders._progress import is_cached
 
 __all__ = [
@@ -190,8 +197,7 @@ class ConsoleRecorder:
 
     def _line(self, event: Event) -> str | None:
         if isinstance(event, RunStarted):
-            size = counted(event.context_bytes, "byte")
-            return f"run {event.run_id} on {event.model}, context of {size}"
+            return f"run {event.run_id} on {event.model}, {context_size(event)}"
         if isinstance(event, StepStarted):
             return f"step {event.step}"
         if isinstance(event, CellEnded):
