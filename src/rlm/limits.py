@@ -23,8 +23,8 @@ from rlm.messages import PICODOLLARS, Usage, total_of
 
 __all__ = ["IN_LIMITS", "Amount", "Budget", "Limits", "Reservation", "limits_of"]
 
-FINAL_SECONDS = 30.0
-"""The most of a time limit that is kept back for the final-answer call."""
+FINAL_SHARE, FINAL_SECONDS = 0.1, 30.0
+"""How much of a time limit is kept back for the final-answer call: this share, at most so long."""
 
 UNLIMITED = 10**30
 MAX_SIZE = 2**63 - 1
@@ -189,7 +189,7 @@ class Budget:
         seconds = math.inf if limits.max_seconds is None else limits.max_seconds
         until = parent.work_deadline if parent else math.inf
         self.deadline: float = min(self.started + seconds, until)
-        kept_back = min(FINAL_SECONDS, (self.deadline - self.started) / 10)
+        kept_back = min(FINAL_SECONDS, (self.deadline - self.started) * FINAL_SHARE)
         self.work_deadline: float = self.deadline - kept_back
         self._turnstile = asyncio.Lock()
         self._in_line = 0  # how many requests wait at the turnstile or are passing it

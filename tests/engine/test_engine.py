@@ -374,10 +374,13 @@ async def test_a_cancelled_run_closes_its_session_and_is_recorded() -> None:
     assert seen[-1].stop_reason == "cancelled"
 
 
-async def test_when_time_runs_out_the_model_is_asked_for_its_answer() -> None:
-    limits = Limits(max_seconds=1.0)
+async def test_when_time_runs_out_the_model_is_asked_for_its_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("rlm.limits.FINAL_SHARE", 0.98)
+    monkeypatch.setattr("rlm.limits.FINAL_SECONDS", 60.0)
     result, client = await ask(
-        cell(["sleep"]), rules=[("Stop here", "At the bell.")], limits=limits
+        cell(["sleep"]), rules=[("Stop here", "At the bell.")], limits=Limits(max_seconds=60.0)
     )
     assert (result.stop_reason, result.limit) == ("limit", "seconds")
     assert (result.answer, len(client.requests)) == ("At the bell.", 2)
@@ -440,7 +443,7 @@ def test_limits_too_small_for_any_run_name_a_sufficient_value(
     refused = asked(small)
     assert (refused.stop_reason, refused.steps) == ("limit", 0)
     assert refused.limit == name.removeprefix("max_")
-    found = re.search(r"not enough .* allow \$?([\d.,]+)(?: tokens)? \((.*)\)$", refused.detail)
+    found = re.search(r"need \$?([\d.,]+)(?: tokens)? \((.*)\)$", refused.detail)
     assert found is not None
     assert found[2] == name  # and no limit that was not set, or has room
     enough = float(found[1].replace(",", ""))

@@ -178,12 +178,17 @@ def frame(number):
     body = struct.pack('<BIIII', 35, number, 2, *map(len, parts)) + b''.join(parts)
     return struct.pack('<I', len(body)) + body
 line, *_ = [socket.socket(fileno=os.dup(n)) for n in range(3, 9) if is_socket(n)]
+def drop_answers():
+    # Whole frames only: a worker that is out of step with the host ends at once.
+    while select.select([line], [], [], 0)[0]:
+        head = line.recv(4, socket.MSG_PEEK | socket.MSG_WAITALL)
+        line.recv(4 + struct.unpack('<I', head)[0], socket.MSG_WAITALL)
 end, number, batches = time.monotonic() + 60, 10**6, 0
 while time.monotonic() < end:
     batches += 1
     line.sendall(b''.join(frame(number + each) for each in range(50)))
     number += 50
-    while select.select([line], [], [], 0)[0]: line.recv(1 << 20)
+    drop_answers()
 """
 """The host always has the next call before it has answered the last one."""
 

@@ -161,7 +161,7 @@ def test_the_token_limit_is_checked_before_sending() -> None:
 
 def test_a_token_limit_too_small_for_any_answer_sends_nothing() -> None:
     adapter = fake("FINAL: 1")
-    with pytest.raises(LimitExceededError, match=r"allow [\d,]+ tokens \(max_tokens"):
+    with pytest.raises(LimitExceededError, match=r"need [\d,]+ tokens \(max_tokens"):
         RLM(adapter=adapter, policy=Policy(max_total_tokens=100)).run("Anything?", TEXT)
     assert adapter.requests == []
 

@@ -99,20 +99,20 @@ def test_on_another_address_the_viewer_prints_a_token(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "words", "code"),
     [
-        (["nowhere.jsonl"], "nowhere.jsonl"),
-        (["no-such-run"], "no run is called"),
-        (["--context", "nowhere.txt"], "nowhere.txt"),
-        (["--host", "192.0.2.1"], "can't listen"),
+        (["nowhere.jsonl"], "nowhere.jsonl", 1),
+        (["no-such-run"], "no run is called", 1),
+        (["--context", "nowhere.txt"], "--context", 2),
+        (["--host", "192.0.2.1"], "can't listen", 1),
     ],
 )
 def test_an_impossible_argument_is_reported_in_one_sentence(
-    tmp_path: Path, arguments: list[str], words: str
+    tmp_path: Path, arguments: list[str], words: str, code: int
 ) -> None:
     with started(tmp_path, *arguments) as process:
         _, stderr = process.communicate(timeout=60)
-    assert process.returncode == 1
+    assert process.returncode == code
     assert words in one_clear_line(stderr)
 
 

@@ -19,7 +19,8 @@ from .functions import CallFunctions
 from .interrupts import Interrupts
 from .memory import MemoryLimit
 from .namespace import Namespace
-from .runner import CellRunner, parts_of_done
+from .reports import parts_of_done
+from .runner import CellRunner
 from .turns import Turns
 from .variables import Variables
 

@@ -1,4 +1,4 @@
-"""Compiles a cell, runs it in the namespace, and reports what happened."""
+"""Compiles a cell, runs it in the namespace, and keeps what happened."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import os
 import sys
 import traceback
 
-from . import compiling, wire
+from . import compiling
 from .bounds import MAX_ERROR_TYPE_CHARS, MAX_MESSAGE_CHARS, MAX_TRACEBACK_CHARS
 from .capture import BoundedStream, cut
 from .memory import MemoryLimit
 from .variables import type_name
 
-__all__ = ["CellRunner", "Outcome", "describe", "parts_of_done"]
+__all__ = ["CellRunner", "Outcome", "describe"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,11 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from .finals import Submission
     from .interrupts import Interrupts
     from .namespace import Namespace
     from .turns import Turns
-    from .variables import Variables
 
 _ECHO_CHARS = 20_000
 _UNWIND_SECONDS = 0.2
@@ -251,54 +249,3 @@ def _format(error: BaseException) -> str:
         linked = [each.__cause__, each.__context__, *(getattr(each, "exceptions", None) or ())]
         todo.extend(link for link in linked if link is not None)
     return "".join(report.format())
-
-
-# -- the report to the host --
-
-_NOT_SHOWN = "[not shown: what threads or tasks of an earlier turn printed]\n"
-_DONE_BYTES = wire.MAX_TO_HOST_BYTES - (1 << 20)
-
-
-def parts_of_done(outcome: Outcome, runner: CellRunner, variables: Variables) -> list[bytes]:
-    """Return the parts of a DONE frame; `wire.DONE_COUNTS` describes them."""
-    stdout, stdout_chars = runner.stdout.take()
-    stderr, stderr_chars = runner.stderr.take()
-    if runner.stdout.take_dropped() | runner.stderr.take_dropped():
-        stderr, stderr_chars = stderr + _NOT_SHOWN, stderr_chars + len(_NOT_SHOWN)
-    new, changed, deleted = variables.changes()
-    words = [word for pair in (*new.items(), *changed.items()) for word in pair]
-    parts = [
-        wire.DONE_COUNTS.pack(
-            stdout_chars, stderr_chars, len(new), len(changed), outcome.interrupted
-        ),
-        b"",
-        wire.to_bytes(stdout),
-        wire.to_bytes(stderr),
-        wire.to_bytes("\0".join(words + deleted)),  # None of them can contain a NUL.
-    ]
-    submission, answer_content = outcome.value or (None, None)
-    if outcome.error or submission or answer_content is not None:
-        texts = _fitting(submission, answer_content, _DONE_BYTES - sum(map(len, parts)))
-        how = submission.how if submission else None
-        meta = {"error": outcome.error, "how": how, "texts": list(texts)}
-        parts[1] = wire.to_json(meta)
-        parts += texts.values()
-    return parts
-
-
-def _fitting(
-    submission: Submission | None, answer_content: str | None, room_bytes: int
-) -> dict[str, bytes]:
-    """Return the submitted texts, by name; leave out those that do not fit into one frame."""
-    texts = {
-        "submission": submission.text if submission else None,
-        "answer_content": answer_content,
-        "submission_json": submission.json if submission else None,
-    }
-    fitting = {}
-    for name, text in texts.items():
-        encoded = None if text is None else wire.to_bytes(text)
-        if encoded is not None and len(encoded) <= room_bytes:
-            fitting[name] = encoded
-            room_bytes -= len(encoded)
-    return fitting

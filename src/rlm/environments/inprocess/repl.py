@@ -19,7 +19,8 @@ from rlm.worker.finals import Finals
 from rlm.worker.functions import CallFunctions, provide_names
 from rlm.worker.namespace import Namespace
 from rlm.worker.proxies import made_tools
-from rlm.worker.runner import CellRunner, parts_of_done
+from rlm.worker.reports import parts_of_done
+from rlm.worker.runner import CellRunner
 from rlm.worker.turns import Turns
 from rlm.worker.variables import Variables
 
