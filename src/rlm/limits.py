@@ -143,7 +143,7 @@ class Reservation:
 
     def keep(self) -> None:
         """Count the whole bound as used, because the provider may have billed it."""
-        self.was_kept = self.open
+        self.was_kept = self.was_kept or self.open
         self._end(self.amount)
 
     def release(self) -> None:

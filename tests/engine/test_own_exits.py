@@ -1,6 +1,8 @@
 """Clients and tools that raise what ends a task: the cell gets an answer, and the run goes on."""
 
 import asyncio
+import functools
+import signal
 from collections.abc import Coroutine
 from typing import Any
 
@@ -103,6 +105,23 @@ async def test_a_cancelled_run_is_cancelled_whatever_its_client_would_raise(
         run.cancel()
         with pytest.raises(asyncio.CancelledError):
             await run
+
+
+@pytest.mark.parametrize("is_partial", [False, True])
+async def test_what_a_signal_handler_raises_ends_the_program(
+    error: BaseException, is_partial: bool
+) -> None:
+    def stop(*_: object) -> None:
+        raise error
+
+    task, usual = asyncio.current_task(), signal.getsignal(signal.SIGUSR1)
+    signal.signal(signal.SIGUSR1, functools.partial(stop) if is_partial else stop)
+    try:
+        with pytest.raises(type(error)) as raised:
+            signal.raise_signal(signal.SIGUSR1)
+        assert is_failure(raised.value, task) is not isinstance(error, SystemExit)
+    finally:
+        signal.signal(signal.SIGUSR1, usual)
 
 
 async def test_only_what_nobody_asked_for_is_a_failure(error: BaseException) -> None:

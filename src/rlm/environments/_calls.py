@@ -403,7 +403,7 @@ class PendingCalls:
             if size + _REASON_BYTES * len(meta.get("failed", ())) > OFF_LOOP_BYTES:
                 return await asyncio.to_thread(_encode_answer, call_id, meta, texts), failed
             return _encode_answer(call_id, meta, texts), failed
-        except BaseException as error:  # the boundary to the host: its errors are answers
+        except BaseException as error:  # the boundary to the host: a cell waits for an answer
             if not is_failure(error, task, (BaseException,)):
                 raise
             message = str(error) if isinstance(error, Exception) else named(error)

@@ -117,3 +117,41 @@ async def test_a_mistake_with_other_values_ends_a_run_at_the_third_time() -> Non
     async with RLM(client) as rlm:
         result = await rlm.aask("q", "c", response_model=schema)
     assert (result.limit, result.steps, len(client.requests)) == ("wrong_shape", 3, 3)
+
+
+RULES = ("must be a SELECT", "must name a table", "must have 3 columns")
+
+
+def complete(sql: str) -> str:
+    for rule in RULES:
+        if rule not in sql:
+            raise ValueError(f"{sql} {rule}")
+    return sql
+
+
+class Ruled(pydantic.BaseModel):
+    sql: str
+
+    @pydantic.field_validator("sql")
+    @classmethod
+    def is_complete(cls, sql: str) -> str:
+        return complete(sql)
+
+
+@dataclasses.dataclass
+class RuledPair:
+    sql: str
+
+    def __post_init__(self) -> None:
+        complete(self.sql)
+
+
+@pytest.mark.parametrize("model", [Ruled, RuledPair])
+def test_each_rule_of_a_validator_is_a_mistake_of_its_own(model: Any) -> None:
+    """A model that satisfies one rule after another makes progress."""
+    answers = ["x", RULES[0], "".join(RULES[:2])]
+    assert len({kind_of(model, {"sql": each}) for each in answers}) == 3
+
+
+def test_the_same_rule_of_a_validator_is_the_same_mistake_for_any_text() -> None:
+    assert len({kind_of(Ruled, {"sql": each}) for each in ("x", "y z", QUOTED, "long " * 99)}) == 1

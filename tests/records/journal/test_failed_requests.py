@@ -1,5 +1,6 @@
 """What failed requests may have cost is in the journal, and counts when the run continues."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -113,3 +114,33 @@ async def test_a_fork_pays_for_no_failed_request(tmp_path: Path) -> None:
     (run,) = archive.places.listed()
     new = fork(archive, run, 2)
     assert counted_in(archive.places.journal_of(new)) == Amount()
+
+
+async def test_both_attempts_of_a_hedged_call_count_when_the_run_continues(tmp_path: Path) -> None:
+    both = asyncio.Event()
+
+    class BothCut(Cut):
+        """Both attempts fail after they were sent, once both of them were."""
+
+        attempts = 0
+
+        async def complete(self, request: Request, *, timeout_seconds: float) -> Reply:
+            if request.messages[-1].content == "one":
+                self.attempts += 1
+                if self.attempts == 2:
+                    both.set()
+                await both.wait()
+                raise ModelError(CUT, ambiguous=True)
+            return await super().complete(request, timeout_seconds=timeout_seconds)
+
+    call = "```repl\ntry: llm_query('one')\nexcept Exception as error: print(error)\n```"
+    client = BothCut([call, DOWN])
+    _, budget = await executed(tmp_path, client, hedge_after_seconds=0.01)
+    assert client.attempts == 2
+    assert budget.kept == counted_in(journal_in(tmp_path)) - paid(budget)
+    _, again = await executed(tmp_path, BothCut([DONE]))
+    assert again.kept == budget.kept
+
+
+def paid(budget: Budget) -> Amount:
+    return budget.used - budget.kept - Amount(calls=budget.used.calls)

@@ -87,6 +87,7 @@ _MSGSPEC_VALUE = re.compile(
 )
 """What depends on the value in a message of msgspec, which has no codes for its errors."""
 
+_WRITTEN_VALUE = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`|[-+]?\d[\d.,]*(?:e[-+]?\d+)?")
 _INDEX = re.compile(r"\[[^\]]*\]")
 _JSON_TYPES = {dict: "object", list: "array", str: "string", bool: "boolean", int: "integer"}
 
@@ -161,7 +162,17 @@ def listed(error: Exception) -> list[dict[str, Any]]:
 def _pydantic_problem(problem: dict[str, Any], names: Collection[str] | None) -> Problem:
     got = "" if problem["type"] == "missing" else f", got {_value_text(problem['input'])}"
     text = f"{_place(problem['loc'], names)}{cut(problem['msg'])}{got}"
-    return Problem(text, f"{_kind_of_place(problem['loc'], names)}: {problem['type']}")
+    rule = problem["type"]
+    if rule in ("value_error", "assertion_error"):  # a validator's own, which only its words name
+        rule += f" {_without_values(problem['msg'], problem['input'])}"
+    return Problem(text, f"{_kind_of_place(problem['loc'], names)}: {rule}")
+
+
+def _without_values(message: str, given: object = None) -> str:
+    """Return the words of a validator without what may be a part of the answer."""
+    if isinstance(given, str) and given:
+        message = message.replace(given, "…")
+    return cut(_WRITTEN_VALUE.sub("…", message))
 
 
 def _msgspec_problems(
@@ -175,7 +186,7 @@ def _msgspec_problems(
         if problems := listed(cause):
             inner = [_pydantic_problem(each, names) for each in problems[:MAX_PROBLEMS]]
             return [each._replace(kind=f"{place} {each.kind}") for each in inner]
-        kind = type(cause).__name__
+        kind = f"{type(cause).__name__} {_without_values(str(cause))}"
     else:
         kind = _MSGSPEC_VALUE.sub("", problem)
     where = f"at {path.removeprefix('$').removeprefix('.')}: " if path else ""
