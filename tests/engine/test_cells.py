@@ -478,3 +478,20 @@ def test_threads_may_parse_at_once() -> None:
     for thread in threads:
         thread.join()
     assert results == [Actions((Cell("print('\\d')"),), value("a\tb"))] * 8
+
+
+@pytest.mark.parametrize(("failures", "is_parsed"), [(2, True), (3, False)])
+def test_code_is_parsed_again_if_the_interpreter_fails(
+    monkeypatch: pytest.MonkeyPatch, failures: int, is_parsed: bool
+) -> None:
+    """In Python 3.11, another thread that parses can cause this for any source."""
+    left = ["AST constructor recursion depth mismatch"] * failures
+
+    def parsing(*arguments: Any, **options: Any) -> Any:
+        if left:
+            raise SystemError(left.pop())
+        return compile(*arguments, **options)
+
+    monkeypatch.setattr(python_source, "compile", parsing, raising=False)
+    assert (PythonParser().parse("x = 1") is not None) is is_parsed
+    assert not left

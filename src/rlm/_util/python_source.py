@@ -13,6 +13,8 @@ MAX_SOURCE_CHARS = 200_000
 """Longer code is not parsed here; the worker parses it."""
 MAX_PARSED_CHARS = 1_000_000
 """How much is parsed per reply, in all attempts together."""
+MAX_TRIES = 3
+"""CPython may raise SystemError for any source while another thread parses too (gh-106905)."""
 MAX_MARKS = 20_000
 """Code with more brackets, operators and line ends is not parsed here: each takes up to 10 µs.
 Python of 100 KB has 15,000, and JSON of that size twice as many.
@@ -60,11 +62,17 @@ class PythonParser:
             return None
         self._chars_left -= len(source)
         flags = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
-        try:
-            tree: ast.Module = compile(quiet(source), "<cell>", "exec", flags, dont_inherit=True)
-            return tree
-        except (SyntaxError, ValueError, MemoryError, RecursionError, SystemError):
-            return None
+        for _ in range(MAX_TRIES):
+            try:
+                tree: ast.Module = compile(
+                    quiet(source), "<cell>", "exec", flags, dont_inherit=True
+                )
+                return tree
+            except SystemError:
+                continue
+            except (SyntaxError, ValueError, MemoryError, RecursionError):
+                return None
+        return None
 
 
 def _quiet(source: str) -> str:
