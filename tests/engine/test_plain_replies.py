@@ -117,9 +117,13 @@ CODE = {
     "an action": "Thought: I should look.\nAction: print(rows)",
     "JSON": '{"python": "print(rows)"}',
     "the line of a lead-in": "Let me check: print(rows[0])",
-    "bold": "**print(rows)**",
-    "quotes": "'print(rows)'",
-    "bold in a tag": "<b>**print(rows)**</b>",
+    "several lines in bold": "**x = 1\nprint(rows)**",
+    "two statements after words": "The call is: import os; print(rows)",
+    "bold after a lead-in": "**Let me check: print(rows)**",
+    "bold in the tag of a tool": "<tool>**print(rows)**</tool>",
+    "an action below a thought": "Thought: The rows matter.\nAction: print(rows)",
+    "a function of the REPL after words": "The answer is in: llm_query(best)",
+    "a submission in bold": "**The end: FINAL(len(rows))**",
     "a full stop of another script": "print(rows)。",
     "a comprehension cut off": "rows = [r for r in",
     "a magic": "%time print(rows)",
@@ -178,6 +182,43 @@ async def test_an_expression_that_python_can_compute_does_not_count(reply: str) 
     async with RLM(client, limits=Limits(max_steps=1)) as one:
         result = await one.aask("Who?", "text")
     assert (result.answer, result.answer_source) == ("raw output", "last_output")
+
+
+TOLD = {
+    "a sentence": "The line that leaks the password is: print(text)",
+    "a method": "The failing call is: json.loads(text)",
+    "the number of a line": "Line 14: rows.append(line)",
+    "a fix": "Fix: rows.sort(key=len)",
+    "a word": "Use: df.mean()",
+    "an assignment": "The vulnerable line: result = eval(text)",
+    "German": "Die fehlerhafte Zeile ist: rows.append(line)",
+    "bold": "**text.strip()**",
+    "quotes": '"text.strip()"',
+    "single quotes": "'print(rows)'",
+    "typographic quotes": "\u201ctext.strip()\u201d",
+    "bold in a tag": "<b>**print(rows)**</b>",
+    "a question with its answer": "Question: what prints it? Answer: print(result)",
+    "the tag of an answer": "<answer>rows.append(line)</answer>",
+}
+
+
+@pytest.mark.parametrize("reply", TOLD.values(), ids=TOLD)
+async def test_words_about_a_line_of_code_count_if_nothing_better_follows(reply: str) -> None:
+    """The context may be a program that has the same names as the variables of the run."""
+    setup = "import json\ntext = line = result = ''\nrows = []\ndf = None\nprint('raw output')"
+    code = fenced("print(rows)")
+    for replies, answer in (
+        ((reply, reply), reply),
+        ((reply, code), reply),
+        ((reply, ""), reply),
+        ((code, reply), reply),
+        ((reply, "It is Ada."), "It is Ada."),
+    ):
+        client = ScriptedClient([fenced(setup), *replies])
+        async with RLM(client, limits=Limits(max_steps=1)) as one:
+            result = await one.aask("Who?", "text")
+        assert (result.answer, result.answer_source) == (answer, "asked")
+        assert len(client.requests) == 3
 
 
 async def test_without_a_budget_no_second_answer_is_requested() -> None:

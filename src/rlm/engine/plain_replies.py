@@ -8,6 +8,9 @@ query asked for can: `repl_code.py` tells them apart.
 import ast
 import re
 from collections.abc import Collection, Iterator, Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from rlm._util.lazy import pattern
 from rlm._util.python_source import PythonParser
@@ -29,6 +32,7 @@ from rlm.engine.repl_code import (
     code_paragraphs,
     defines,
     is_formula,
+    is_one_line,
 )
 from rlm.engine.submissions import (
     CODE,
@@ -64,7 +68,7 @@ def read_plain(reply: Reply, variables: Collection[str] = ()) -> PlainReply:
     names = ReplNames(variables)
     typed = text.translate(_AS_TYPED)
     if typed != text and (found := _Reading(typed, names).read(reply)).is_code:
-        return found
+        return replace(found, text=text) if found.text == typed else found
     return _Reading(text, names).read(reply)
 
 
@@ -121,10 +125,10 @@ class _Reading:
         """Read a reply without fenced code, which may still hold code between its lines."""
         if _is_expression(prose, self._names, self._python):
             return PlainReply(self._formula(), is_code=True)
-        for beside, code in ((prose, code_in_json(prose)), *_unwrapped(prose)):
-            tree = self._python.parse(code)
-            if tree is not None and acts(tree) and self._names.are_run_by(tree, code):
-                return PlainReply("" if beside == prose else _beside(beside), is_code=True)
+        for wrapped in (_Wrapped(prose, code_in_json(prose)), *_unwrapped(prose)):
+            tree = self._python.parse(wrapped.code)
+            if tree is not None and acts(tree) and self._names.are_run_by(tree, wrapped.code):
+                return PlainReply(self._beside_wrapped(wrapped, tree, prose), is_code=True)
         found_code = code_paragraphs(prose[:MAX_PROSE_CHARS], self._python)
         for_repl = [each for each in found_code if self._is_for_repl(each, prose)]
         if not for_repl:
@@ -136,6 +140,15 @@ class _Reading:
         for each in for_repl[:MAX_CUTS]:
             beside = beside.replace(each.written, "", 1)
         return PlainReply(_beside(beside), is_code=True)
+
+    def _beside_wrapped(self, wrapped: "_Wrapped", tree: ast.Module, prose: str) -> str:
+        """Return what may be an answer: all of a reply that only tells of a line of code.
+
+        Like a formula, it counts if the next reply is no better.
+        """
+        if wrapped.is_told and is_one_line(tree, wrapped.code) and not _announces(wrapped.beside):
+            return self._text
+        return "" if wrapped.beside == prose else _beside(wrapped.beside)
 
     def _formula(self) -> str:
         """Return the reply if it may be a formula: it counts if the next one is no better."""
@@ -247,26 +260,53 @@ _WRAPPED = pattern(
     """,
     re.DOTALL | re.VERBOSE,
 )
+_INNER = ("tagged", "marked", "magic", "led", "ended")
+_TAG_OF_TEXT = pattern(
+    r"(?:final[_-]?)?(?:answer|result|response|output|solution)|b|strong|i|em|p|q|span|div",
+    re.IGNORECASE,
+)
+_LABEL_OF_A_TOOL = pattern(
+    r"(?:.*\n)?\W*+(?:action|tool|function)(?:\ (?:input|call))?[*_ ]*+:", re.DOTALL | re.IGNORECASE
+)
 MAX_WRAPPERS = 4
 MAX_WRAPPED_CHARS = 2_000
 
 
-def _unwrapped(text: str) -> Iterator[tuple[str, str]]:
-    """Yield what stands in a tag, in quotes, after a lead-in and the like, and what is before it.
+class _Wrapped(NamedTuple):
+    """Code in a tag, in quotes, after a lead-in and the like; `beside` is the text before it.
 
-    If nothing is before it, that is the whole text.
+    If nothing is before it, `beside` is the whole text. `is_told`: it stands where text stands,
+    as in `**print(x)**` or `The line is: print(x)`, and in nothing that asks for it to be run.
     """
+
+    beside: str
+    code: str
+    is_told: bool = False
+
+
+def _unwrapped(text: str) -> Iterator[_Wrapped]:
+    """Yield what is left of a text without its outermost tag, quotes or lead-in, step by step."""
     code, beside = text.strip(), text
+    is_told = is_to_run = False
     for _ in range(MAX_WRAPPERS):
         found = _WRAPPED.fullmatch(code) if len(code) <= MAX_WRAPPED_CHARS else None
         if found is None:
             return
         beside = found["before"] or beside
         code = next(each for each in found.group(*_INNER) if each is not None).strip()
-        yield beside, code
+        is_told = is_told or found["ended"] is None
+        is_to_run = is_to_run or _asks_to_run(found)
+        yield _Wrapped(beside, code, is_told and not is_to_run)
 
 
-_INNER = ("tagged", "marked", "magic", "led", "ended")
+def _asks_to_run(wrapped: re.Match[str]) -> bool:
+    """Whether code is in the tag or after the label of a tool, or a magic of IPython."""
+    if wrapped["tag"] is not None:
+        return _TAG_OF_TEXT.fullmatch(wrapped["tag"]) is None
+    if wrapped["before"] is not None:
+        return _LABEL_OF_A_TOOL.fullmatch(wrapped["before"]) is not None
+    return wrapped["magic"] is not None
+
 
 # --- what stands beside code ---------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ __all__ = [
     "code_paragraphs",
     "defines",
     "is_formula",
+    "is_one_line",
     "words_of",
 ]
 
@@ -217,6 +218,11 @@ def is_formula(text: str) -> bool:
     """
     found = _FORMULA.fullmatch(text.strip())
     return found is not None and found["word"] not in OF_THE_REPL | _OF_PYTHON
+
+
+def is_one_line(tree: ast.Module, code: str) -> bool:
+    """Whether code may be a line that an answer quotes: one statement, not only for the REPL."""
+    return len(tree.body) == 1 and "\n" not in code and words_of(code).isdisjoint(_DISTINCT)
 
 
 _FORMULA = pattern(
