@@ -353,10 +353,10 @@ async def test_what_a_turn_left_running_prints_is_not_output_of_the_next(
     one = RLM(model, limits=ONE_STEP, environment=environment)
     _, second = await two_turns(one.chat("text"))
     printed = {each.stream: each.text for each in second.events if isinstance(each, CellOutput)}
-    note = "[not shown: what threads or tasks of an earlier turn printed]\n"
+    apart = "\n[printed by threads or tasks of an earlier turn:]\nOLD\n"
     if environment == "inprocess" and left is THREAD:
-        note = ""  # Threads print to the streams of the program.
-    assert printed == {"stdout": "NEW\n", "stderr": f"ERR{note}"}
+        apart = ""  # Threads print to the streams of the program.
+    assert printed == {"stdout": "NEW\n", "stderr": f"ERR{apart}"}
 
 
 @pytest.mark.parametrize("environment", ["local", "agent"])

@@ -39,12 +39,27 @@ def test_what_is_written_after_the_last_cell_of_a_turn_is_no_output_of_the_next(
     turns = Turns()
     stream = BoundedStream(100, turns)
     stream.write("early")
-    assert (stream.take(), stream.take_dropped()) == (("early", 5), False)
+    assert (stream.take(), stream.take_left_over()) == (("early", 5), "")
     stream.write("late")
     turns.begin()
-    assert (stream.take(), stream.take_dropped()) == (("", 0), True)
+    assert (stream.take(), stream.take_left_over()) == (("", 0), "late")
     stream.write("new")
-    assert (stream.take(), stream.take_dropped()) == (("new", 3), False)
+    assert (stream.take(), stream.take_left_over()) == (("new", 3), "")
+
+
+def test_of_what_earlier_turns_left_running_writes_both_ends_are_kept() -> None:
+    turns = Turns()
+    stream = BoundedStream(1_000_000, turns)
+    stream.write("first" + "-" * 500_000)
+    for _ in range(3):
+        turns.begin()
+        stream.write("-" * 500_000 + "last")
+    turns.begin()
+    assert stream.take() == ("", 0)
+    text = stream.take_left_over()
+    assert text.startswith("first-")
+    assert text.endswith("-last")
+    assert len(text) < 2_100
 
 
 def test_many_tiny_writes_stay_bounded() -> None:

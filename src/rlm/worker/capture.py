@@ -6,8 +6,6 @@ import codecs
 import io
 import threading
 
-from .turns import is_left_over
-
 __all__ = ["BoundedStream", "cut", "joined"]
 
 TYPE_CHECKING = False
@@ -33,25 +31,14 @@ def joined(head: str, lost_chars: int, tail: str) -> str:
     return f"{head}\n[... {lost_chars:,} characters cut ...]\n{tail}"
 
 
-class BoundedStream(io.TextIOBase):
-    """A text stream that stands in for stdout or stderr and never grows past `kept_chars`.
+_MAX_LEFT_OVER_CHARS = 2_000
+"""How much to keep of what earlier turns left running prints to one stream during a cell."""
 
-    Writes are safe from any thread, and `.buffer` takes bytes. The object lives as long as the
-    session, because log handlers and threads keep references to it. Of several `turns`, it holds
-    the output of the current one: what an earlier turn left running may write, but that is dropped.
-    """
 
-    def __init__(self, kept_chars: int, turns: Turns | None = None) -> None:
-        super().__init__()
-        self.buffer = _ByteSide(self)
-        self._lock = threading.Lock()
-        self._turns = turns
-        self._turn = turns.current if turns else None
-        self._has_dropped = False
-        self.keep(kept_chars)
+class _Ends:
+    """The head and the tail of a text that is written in pieces, at most `kept_chars` in all."""
 
-    def keep(self, kept_chars: int) -> None:
-        """Set how many characters to keep, and forget what was written."""
+    def __init__(self, kept_chars: int) -> None:
         self._tail_limit = kept_chars // 2
         self._head_limit = kept_chars - self._tail_limit
         self._start()
@@ -65,49 +52,27 @@ class BoundedStream(io.TextIOBase):
 
     def take(self) -> tuple[str, int]:
         """Return the kept text and the number of characters written, and start again."""
-        with self._lock:
-            self._forget_earlier_turns()
-            if not self._written:
-                return "", 0
-            tail = self._kept_tail()
-            lost = self._written - (self._head_limit - self._head_room) - len(tail)
-            text, written = joined("".join(self._head), lost, tail), self._written
-            self._start()
+        if not self._written:
+            return "", 0
+        tail = self._kept_tail()
+        lost = self._written - (self._head_limit - self._head_room) - len(tail)
+        text, written = joined("".join(self._head), lost, tail), self._written
+        self._start()
         return text, written
 
-    def take_dropped(self) -> bool:
-        """Return whether something was dropped since the last call."""
-        has_dropped, self._has_dropped = self._has_dropped, False
-        return has_dropped
-
-    def _forget_earlier_turns(self) -> None:
-        """Drop what was written between the last cell of a turn and the turn that follows it."""
-        if self._turns is not None and self._turn is not self._turns.current:
-            self._turn = self._turns.current
-            self._has_dropped = self._has_dropped or self._written > 0
-            self._start()
-
-    def write(self, text: str) -> int:
+    def add(self, text: str) -> None:
         """Count `text` and keep what falls into the head or the tail."""
-        if not isinstance(text, str):
-            raise TypeError(f"write() argument must be str, not {type(text).__name__}")
         size = len(text)
-        with self._lock:
-            self._forget_earlier_turns()
-            if self._turn is not None and is_left_over(self._turn):
-                self._has_dropped = True
-                return size
-            self._written += size
-            if size <= self._head_room:
-                self._head.append(text)
-                self._head_room -= size
-                return size
-            if self._head_room:
-                self._head.append(text[: self._head_room])
-                text = text[self._head_room :]
-                self._head_room = 0
-            self._add_to_tail(text)
-        return size
+        self._written += size
+        if size <= self._head_room:
+            self._head.append(text)
+            self._head_room -= size
+            return
+        if self._head_room:
+            self._head.append(text[: self._head_room])
+            text = text[self._head_room :]
+            self._head_room = 0
+        self._add_to_tail(text)
 
     def _add_to_tail(self, text: str) -> None:
         if len(text) > self._tail_limit:
@@ -123,6 +88,55 @@ class BoundedStream(io.TextIOBase):
     def _kept_tail(self) -> str:
         tail = "".join(self._tail)
         return tail[max(0, len(tail) - self._tail_limit) :]
+
+
+class BoundedStream(io.TextIOBase):
+    """A text stream that stands in for stdout or stderr and never grows past `kept_chars`.
+
+    Writes are safe from any thread, and `.buffer` takes bytes. The object lives as long as the
+    session, because log handlers and threads keep references to it. Of several `turns`, it holds
+    the output of the current one; what an earlier turn left running writes is kept apart.
+    """
+
+    def __init__(self, kept_chars: int, turns: Turns | None = None) -> None:
+        super().__init__()
+        self.buffer = _ByteSide(self)
+        self._lock = threading.Lock()
+        self._turns = turns
+        self._turn = turns.current if turns else None
+        self.keep(kept_chars)
+
+    def keep(self, kept_chars: int) -> None:
+        """Set how many characters to keep, and forget what was written."""
+        self._output = _Ends(kept_chars)
+        self._left_over = _Ends(min(kept_chars, _MAX_LEFT_OVER_CHARS))
+
+    def take(self) -> tuple[str, int]:
+        """Return the kept text and the number of characters written, and start again."""
+        with self._lock:
+            self._follow_turns()
+            return self._output.take()
+
+    def take_left_over(self) -> str:
+        """Return, cut, what earlier turns left running has written, and start again."""
+        with self._lock:
+            return self._left_over.take()[0]
+
+    def _follow_turns(self) -> None:
+        """Set apart what was written between the last cell of a turn and the turn after it."""
+        if self._turns is not None and self._turn is not self._turns.current:
+            self._turn = self._turns.current
+            self._left_over.add(self._output.take()[0])
+
+    def write(self, text: str) -> int:
+        """Count `text` and keep what falls into the head or the tail."""
+        if not isinstance(text, str):
+            raise TypeError(f"write() argument must be str, not {type(text).__name__}")
+        with self._lock:
+            self._follow_turns()
+            is_left_over = self._turn is not None and self._turn.is_over_here()
+            (self._left_over if is_left_over else self._output).add(text)
+        return len(text)
 
     def writelines(self, lines: Iterable[Any]) -> None:
         """Write each of `lines`, as every text stream does."""

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .runner import CellRunner, Outcome
     from .variables import Variables
 
-_NOT_SHOWN = "[not shown: what threads or tasks of an earlier turn printed]\n"
+_LEFT_OVER = "[printed by threads or tasks of an earlier turn:]\n"
 _DONE_BYTES = wire.MAX_TO_HOST_BYTES - (1 << 20)
 
 
@@ -20,8 +20,11 @@ def parts_of_done(outcome: Outcome, runner: CellRunner, variables: Variables) ->
     """Return the parts of a DONE frame; `wire.DONE_COUNTS` describes them."""
     stdout, stdout_chars = runner.stdout.take()
     stderr, stderr_chars = runner.stderr.take()
-    if runner.stdout.take_dropped() | runner.stderr.take_dropped():
-        stderr, stderr_chars = stderr + _NOT_SHOWN, stderr_chars + len(_NOT_SHOWN)
+    left_over = runner.stdout.take_left_over() + runner.stderr.take_left_over()
+    if left_over:
+        line_end = "\n" if stderr and not stderr.endswith("\n") else ""
+        apart = line_end + _LEFT_OVER + left_over
+        stderr, stderr_chars = stderr + apart, stderr_chars + len(apart)
     new, changed, deleted = variables.changes()
     words = [word for pair in (*new.items(), *changed.items()) for word in pair]
     parts = [

@@ -61,6 +61,7 @@ class CellRunner:
     ) -> None:
         self._namespace = namespace
         self._interrupts = interrupts
+        self._turns = turns
         around = (CellRunner.guard, MemoryLimit.__enter__, MemoryLimit.__exit__)
         interrupts.around_cells = frozenset(each.__code__ for each in around)
         self.memory = MemoryLimit(None)
@@ -162,6 +163,7 @@ class CellRunner:
         loop = self._loop
         asyncio.set_event_loop(loop)
         task = loop.create_task(cell)
+        self._turns.add_cell(task)
 
         def cancel_if_waiting() -> bool:
             """Cancel the cell; raising inside the loop's own code could break the loop."""

@@ -2,22 +2,24 @@
 
 The REPL outlives a turn, and so may threads and asyncio tasks that its cells started. They can
 neither answer a later turn nor make calls that it would pay for, and what they print is no output
-of its cells. Tasks and callbacks inherit a
-context variable, threads are marked by the code that starts them, and what a thread pool executes
-belongs to the code that submitted it, because its threads are used again. Code that runs in the
-thread of a cell without either, such as a callback of the garbage collector, belongs to the cell.
+of its cells. Tasks and callbacks inherit a context variable. Threads are marked: by the code that
+starts them, the thread of cells by each turn, and the threads of a pool, which are used again, by
+the code that submits what they execute. Code may run in a context or in a thread of an earlier
+turn, and belongs to the newer of both; but where an event loop runs, tasks of many turns share a
+thread, so the context decides, except in the task that is the cell.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import sys
 import threading
 from contextvars import ContextVar
 
 from .replies import CallFailed
 
-__all__ = ["Turn", "Turns", "follow_threads", "is_left_over"]
+__all__ = ["Turn", "Turns", "follow_threads"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,18 +27,25 @@ if TYPE_CHECKING:
     from typing import Any
 
 _MARK = "_rlm_turn"
+_numbers = itertools.count()
 _EARLIER = "this thread or task was started in an earlier turn"
 
 
 class Turn:
     """One run of the session; compared by identity."""
 
-    __slots__ = ("is_first", "is_setup")
+    __slots__ = ("is_first", "is_setup", "number")
 
     def __init__(self, is_first: bool) -> None:
+        self.number = next(_numbers)
         self.is_first = is_first
         self.is_setup = False
         """Whether this was no turn, but the code that prepares the REPL for all of them."""
+
+    def is_over_here(self) -> bool:
+        """Whether the calling thread or task belongs to a turn before this one."""
+        turn = _turn_here()
+        return turn is not None and turn is not self and not turn.is_setup
 
 
 _turn: ContextVar[Turn | None] = ContextVar("rlm_turn", default=None)
@@ -59,6 +68,14 @@ class Turns:
     def enter(self) -> None:
         """Note that what follows in this thread belongs to the current turn."""
         _turn.set(self.current)
+        _mark_thread(self.current)
+
+    def add_cell(self, task: Any) -> None:
+        """Note that a task is a cell of the current turn, in whatever context it calls functions.
+
+        Other tasks of the event loop may be of earlier turns.
+        """
+        setattr(task, _MARK, self.current)
 
     def check_answer(self) -> None:
         """Raise RuntimeError unless the calling thread or task belongs to the current turn."""
@@ -73,19 +90,25 @@ class Turns:
         A thread of unknown origin may call: libraries start some without Python's `threading`.
         So may the threads of `setup_code`, which every turn uses.
         """
-        if is_left_over(self.current):
+        if self.current.is_over_here():
             raise CallFailed(f"{_EARLIER}, so it can make no calls now; start a new one")
 
 
-def is_left_over(current: Turn) -> bool:
-    """Return whether the calling thread or task belongs to a turn before the current one."""
-    turn = _turn_here()
-    return turn is not None and turn is not current and not turn.is_setup
-
-
 def _turn_here() -> Turn | None:
-    turn = _turn.get()
-    return vars(threading.current_thread()).get(_MARK) if turn is None else turn
+    """Return the turn of the calling code, or None if that is unknown."""
+    turn: Turn | None = _turn.get()
+    marked: Turn | None = vars(threading.current_thread()).get(_MARK)
+    if turn is None or marked is None or turn is marked:
+        return marked if turn is None else turn
+    asyncio = sys.modules.get("asyncio")
+    running_loop = getattr(asyncio, "_get_running_loop", lambda: None)()
+    if asyncio is not None and running_loop is not None:
+        return getattr(asyncio.current_task(running_loop), _MARK, turn)
+    return max(turn, marked, key=lambda each: each.number)
+
+
+def _mark_thread(turn: Turn) -> None:
+    vars(threading.current_thread())[_MARK] = turn
 
 
 @functools.lru_cache(maxsize=None)
@@ -120,9 +143,9 @@ def _follow_pools() -> None:
 
 
 def _executed(turn: Turn, function: Callable[..., Any], arguments: Any, named: Any) -> Any:
-    """Call a function that code of this turn submitted, in a thread of any turn."""
-    token = _turn.set(turn)
-    try:
-        return function(*arguments, **named)
-    finally:
-        _turn.reset(token)
+    """Call a function that code of this turn submitted, in a thread of any turn.
+
+    The thread stays marked: next, it calls what was to be called when the function is done.
+    """
+    _mark_thread(turn)
+    return function(*arguments, **named)
