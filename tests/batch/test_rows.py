@@ -78,6 +78,7 @@ def test_any_line_can_be_checked(line: bytes) -> None:
         ("gone", "No such file"),
         ("a" * 5_000, "File name too long"),
         ("a\0b", "null"),
+        ("", "line 1: context_file: the name is empty"),
         ("loop", "Too many levels"),
     ],
 )

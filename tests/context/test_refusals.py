@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+import rlm
 from rlm.context import store_context
 from rlm.errors import ConfigError
 
@@ -103,3 +104,19 @@ def test_a_disk_error_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(os, "open", fail)
     assert refusal(tmp_path / "a.txt").endswith("a.txt can't be read: Input/output error")
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("files", "files(): the name is empty; the current folder is '.'"),
+        ("table", "the name of a table's file is empty"),
+        ("tables", "the name of a table's file is empty"),
+        ("place", "place() needs an address"),
+        ("database", "database() needs a URL"),
+    ],
+)
+def test_an_empty_name_does_not_stand_for_the_current_folder(name: str, told: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        getattr(rlm, name)("")
+    assert str(caught.value).startswith(told)

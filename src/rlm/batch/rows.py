@@ -129,6 +129,8 @@ class Source:
             raise RowError(f"line {position.line}: the query is empty")
         if row.context is not UNSET and row.context_file is not UNSET:
             raise RowError(f"line {position.line}: give context or context_file, not both")
+        if "" in row.file_names:
+            raise RowError(f"line {position.line}: context_file: the name is empty")
         return row
 
     def problem(self, position: RowPosition) -> str | None:

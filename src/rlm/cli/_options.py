@@ -122,7 +122,12 @@ class Source(click.Path):
     """A file, a folder, a pattern, `-`, or the address of files elsewhere."""
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Check an address; whether it exists is checked when it is read."""
+        """Check an address; whether it exists is checked when it is read.
+
+        Refuse an empty name: `-f "$FILE"` without FILE must not read the whole current folder.
+        """
+        if value == "":
+            self.fail("the name is empty; leave it out, or name the current folder (.)", param, ctx)
         if isinstance(value, str) and ADDRESS.match(value):
             from rlm.data.places import place
             from rlm.errors import ConfigError

@@ -46,4 +46,6 @@ def files(*patterns: str | PathLike[str], root: str | PathLike[str] | None = Non
     """
     if not patterns:
         raise ConfigError("files() needs at least one pattern, such as files('docs/**/*.md')")
+    if "" in patterns or root == "":
+        raise ConfigError("files(): the name is empty; the current folder is '.'")
     return FileSet(tuple(str(Path(each)) for each in patterns), Path(root or ".").absolute())

@@ -185,8 +185,10 @@ def _named(given: list[tuple[str | None, Any]]) -> GivenTables:
     """Give every table a unique name that needs no quotes in SQL."""
     by_name: dict[str, Any] = {}
     for name, value in given:
-        if isinstance(value, str) and is_address(value):
-            value = place(value)
+        if isinstance(value, str):
+            if not value:
+                raise ConfigError("the name of a table's file is empty")
+            value = place(value) if is_address(value) else value
         if isinstance(value, Place | Fetched):
             name = name or value.table_name
         elif isinstance(value, (str, PathLike)):
