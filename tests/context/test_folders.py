@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlm.context import StoredContext, gathering, store_context
+from rlm.context import StoredContext, files, gathering, store_context
 from rlm.errors import ConfigError
 from tests.context.helpers import make_tree, seen_by_worker
 
@@ -255,3 +255,45 @@ def test_a_deeply_nested_folder_needs_no_deep_recursion(tmp_path: Path) -> None:
     finally:
         os.chdir(here)
     assert store_context(tmp_path).documents == ("d/" * 400 + "a.txt",)
+
+
+def test_files_that_usually_hold_secrets_are_omitted_and_named(tmp_path: Path) -> None:
+    names = (".env", ".env.example", "a.txt", "deploy/server.pem", "deploy/b.txt", ".aws/config")
+    make_tree(tmp_path, dict.fromkeys(names, "text"))
+    (tmp_path / "settings.txt").symlink_to(".env")
+    stored = store_context(tmp_path)
+    assert stored.documents == (".env.example", "a.txt", "deploy/b.txt")
+    secrets = (".aws", ".env", "deploy/server.pem", "settings.txt")
+    assert reasons(stored) == dict.fromkeys(secrets, "probable secret")
+    (notice,) = stored.notices
+    assert notice == (
+        "4 probable secrets left out: .aws, .env, deploy/server.pem and 1 more "
+        "(named like keys or passwords; pass them by name to include them)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [
+        ("*", {".env.example", "a.txt"}),
+        ("**/*.*", {".env.example", "a.txt"}),
+        (".e*", {".env.example"}),
+        (".env*", {".env", ".env.example"}),
+        ("**/.env", {".env"}),
+        ("**/*.pem", {"deploy/server.pem"}),
+        ("deploy/server.pem", {"deploy/server.pem"}),
+    ],
+)
+def test_secrets_are_included_by_name_or_by_a_pattern_of_their_names(
+    tmp_path: Path, pattern: str, found: set[str]
+) -> None:
+    names = (".env", ".env.example", "a.txt", "deploy/server.pem")
+    make_tree(tmp_path, dict.fromkeys(names, "text"))
+    stored = store_context(files(pattern, root=tmp_path))
+    assert set(stored.documents) == found
+
+
+def test_a_secret_that_is_named_is_read(tmp_path: Path) -> None:
+    make_tree(tmp_path, {".env": "KEY=1", "a.txt": "text"})
+    assert store_context(tmp_path / ".env").text() == "KEY=1"
+    assert store_context([tmp_path / ".env", tmp_path / "a.txt"]).documents == (".env", "a.txt")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rlm.gateway.denial import Denials
+from rlm.data.filesystem.denial import Denials
 from rlm.gateway.gateway import Gateway
 from rlm.gateway.models import Models
 from rlm.gateway.paths import Root

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlm.data.filesystem.denial import Denials
 from rlm.gateway.citations import CitedFiles, Claim, read_answer
-from rlm.gateway.denial import Denials
 from rlm.gateway.files import MAX_BYTES, MAX_LINES, Loaded
 from rlm.gateway.paths import Root
 from rlm.gateway.sessions import Handle

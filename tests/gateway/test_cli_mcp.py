@@ -14,8 +14,8 @@ from mcp import Client
 
 from rlm.cli._mcp_roots import denials_of
 from rlm.cli._mcp_serving import models_of
+from rlm.data.filesystem.denial import DEFAULT_DENIALS
 from rlm.errors import ConfigError
-from rlm.gateway.denial import DEFAULT_DENIALS
 from rlm.gateway.stdio import MAX_LINE_BYTES
 from rlm.settings.configuration import set_value
 from tests.cli.running import SECONDS, command, environment, one_clear_line, rlm

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rlm.gateway.denial import Denials
+from rlm.data.filesystem.denial import Denials
 from rlm.gateway.errors import BudgetSpent, Refused
 from rlm.gateway.paths import Root
 from rlm.gateway.sessions import Ceilings, Sessions

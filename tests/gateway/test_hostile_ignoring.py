@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from rlm.data.filesystem.denial import Denials
 from rlm.gateway import listing
-from rlm.gateway.denial import Denials
 from rlm.gateway.listing import TookTooLong, files_below, list_page
 from rlm.gateway.paths import Root
 from rlm.gateway.tasks import Threads

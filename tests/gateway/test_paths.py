@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rlm.data.filesystem.denial import DEFAULT_DENIALS, Denials
 from rlm.errors import ConfigError
-from rlm.gateway.denial import DEFAULT_DENIALS, Denials
 from rlm.gateway.errors import Refused
 from rlm.gateway.listing import files_below, list_page
 from rlm.gateway.paths import Root, parts_of

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlm.gateway.denial import Denials
+from rlm.data.filesystem.denial import Denials
 from rlm.gateway.errors import Refused
 from rlm.gateway.paths import Root
 from rlm.gateway.search_worker import Corpus

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlm.gateway.denial import Denials, holds_private_key
+from rlm.data.filesystem.denial import Denials, holds_private_key
 from tests.gateway.places import asked, opened, refused, session_of
 from tests.gateway.recipes import Recipe
 

@@ -23,8 +23,8 @@ from rlm.cli._jsonc import Unreadable, value_of
 from rlm.cli._mcp_connect import connected, token_for
 from rlm.cli._mcp_install import CLIENTS, file_of, is_ours, project_of
 from rlm.cli._mcp_roots import keep_out_of, named_folders, new_record, roots_of
+from rlm.data.filesystem.denial import Denials
 from rlm.errors import ConfigError
-from rlm.gateway.denial import Denials
 from rlm.gateway.listing import list_page
 from rlm.gateway.paths import Root
 

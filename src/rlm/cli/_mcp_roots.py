@@ -8,8 +8,8 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from rlm.data.filesystem.denial import DEFAULT_DENIALS, Denials
 from rlm.errors import ConfigError
-from rlm.gateway.denial import DEFAULT_DENIALS, Denials
 from rlm.gateway.paths import Root
 from rlm.records.journal import Places
 

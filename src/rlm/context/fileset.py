@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from rlm._util.lazy import pattern
 from rlm.data.filesystem.matching import fits
 from rlm.data.filesystem.skipping import Skipped
 from rlm.errors import ConfigError
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from rlm.data.filesystem.walking import Found
 
 __all__ = ["FileSet", "files"]
+
+_WILDCARDS = pattern(r"[*?]|\[[^]]*\]")
 
 
 class FileSet(Struct, frozen=True):
@@ -31,10 +34,15 @@ class FileSet(Struct, frozen=True):
         return self.root.joinpath(*parts[:fixed]), parts[fixed:]
 
     def matches(self, folder: Path, wildcards: tuple[str, ...]) -> "Iterator[Found | Skipped]":
-        """Yield what is found in a folder and not ignored."""
-        from rlm.data.filesystem.walking import walk  # Imported late: few contexts are files.
+        """Yield what is found in a folder and not ignored.
 
-        for each in walk(folder, self.root):
+        Files that usually hold secrets are found only by a pattern that says so, such as `.env*`
+        or `*.pem`: without its wildcards, it is the name of a secret itself.
+        """
+        from rlm.data.filesystem.walking import SECRETS, walk  # Imported late: few need it.
+
+        fixed = [_WILDCARDS.sub("", part) for part in wildcards]
+        for each in walk(folder, self.root, secrets=SECRETS.forbid(list(filter(None, fixed)))):
             if fits(tuple(each.name.split("/")), wildcards):
                 yield each
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from rlm._util.files import CLOEXEC, DIRECTORY, NOFOLLOW, NONBLOCK
 from rlm._util.text import sendable
+from rlm.data.filesystem.denial import SCANNED_BYTES, Denials, holds_private_key
 from rlm.errors import ConfigError
-from rlm.gateway.denial import SCANNED_BYTES, Denials, holds_private_key
 from rlm.gateway.errors import Refused
 
 __all__ = ["Root", "parts_of"]

@@ -12,8 +12,8 @@ from typing import Any
 
 from rlm._util import patterns
 from rlm._util.patterns import compile_for_lines
+from rlm.data.filesystem.denial import Denials
 from rlm.errors import ConfigError
-from rlm.gateway.denial import Denials
 from rlm.gateway.errors import Refused
 from rlm.gateway.listing import files_below
 from rlm.gateway.paths import Root

@@ -27,6 +27,7 @@ __all__ = [
     "NO_TEXT",
     "OUTER_LINK",
     "OVERSIZED",
+    "SENSITIVE",
     "SPECIAL",
     "TABLE",
     "TOOL_FOLDER",
@@ -57,6 +58,7 @@ NO_RECORD = "line that is not a JSON object with a text"
 NO_TEXT = "document without text"
 OUTER_LINK = "link that leads out of the folder"
 OVERSIZED = "picture over 8 MiB"
+SENSITIVE = "probable secret"
 SPECIAL = "special file"
 TABLE = "table"
 TOOL_FOLDER = "tool folder"
@@ -94,6 +96,7 @@ _HINTS = {
     NO_RECORD: "name the field that contains the text",
     NO_TEXT: "scanned pages need OCR first",
     OVERSIZED: "make them smaller",
+    SENSITIVE: "named like keys or passwords; pass them by name to include them",
     SPECIAL: "pipes, sockets, devices",
     TABLE: "pass them as tables, with --table or rlm.tables",
     UNNAMED: "it may hold a secret: name it again to fetch what changed",

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from rlm._util.limited import check_wanted, in_thread
 from rlm.data.filesystem import skipping
+from rlm.data.filesystem.denial import Denials
 from rlm.data.filesystem.ignoring import IgnoreRules, rules_above
 from rlm.data.filesystem.opening import display_path, unreadable
 from rlm.data.filesystem.skipping import Skipped
@@ -38,6 +39,7 @@ TOOL_FOLDERS = frozenset(
     )
 )
 
+SECRETS = Denials()
 
 MAX_SECONDS = 300.0
 """A folder that takes longer to walk is refused."""
@@ -57,12 +59,17 @@ class _Folder(NamedTuple):
 
 
 def walk(
-    folder: Path, root: Path | None = None, max_seconds: float | None = None
+    folder: Path,
+    root: Path | None = None,
+    max_seconds: float | None = None,
+    *,
+    secrets: bool = False,
 ) -> Iterator[Found | Skipped]:
     """Yield every file below a folder, in order of name.
 
     Links to files inside are followed; links to folders are not, so there are no loops. If the
-    folder is below `root`, the .gitignore files on the way also count.
+    folder is below `root`, the .gitignore files on the way also count. Files that usually hold
+    secrets are skipped, unless `secrets` is true.
     """
     most = MAX_SECONDS if max_seconds is None else max_seconds
     top, deadline = folder.resolve(), time.monotonic() + most
@@ -83,6 +90,8 @@ def walk(
             name = here.prefix + entry.name
             if (reason := _reason(entry, name, rules, top)) is not None:
                 yield Skipped(name, reason)
+            elif not secrets and _is_secret(Path(entry.path), name, top):
+                yield Skipped(name, skipping.SENSITIVE)
             elif entry.is_dir(follow_symlinks=False):
                 ahead.append(_Folder(Path(entry.path), f"{name}/", rules))
             else:
@@ -103,7 +112,7 @@ def reaches(folder: Path, path: Path) -> bool:
         is_folder = here != path or here.is_dir()
         if part in TOOL_FOLDERS and (is_folder or part == ".git"):
             return False
-        if rules.ignore(name, is_folder=is_folder):
+        if rules.ignore(name, is_folder=is_folder) or SECRETS.forbid(name.split("/")):
             return False
         prefix = f"{name}/"
     return True
@@ -128,6 +137,13 @@ def _reason(entry: os.DirEntry[str], name: str, rules: IgnoreRules, top: Path) -
     if entry.is_symlink():
         return _reason_for_link(Path(entry.path), top)
     return None if is_folder or entry.is_file(follow_symlinks=False) else skipping.SPECIAL
+
+
+def _is_secret(path: Path, name: str, top: Path) -> bool:
+    """Return whether an entry, or the file inside that it links to, is named like a secret."""
+    if SECRETS.forbid(name.split("/")):
+        return True
+    return path.is_symlink() and SECRETS.forbid(path.resolve().relative_to(top).parts)
 
 
 def _reason_for_link(link: Path, top: Path) -> str | None:

@@ -1,6 +1,7 @@
-"""Files that clients never see: keys, passwords, the internals of tools.
+"""Names of files that usually hold secrets: keys, passwords, the internals of tools.
 
-Names are matched by whole parts of a path, on every way to a file: list, open, read, search, runs.
+Clients of the gateway never see them, on any way to a file: list, open, read, search, runs. In
+contexts they are left out of folders. Names are matched by whole parts of a path.
 A copy is as secret as its original, so the suffixes of backups are ignored. Files with a private
 key are recognised by their content, whatever their name.
 """
