@@ -33,7 +33,8 @@ Examples:
 
 \b
 Exit codes: 0 every row has an answer, 1 some failed or an error, 2 wrong usage,
-3 the budget is used up, 130 Ctrl-C. The same command resumes where it stopped.
+3 the budget is used up, 4 only passages (no language model is configured),
+130 Ctrl-C. The same command resumes where it stopped.
 """
 
 

@@ -32,7 +32,8 @@ Examples:
 
 \b
 Type /help to list its commands. Ctrl-C ends a turn, Ctrl-D the chat.
-Exit codes: 0 answers, 1 an error, 2 wrong usage, 3 a limit, 130 Ctrl-C.
+Exit codes: 0 answers, 1 an error, 2 wrong usage, 3 a limit, 4 only passages
+(no language model is configured), 130 Ctrl-C.
 """
 
 
