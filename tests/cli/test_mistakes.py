@@ -355,3 +355,9 @@ def test_the_unexpected_names_no_option_that_the_command_lacks(
         assert _errors.run(commands, asked) == 1
         line = one_clear_line(capfd.readouterr().err)
         assert line.startswith("Error: ZeroDivisionError: oops (unexpected: in test_mistakes.py:")
+
+
+def test_map_reduce_without_a_context_is_wrong_usage(run: Run) -> None:
+    code, out, err = run("ask", "who?", "-m", "offline/extractive", "--strategy", "mapreduce")
+    assert (code, out) == (2, "")
+    assert "there is none: use --strategy direct" in one_clear_line(err)

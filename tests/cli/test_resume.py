@@ -211,8 +211,8 @@ def test_wrong_usage_of_resume(run: Run, arguments: list[str], told: str) -> Non
         ("error", None, "Continue with: rlm resume r1\n"),
         ("error", "stuck", "another model (-m).\n"),
         ("error", "wrong_shape", "another model (-m) or a simpler schema.\n"),
-        ("error", "errors", "another model (-m) or --strategy mapreduce.\n"),
-        ("error", "invalid_responses", "another model (-m) or --strategy mapreduce.\n"),
+        ("error", "errors", "another model (-m) or --strategy direct.\n"),
+        ("error", "invalid_responses", "another model (-m) or --strategy direct.\n"),
     ],
 )
 def test_resuming_is_advised_only_where_it_can_lead_to_another_end(
@@ -261,3 +261,26 @@ def test_a_setting_that_cannot_work_is_not_to_be_resumed(run: Run) -> None:
     assert (code, out) == (1, "")
     assert "strategy='direct' sends the whole context" in err
     assert "Continue with" not in err
+
+
+async def test_the_advised_strategy_depends_on_the_size_of_the_context(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async with RLM(ScriptedClient(["Let me think."] * 9), strategy="rlm") as engine:
+        ended = await engine.aask("?", "a" * 1_000)
+    assert ended.limit == "invalid_responses"
+    for chars, strategy in ((999, "mapreduce"), (1_000, "direct")):
+        show(ended, "m/m", as_json=False, typed=False, quiet=False, call_chars=chars)
+        assert capsys.readouterr().err.endswith(f"--strategy {strategy}.\n")
+
+
+@pytest.mark.parametrize(("status", "resumes"), [(404, False), (401, True)])
+def test_a_run_whose_model_does_not_exist_is_not_to_be_resumed(
+    run: Run, status: int, resumes: bool
+) -> None:
+    with FakeServer([Answer(status=status, error="model_not_found")], loop=True) as server:
+        options = ("-m", "openai-compatible/gone", "--strategy", "rlm")
+        code, out, err = run("ask", "?", *options, stdin=b"text", LLM_BASE_URL=server.openai_url)
+    assert (code, out) == (1, "")
+    assert ("Continue with: rlm resume" in err) is resumes
+    assert ("Ask again with a model that the server has: -m MODEL.\n" in err) is not resumes

@@ -6,6 +6,7 @@ import pytest
 
 from rlm import RLM, RunResult, ScriptedClient
 from rlm.config import Profile
+from rlm.errors import ConfigError
 from rlm.events import Planned, RunStarted
 
 TEXT = "The access code is 4821.\n" * 10
@@ -67,3 +68,12 @@ async def test_the_chosen_strategy_is_recorded_with_the_run() -> None:
         settings = event.settings["config"]
         chosen.append((settings["strategy"], settings["preview_chars"]))
     assert chosen == [("auto", 400), ("rlm", 0)]
+
+
+@pytest.mark.parametrize("context", [None, ""])
+async def test_map_reduce_needs_a_context(context: str | None) -> None:
+    client = ScriptedClient(["4821"])
+    async with RLM(client, strategy="mapreduce") as one:
+        with pytest.raises(ConfigError, match="there is none: use strategy='direct'"):
+            await one.aask(QUERY, context)
+    assert not client.requests

@@ -160,6 +160,12 @@ def _run(
         context: Any = context_of(options.files, **fetching, timeout=options.timeout)
     else:
         context = data
+    if context is None and options.strategy == "mapreduce":
+        raise click.UsageError(
+            "--strategy mapreduce reads a context part by part, but there is none: use --strategy "
+            "direct, or add a context with -f FILE",
+            click.get_current_context(silent=True),
+        )
     if context is None and not options.quiet:
         say(_without_context(engine, made_of.choice.model))
     try:

@@ -15,6 +15,7 @@ from msgspec import structs, to_builtins
 from rlm._util.text import counted, sendable
 from rlm.citations import Citation, footnotes, warning_of
 from rlm.cli._errors import ANSWERED, CANCELLED, FAILED, LIMITED, PASSAGES, say
+from rlm.events import RunStarted
 from rlm.records.recorders.console import harmless, one_line
 from rlm.results import BY_ITSELF, RunResult
 
@@ -113,8 +114,8 @@ MORE_OF = {
 
 
 ASK_AGAIN = {
-    "errors": "with another model (-m) or --strategy mapreduce",
-    "invalid_responses": "with another model (-m) or --strategy mapreduce",
+    "errors": "with another model (-m) or --strategy {strategy}",
+    "invalid_responses": "with another model (-m) or --strategy {strategy}",
     "stuck": "with another model (-m)",
     "wrong_shape": "with another model (-m) or a simpler schema",
 }
@@ -132,11 +133,12 @@ def show(
     cite: bool = False,
     raw: bool = False,
     beside: Mapping[str, Any] | None = None,
+    call_chars: int = 0,
 ) -> int:
     """Print a result and, if it is `resumable`, how to continue; return the exit code.
 
     `cite` adds footnotes; a `raw` answer is not rendered. `beside` are facts that come first in its
-    JSON.
+    JSON. One request to the model takes `call_chars`.
     """
     if as_json:
         click.echo(as_harmless_json({**(beside or {}), **_facts(result, model)}))
@@ -150,7 +152,7 @@ def show(
     if result.samples and not quiet:
         say(_how_they_voted(result))
     _say_why_it_ended(result, resumable=resumable)
-    if not quiet and (advice := _advice(result, resumable=resumable)):
+    if not quiet and (advice := _advice(result, call_chars, resumable=resumable)):
         say(advice)
     return EXIT_CODES[result.stop_reason]
 
@@ -168,7 +170,7 @@ def _say_why_it_ended(result: RunResult, *, resumable: bool) -> None:
         say(_why_it_stopped(result, resumable=resumable))
 
 
-def _advice(result: RunResult, *, resumable: bool) -> str | None:
+def _advice(result: RunResult, call_chars: int, *, resumable: bool) -> str | None:
     """Return what to do about a run that has no answer of its own, if anything helps.
 
     A resumed run gets its recorded replies again. So it ends the same way, unless a limit is raised
@@ -178,10 +180,18 @@ def _advice(result: RunResult, *, resumable: bool) -> str | None:
         return None
     limit = result.limit
     if limit in ASK_AGAIN:
-        return f"The model could not complete the task: ask again {ASK_AGAIN[limit]}."
+        again = ASK_AGAIN[limit].format(strategy=_strategy_without_code(result, call_chars))
+        return f"The model could not complete the task: ask again {again}."
     if resumable and (limit is None or limit in MORE_OF):
         return how_to_go_on(result.run_id, MORE_OF.get(limit or result.stop_reason))
     return None
+
+
+def _strategy_without_code(result: RunResult, call_chars: int) -> str:
+    """Return `direct` if one request takes the context, or there is none; else `mapreduce`."""
+    started = next((each for each in result.events if isinstance(each, RunStarted)), None)
+    size = 0 if started is None else started.context_bytes
+    return "direct" if size <= call_chars else "mapreduce"
 
 
 def how_to_go_on(run_id: str, more: str | None = None) -> str:

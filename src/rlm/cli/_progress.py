@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager, redirect_stdout
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,10 @@ from rlm.cli._errors import CANCELLED, FAILED, say
 from rlm.cli._output import how_to_go_on, show
 from rlm.cli._stopping import exit_code_of, on_stop
 from rlm.clients.command import kill_programs
-from rlm.errors import ConfigError, RLMError
+from rlm.errors import ConfigError, ModelError, RLMError
 from rlm.events import Event, RunStarted
 from rlm.logger import RLMLogger
+from rlm.prompts import call_chars
 from rlm.protocols import Recorder
 from rlm.records.recorders.console import ConsoleRecorder
 from rlm.results import RunResult
@@ -66,6 +68,7 @@ class Complaints(logging.Handler):
 
 
 SHOW_CURSOR = "\x1b[?25h"
+ANOTHER_MODEL = "Ask again with a model that the server has: -m MODEL."
 
 
 class Watch:
@@ -119,6 +122,11 @@ def _quit(watch: Watch) -> None:
     os._exit(exit_code_of(CANCELLED))
 
 
+def _is_unknown_model(error: RLMError) -> bool:
+    """Return whether a server knows no such model: a resumed run would ask for the same name."""
+    return isinstance(error, ModelError) and error.status == HTTPStatus.NOT_FOUND
+
+
 class Manner(Struct, frozen=True, kw_only=True):
     """How a run is shown, as the options say."""
 
@@ -138,6 +146,7 @@ class RunDisplay:
         self._log = None if manner.log_dir is None else RLMLogger(log_dir=manner.log_dir)
         self._watch = Watch(journaled=journaled)
         self._progress = _progress(manner)
+        self._call_chars = 0
         self._complaints = Complaints()
         self._complaints.listen()
 
@@ -149,6 +158,7 @@ class RunDisplay:
     def run(self, engine: RLM, ask: Callable[[], RunResult]) -> RunResult:
         """Ask with progress, log and Ctrl-C in place; report an error, and how to continue."""
         note = None if self._progress is None else self._progress.note
+        self._call_chars = call_chars(engine.runner.resources.info(engine.config.model))
         try:
             with ExitStack() as stack:
                 if self._progress is not None:
@@ -165,7 +175,7 @@ class RunDisplay:
             if self._watch.run_id is None or not self._watch.journaled or self._manner.quiet:
                 raise
             say(f"Error: {error}")
-            say(how_to_go_on(self._watch.run_id))
+            say(ANOTHER_MODEL if _is_unknown_model(error) else how_to_go_on(self._watch.run_id))
             raise click.exceptions.Exit(FAILED) from error
         self._tell_complaints()
         return result
@@ -185,6 +195,7 @@ class RunDisplay:
             resumable=self._watch.journaled,
             cite=manner.cite,
             raw=manner.raw,
+            call_chars=self._call_chars,
         )
 
     def leave_with(self, farewell: str) -> None:

@@ -37,6 +37,11 @@ def choose_strategy(calls: Calls, task: Task, config: RunConfig) -> tuple[str, T
             f"strategy={config.strategy!r} reads text, but this context is data to query: use "
             "strategy='rlm'"
         )
+    if config.strategy == "mapreduce" and not task.context.size_bytes:
+        raise ConfigError(
+            "strategy='mapreduce' reads a context part by part, but there is none: use "
+            "strategy='direct' (--strategy direct), or pass a context"
+        )
     if config.strategy != "auto":
         return config.strategy, task
     info, size = calls.info(config.model), task.context.size_bytes
