@@ -1,7 +1,8 @@
 """Names of files that usually hold secrets: keys, passwords, the internals of tools.
 
-Clients of the gateway never see them, on any way to a file: list, open, read, search, runs. In
-contexts they are left out of folders. Names are matched by whole parts of a path.
+Clients of the gateway never see them, on any way to a file: list, open, read, search, runs. Those
+that hardly ever hold anything else are left out of folders that are contexts. Names are matched by
+whole parts of a path.
 A copy is as secret as its original, so the suffixes of backups are ignored. Files with a private
 key are recognised by their content, whatever their name.
 """
@@ -12,12 +13,32 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
-__all__ = ["DEFAULT_DENIALS", "SCANNED_BYTES", "Denials", "holds_private_key"]
+__all__ = ["DEFAULT_DENIALS", "SCANNED_BYTES", "SURE_SECRETS", "Denials", "holds_private_key"]
+
+_DOTENV = (
+    *(".env", ".env?*", "*.env", "!.env*.example", "!.env*[._-]sample", "!.env*[._-]template"),
+    *("!.env*[._-]example", "!.env*[._-]dist", "!.env*[._-]default", "!.env*[._-]defaults"),
+)
+
+SURE_SECRETS = (
+    *_DOTENV,
+    *(".netrc", "_netrc", ".npmrc", ".pypirc", ".pgpass", "pgpass.conf", ".my.cnf", ".htpasswd"),
+    *(".git-credentials", ".dockercfg", ".s3cfg", ".boto", ".databrickscfg"),
+    *(".ssh", ".aws", ".azure", ".gcloud", ".config/gcloud", ".gnupg", ".kube", ".password-store"),
+    *("*.pem", "*.p8", "*.p12", "*.pfx", "*.pkcs12", "*.jks", "*.keystore", "*.kdb", "*.kdbx"),
+    *("*.ppk", "*.keytab", "id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", "ssh_host_*_key"),
+    *("credentials.json", "client[-_]secret*.json", "service[-_]account*.json"),
+    *("*.tfstate", "*.tfvars", ".bash_history", ".zsh_history", ".python_history"),
+)
+"""What hardly ever holds anything but secrets.
+
+Whoever makes a folder a context means to read what is in it: a guide called `secrets.md`, or a
+package called `token`, must not be missing.
+"""
 
 DEFAULT_DENIALS = (
     # Settings of programs, with their credentials. Examples of them are not secret.
-    *(".env", ".env?*", "*.env", "!.env*.example", "!.env*[._-]sample", "!.env*[._-]template"),
-    *("!.env*[._-]example", "!.env*[._-]dist", "!.env*[._-]default", "!.env*[._-]defaults"),
+    *_DOTENV,
     *(".netrc", "_netrc", ".authinfo*", ".npmrc", ".yarnrc", ".yarnrc.yml", ".pypirc"),
     *(".pgpass", "pgpass.conf", ".my.cnf", ".mylogin.cnf", ".htpasswd", ".dockercfg"),
     *(".dockerconfigjson", ".git-credentials", ".gitcookies", ".gitconfig", "*.git/config"),

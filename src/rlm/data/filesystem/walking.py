@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from rlm._util.limited import check_wanted, in_thread
 from rlm.data.filesystem import skipping
-from rlm.data.filesystem.denial import Denials
+from rlm.data.filesystem.denial import SURE_SECRETS, Denials
 from rlm.data.filesystem.ignoring import IgnoreRules, rules_above
 from rlm.data.filesystem.opening import display_path, unreadable
 from rlm.data.filesystem.skipping import Skipped
@@ -39,7 +39,7 @@ TOOL_FOLDERS = frozenset(
     )
 )
 
-SECRETS = Denials()
+SECRETS = Denials(SURE_SECRETS)
 
 MAX_SECONDS = 300.0
 """A folder that takes longer to walk is refused."""
