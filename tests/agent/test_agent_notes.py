@@ -1,10 +1,14 @@
 """Notes of cells: work for each is proportional to that note, and long ones are read in threads."""
 
+import asyncio
 import json
 from typing import Any
 
+import pytest
+
 from rlm import AgentContext, AgentRLM, ScriptedClient
 from rlm.agent.agent import _TurnMemory
+from rlm.errors import ModelError
 from rlm.events import OutputStreamed
 from tests.loop_thread import LoopThread
 
@@ -99,3 +103,77 @@ def test_the_memory_holds_notes_in_any_form() -> None:
     memory.note("long", json.dumps(NOTE))
     memory.data = {"other": 1}
     assert memory.context_data == {"other": 1}
+
+
+NOTING = f"add_to_context('report', 'é' * {len(NOTE)})"
+
+
+async def test_a_dict_that_a_program_holds_has_the_long_notes_when_the_turn_ends() -> None:
+    agent = agent_of(f"{NOTING}\nFINAL(1)")
+    held = agent.context.data
+    async with agent:
+        with LoopThread() as thread:
+            await answer(agent, "Note.")
+    assert held == {"report": NOTE}
+    assert agent.context.data is held
+    assert thread.work == []
+
+
+async def test_it_has_them_when_the_turn_fails() -> None:
+    agent = AgentRLM(ScriptedClient([code(NOTING), ModelError("away"), ModelError("away")]))
+    held = agent.context.data
+    async with agent:
+        with pytest.raises(ModelError):
+            await answer(agent, "Note.")
+    assert held == {"report": NOTE}
+
+
+async def test_it_has_them_when_the_turn_is_cancelled() -> None:
+    agent = agent_of(f"{NOTING}\nwait()")
+    held, is_noted = agent.context.data, asyncio.Event()
+
+    async def wait() -> None:
+        is_noted.set()
+        await asyncio.Event().wait()
+
+    agent.register_tool("wait", wait)
+    async with agent:
+        turn = asyncio.create_task(answer(agent, "Note."))
+        await is_noted.wait()
+        turn.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await turn
+        assert held == {"report": NOTE}
+
+
+@pytest.mark.parametrize("before", [{}, {"report": "old"}])
+async def test_what_a_program_writes_is_not_replaced_by_an_older_note(
+    before: dict[str, Any],
+) -> None:
+    agent = agent_of(f"{NOTING}\nwrite()\nFINAL(1)", "FINAL(context_data['report'])")
+    agent.context.data = before
+
+    def write() -> None:
+        before["report"] = "mine"
+
+    agent.register_tool("write", write)
+    async with agent:
+        await answer(agent, "Note.")
+        assert before == agent.context.data == {"report": "mine"}
+        assert await answer(agent, "What is it?") == "mine"
+
+
+def test_nor_is_what_it_writes_or_deletes_before_it_looks() -> None:
+    memory = AgentContext()
+    held = memory.data
+    held["deleted"] = "old"
+    for key in ("written", "added", "deleted", "noted"):
+        memory.note(key, json.dumps(NOTE))
+    held["written"] = 1
+    memory.add("added", 2)
+    del held["deleted"]
+    held["noted"] = 3
+    memory.note("noted", json.dumps(NOTE))
+    expected = {"written": 1, "added": 2, "noted": NOTE}
+    assert memory.snapshot() == expected
+    assert memory.data == held == expected

@@ -212,7 +212,10 @@ class AgentRLM:
         self, chat: Chat, message: str, context: ContextValue, recorder: Recorder
     ) -> RunResult:
         memory = _TurnMemory(self)
-        result = await chat.aask(message, context, recorders=(memory, recorder))
+        try:
+            result = await chat.aask(message, context, recorders=(memory, recorder))
+        finally:
+            await self.context.settle()
         streamed = memory.streamed()
         is_said = streamed and result.answer_source == "last_output"
         submitted = "" if is_said or result.answer is None else str(result.answer)
@@ -252,7 +255,7 @@ class AgentRLM:
             self._is_new_memory = True
         chat = self._conversation
         chat.turns[:] = self.context.turns()
-        known = await asyncio.to_thread(lambda: _as_json(self.context.data))
+        known = await asyncio.to_thread(lambda: _as_json(self.context.snapshot()))
         if self._is_new_memory or known != self._bound:
             chat.bind("context_data", await asyncio.to_thread(self._stored_memory))
             self._is_new_memory, self._bound = False, known
@@ -283,7 +286,7 @@ class AgentRLM:
 
     def _stored_memory(self) -> StoredContext:
         """Return `context_data` as it is now, measured. This takes long if there is much of it."""
-        stored = store_context(dict(self.context.data))
+        stored = store_context(self.context.snapshot())
         _ = stored.size_bytes
         return stored
 
@@ -325,7 +328,7 @@ def _model_options(backend: Backend, backend_kwargs: dict[str, Any] | None) -> d
 def _as_json(data: dict[str, Any]) -> dict[str, str]:
     """Return each value of `context_data` as JSON; a program may have changed it directly."""
     try:
-        return {key: json.dumps(value) for key, value in data.copy().items()}
+        return {key: json.dumps(value) for key, value in data.items()}
     except (TypeError, ValueError, RecursionError) as error:
         raise ConfigError(
             f"context_data can't be stored as JSON ({error}); use plain values"

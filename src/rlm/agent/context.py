@@ -1,5 +1,6 @@
 """The memory of an agent: the conversation, and values by name. Plain data, saved as JSON."""
 
+import asyncio
 import json
 import threading
 import time
@@ -23,6 +24,15 @@ ROLES = ("user", "assistant")
 
 _one_note = threading.Lock()
 """Held while a note is stored, not while it is decoded."""
+
+_MISSING: Any = object()
+
+
+class _LongNote(Struct, frozen=True, eq=False):
+    """A note that was not decoded yet, and the value of its key when it was made."""
+
+    text: str
+    before: Any
 
 
 class _Message(Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -97,7 +107,7 @@ class AgentContext:
         self.max_history_size = max_history_size
         self.history: list[dict[str, Any]] = []
         self._data: dict[str, Any] = {}
-        self._undecoded: dict[str, str] = {}  # long notes, until someone looks at `data`
+        self._undecoded: dict[str, _LongNote] = {}  # until `settle`, or someone looks at `data`
         self.tools: dict[str, Any] = {}
         self.metadata: dict[str, Any] = {}
 
@@ -112,9 +122,11 @@ class AgentContext:
 
     @property
     def data(self) -> dict[str, Any]:
-        """The values by name. Long notes of cells are decoded here: engines look in a thread."""
-        for key, text in list(self._undecoded.items()):
-            self._put(key, text, json.loads(text))
+        """The values by name. Long notes of a cell appear in this dict when the turn ends, or at
+        once if this property is read during the turn.
+        """
+        for key, note in list(self._undecoded.items()):
+            self._put(key, note, json.loads(note.text))
         return self._data
 
     @data.setter
@@ -125,15 +137,31 @@ class AgentContext:
     def note(self, key: str, text: str) -> None:
         """Store a note of a cell, which is JSON and may be long, replacing any other value."""
         with _one_note:
-            self._undecoded[key] = text
+            note = _LongNote(text, self._data.get(key, _MISSING))
+            self._undecoded[key] = note
         if is_quick_json(text):
-            self._put(key, text, json.loads(text))
+            self._put(key, note, json.loads(text))
 
-    def _put(self, key: str, text: str, value: Any) -> None:
-        """Store the value of a note, unless another replaced it while it was decoded."""
+    async def settle(self) -> None:
+        """Store the long notes in `data`, after a thread has decoded them."""
+        while waiting := dict(self._undecoded):
+            values = await asyncio.to_thread(_decoded, waiting)
+            for key, note in waiting.items():
+                self._put(key, note, values[key])
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return a copy of `data`. Threads call this while the program may write to `data`."""
+        waiting = dict(self._undecoded)  # First: a note that is stored meanwhile is in `data`.
+        values = self._data.copy()
+        valid = {k: note for k, note in waiting.items() if values.get(k, _MISSING) is note.before}
+        return values | _decoded(valid)
+
+    def _put(self, key: str, note: _LongNote, value: Any) -> None:
+        """Store the value of a note, unless a note or the program has replaced it since."""
         with _one_note:
-            if self._undecoded.get(key) is text:
-                self._data[key] = value
+            if self._undecoded.get(key) is note:
+                if self._data.get(key, _MISSING) is note.before:
+                    self._data[key] = value
                 del self._undecoded[key]
 
     @property
@@ -164,7 +192,10 @@ class AgentContext:
         """Store a JSON value under a name, replacing any other."""
         if not isinstance(key, str):
             raise ConfigError(f"a key must be a string, not {key!r}")
-        self.data[key] = _as_plain(repr(key), value)
+        plain = _as_plain(repr(key), value)
+        with _one_note:
+            self._undecoded.pop(key, None)
+            self._data[key] = plain
 
     def add_context(self, key: str, data: Any) -> None:
         """The same as `add`, under rlm-kit's name."""
@@ -241,6 +272,10 @@ class AgentContext:
         found.data = whole.context_data
         found.metadata = whole.metadata
         return found, tuple(whole.tools)
+
+
+def _decoded(notes: dict[str, _LongNote]) -> dict[str, Any]:
+    return {key: json.loads(note.text) for key, note in notes.items()}
 
 
 def _stored(message: dict[str, Any]) -> _Message:
