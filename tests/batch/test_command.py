@@ -69,6 +69,15 @@ def test_rows_become_answers(tmp_path: Path) -> None:
     assert (tmp_path / "tasks.answers.jsonl").read_text().splitlines() == lines
 
 
+@pytest.mark.parametrize("text", ["", "\n \n"])
+def test_a_file_without_rows_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "tasks.jsonl").write_text(text)
+    done = rlm("batch", "tasks.jsonl", *OFFLINE, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "Error: tasks.jsonl has no rows: write one JSON object on each line\n"
+    assert [each.name for each in tmp_path.iterdir()] == ["tasks.jsonl"]
+
+
 @pytest.mark.parametrize(("concurrency", "calls"), [("8", 64), ("300", 300)])
 def test_concurrency_follows_from_the_number_of_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, concurrency: str, calls: int

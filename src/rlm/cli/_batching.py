@@ -218,6 +218,8 @@ def answer_all(tasks: Path, options: BatchOptions) -> int:
     """Answer all rows, report the outcome, and return the exit code."""
     tasks.stat()  # A missing file gets the same advice as in other commands.
     source, row_options = Source(tasks), options.of_one_row()
+    if next(source.positions(), None) is None:
+        raise click.ClickException(f"{tasks} has no rows: write one JSON object on each line")
     folder = BatchFolder(options.out or tasks.with_name(f"{tasks.stem}.answers.jsonl"))
     with closing(Complaints()) as complaints:
         complaints.listen()
