@@ -1,5 +1,6 @@
 """Replies that had to be plain text: code among them is read, looked up or questioned once."""
 
+import json
 from typing import Any
 
 import pytest
@@ -116,6 +117,7 @@ CODE = {
     "a tag that is not closed": "<run_code>print(rows)",
     "an action": "Thought: I should look.\nAction: print(rows)",
     "JSON": '{"python": "print(rows)"}',
+    "JSON with a thought": '{"thought": "I look.", "code": "print(rows)"}',
     "the line of a lead-in": "Let me check: print(rows[0])",
     "several lines in bold": "**x = 1\nprint(rows)**",
     "two statements after words": "The call is: import os; print(rows)",
@@ -219,6 +221,53 @@ async def test_words_about_a_line_of_code_count_if_nothing_better_follows(reply:
             result = await one.aask("Who?", "text")
         assert (result.answer, result.answer_source) == (answer, "asked")
         assert len(client.requests) == 3
+
+
+ABOUT_CODE = {
+    "source": '{"file": "app.py", "line": 12, "source": "rows.append(line)"}',
+    "input": '{"input": "sorted(rows)", "output": "[1, 2, 3]"}',
+    "script": '{"language": "Python", "script": "print(text)"}',
+    "code": '{"cause": "division by zero", "code": "print(text)", "fix": "check it"}',
+    "command": '{"command": "print(rows)", "line": 3}',
+    "a function with the name of ours": '{"function": "ask", "args": ["text"], "line": 3}',
+    "a process with the name of ours": '{"name": "python", "args": ["a.py"], "line": 3}',
+}
+STRINGS = '{"type": "object", "additionalProperties": {"type": ["string", "integer", "array"]}}'
+
+
+@pytest.mark.parametrize("reply", ABOUT_CODE.values(), ids=ABOUT_CODE)
+async def test_json_that_says_more_than_code_is_the_answer(reply: str) -> None:
+    setup = fenced("rows, text, line = [], '', ''\nprint('raw output')")
+    for written in (reply, fenced(reply, "json")):
+        for model in (None, json.loads(STRINGS)):
+            client = ScriptedClient([setup, written])
+            async with RLM(client, limits=Limits(max_steps=1)) as one:
+                result = await one.aask("Who?", "text", response_model=model)
+            assert result.answer == (reply if model is None else json.loads(reply))
+            assert (result.answer_source, len(client.requests)) == ("asked", 2)
+
+
+@pytest.mark.parametrize("key", ["source", "code", "input"])
+async def test_json_of_the_type_that_is_wanted_is_the_answer(key: str) -> None:
+    """Without a type, or with another one, the same reply is code."""
+    reply = json.dumps({key: "rows.append(1)"})
+    for model, answer, requests in (
+        (dict[str, str], {key: "rows.append(1)"}, 2),
+        (dict[str, int], None, 3),
+        (str, "raw output", 3),
+        (None, "raw output", 3),
+    ):
+        client = ScriptedClient([FIRST, reply, reply])
+        async with RLM(client, limits=Limits(max_steps=1)) as one:
+            result = await one.aask("Who?", "text", response_model=model)
+        assert (result.answer, len(client.requests)) == (answer, requests)
+
+
+async def test_the_second_reply_may_have_the_type_that_is_wanted() -> None:
+    client = ScriptedClient([FIRST, fenced("print(rows)"), '{"code": "print(rows)"}'])
+    async with RLM(client, limits=Limits(max_steps=1)) as one:
+        result = await one.aask("Who?", "text", response_model=dict[str, str])
+    assert result.answer == {"code": "print(rows)"}
 
 
 async def test_without_a_budget_no_second_answer_is_requested() -> None:

@@ -16,7 +16,7 @@ from rlm.calls.billing import worst_case
 from rlm.calls.scope import Scope
 from rlm.config import RunConfig
 from rlm.engine.decide import WrongShape
-from rlm.engine.plain_replies import PlainReply, read_plain
+from rlm.engine.plain_replies import PlainReply, json_of, read_plain
 from rlm.engine.run_state import ReplRunState
 from rlm.engine.task import Ending
 from rlm.errors import CallRefused, ModelError
@@ -191,15 +191,26 @@ async def _ask_for_answer(run: ReplRunState, final: FinalCall, reason: str) -> S
     if reply is None:
         return None
     plain = read_plain(reply, run.session.variables)
-    answer = await _meant_by(run, plain)
+    answer = await _of_its_type(run, reply) or await _meant_by(run, plain)
     if answer is not None or not plain.is_code:
         return answer
     said = Message("assistant", reply.text or "(a tool call)")
     reply = await _reply(run, final, (*followed_by(messages, question), said), nudges.NO_CODE_NOW)
-    again = PlainReply() if reply is None else read_plain(reply, run.session.variables)
-    answer = await _meant_by(run, again)
+    again, answer = PlainReply(), None
+    if reply is not None:
+        again = read_plain(reply, run.session.variables)
+        answer = await _of_its_type(run, reply) or await _meant_by(run, again)
     text = again.text or plain.text  # what was written beside the code
     return answer or (Submission(text, "asked") if text else None)
+
+
+async def _of_its_type(run: ReplRunState, reply: Reply) -> Submission | None:
+    """Return a reply in JSON that has the type of the answer, even if it looks like code."""
+    text = json_of(reply) if run.task.objection_to is not None else ""
+    if not text:
+        return None
+    submission = Submission(text, "asked", text)
+    return submission if await run.objection(submission) is None else None
 
 
 async def _meant_by(run: ReplRunState, plain: PlainReply) -> Submission | None:

@@ -42,10 +42,10 @@ from rlm.engine.submissions import (
     submitted_expression,
     touched,
 )
-from rlm.engine.written_calls import calls_in, code_in_json, final_channel
+from rlm.engine.written_calls import calls_in, code_in_json, final_channel, value_in_json
 from rlm.messages import Reply
 
-__all__ = ["PlainReply", "read_plain", "read_submission"]
+__all__ = ["PlainReply", "json_of", "read_plain", "read_submission"]
 
 _REPL_FENCE = pattern(r"(?:```|~~~)[ \t]*(?:repl|tool_code)\b")
 _KEYWORD = pattern(r"(?:answer|value|content|result|variable_name|name)\s*=(?!=)")
@@ -70,6 +70,11 @@ def read_plain(reply: Reply, variables: Collection[str] = ()) -> PlainReply:
     if typed != text and (found := _Reading(typed, names).read(reply)).is_code:
         return replace(found, text=text) if found.text == typed else found
     return _Reading(text, names).read(reply)
+
+
+def json_of(reply: Reply) -> str:
+    """Return the JSON of a reply that is nothing but an object or a list; empty if it is not."""
+    return value_in_json(without_marks(final_channel(strip_thinking(reply.text))))
 
 
 class _Reading:

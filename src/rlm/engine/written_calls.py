@@ -10,7 +10,7 @@ from rlm.engine.finals import unfenced
 from rlm.messages import ToolCall
 from rlm.worker.repl_names import REPL_NAMES
 
-__all__ = ["calls_in", "code_in_json", "final_channel"]
+__all__ = ["calls_in", "code_in_json", "final_channel", "value_in_json"]
 
 MAX_CALLS = 64
 _RUNS_CODE = (
@@ -65,7 +65,7 @@ def calls_in(text: str) -> tuple[ToolCall, ...]:
     marks: list[int] = []
     if any(mark in text for mark in _MARKS):
         marks = [mark.start() for mark in _MARK.finditer(text)]
-    if not marks:
+    if not marks or value_in_json(text):
         return tuple(_of_json(text))
     ends = (*marks[1:MAX_CALLS], len(text))
     found = [_call(text[start:end]) for start, end in zip(marks, ends, strict=False)]
@@ -122,18 +122,35 @@ def _first_json(written: str) -> Any:
 
 
 def code_in_json(text: str) -> str:
-    """Return the code in a reply such as `{"code": "print(1)"}`; empty if there is none."""
+    """Return the code in a reply such as `{"code": "print(1)"}`; empty if there is none.
+
+    An object that says more, such as `{"line": 12, "source": "print(1)"}`, is an answer.
+    """
     plain = _json(text) if any(f'"{key}"' in text for key in _CODE_KEYS) else None
     if not isinstance(plain, dict):
         return ""
-    found = (plain[key] for key in _CODE_KEYS if isinstance(plain.get(key), str))
-    return next(found, "")
+    said = [value for key, value in plain.items() if key not in _BESIDE_CODE]
+    key = next((key for key in _CODE_KEYS if key in plain), "")
+    return said[0] if key and len(said) == 1 and isinstance(said[0], str) else ""
+
+
+def value_in_json(text: str) -> str:
+    """Return the JSON of a reply that is nothing but an object or a list; empty if it is not."""
+    text = unfenced(text.strip())
+    return text if _json(text) is not None else ""
 
 
 def _of_json(text: str) -> Iterator[ToolCall]:
     """Yield the calls in a reply that is nothing but JSON."""
     if any(name in text for name in ('"name"', '"tool', '"action"')):
-        yield from _of_plain(_json(text))
+        plain = _json(text)
+        if all(map(_is_only_a_call, plain if isinstance(plain, list) else [plain])):
+            yield from _of_plain(plain)
+
+
+def _is_only_a_call(plain: Any) -> bool:
+    """Whether an object says no more than a call: `{"function": "ask", "line": 3}` does."""
+    return isinstance(plain, dict) and _OF_CALLS.issuperset(plain)
 
 
 def _json(text: str) -> Any:
@@ -146,8 +163,12 @@ def _json(text: str) -> Any:
 
 
 _CODE_KEYS = ("code", "python", "repl", "script", "source", "cell", "command", "cmd", "input")
+_BESIDE_CODE = ("thought", "thoughts", "timeout")
 _NAMES = ("name", "tool", "tool_name", "function", "action", "recipient_name")
 _ARGUMENTS = ("arguments", "parameters", "args", "input", "action_input", "tool_input", "params")
+_OF_CALLS = frozenset(
+    (*_NAMES, *_ARGUMENTS, *_BESIDE_CODE, "tool_calls", "role", "content", "type", "id", "call_id")
+)
 
 
 def _of_plain(plain: Any) -> Iterator[ToolCall]:
