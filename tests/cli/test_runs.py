@@ -72,6 +72,9 @@ def test_the_status_limit_includes_runs_that_used_up_their_steps(state: Path, ru
     kept.offline(state)
     assert {row["status"] for row in listed(run, "--status", "limit")} == {"steps", "limit"}
     assert [row["status"] for row in listed(run, "--status", "steps")] == ["steps"]
+    assert run("runs", "--status", "answered") == run("runs", "--status", "answer")
+    assert run("runs", "--status", "Failed") == run("runs", "--status", "error")
+    assert run("runs", "--status", "killed") == run("runs", "--status", "interrupted")
 
 
 def test_the_statuses_are_those_of_journals_and_of_the_viewer() -> None:

@@ -1,6 +1,7 @@
 """Commands about recorded runs: `rlm runs`, `rlm show`, `rlm export` and `rlm rm`."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -29,6 +30,19 @@ can be resumed.
 
 STATUSES = ("running", "interrupted", "answer", "passages", "steps", "limit", "cancelled", "error")
 
+
+class Status(click.types.StringParamType):
+    """A status, or another word for it that `--where` understands too, such as failed."""
+
+    name = "status"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Return the word that `rlm runs` shows."""
+        from rlm.records.judging.where import STATUSES as WORDS
+
+        return click.Choice(STATUSES).convert(WORDS.get(value.lower(), value), param, ctx)
+
+
 where_option = click.option(
     "--where",
     metavar="CONDITION",
@@ -49,7 +63,7 @@ where_option = click.option(
 )
 @click.option(
     "--status",
-    type=click.Choice(STATUSES),
+    type=Status(),
     metavar="STATUS",
     help="Show only runs with this status, such as interrupted.",
 )
@@ -185,7 +199,7 @@ Examples:
 )
 @click.option(
     "--status",
-    type=click.Choice(STATUSES),
+    type=Status(),
     metavar="STATUS",
     help="Remove runs with this status, such as error.",
 )
