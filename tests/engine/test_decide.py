@@ -183,3 +183,13 @@ def test_code_that_never_looks_at_the_context_gets_a_hint() -> None:
 def test_finals_submitted_by_native_tool_calls_are_accepted() -> None:
     one = StepResult(Actions((Cell("x"),), Final("value", "7")), (printed("7"),))
     assert judge(one) == Answered(Submission("7", "FINAL"))
+
+
+def test_failures_in_a_row_are_reported_with_the_last_error() -> None:
+    progress = Progress()
+    last = CellError("KeyError", "two\n lines" + "x" * 500, "KeyError: two")
+    for error in (ERROR, ERROR, last):
+        progress.note(step_result(CODE, CellResult(error=error)))
+    reason, limit = progress.failing(Guards(), 3) or ("", "")
+    assert reason.startswith("3 cells failed in a row, the last with: KeyError: two linesxx")
+    assert (len(reason) < 300, limit) == (True, "errors")

@@ -30,6 +30,7 @@ __all__ = [
 ]
 
 REPEATS_THAT_MEAN_STUCK = 3
+MAX_ERROR_CHARS = 200
 CONTEXT_NAMES = frozenset({"context", "context_0", "P", "ctx", "peek", "tail", "lenP"})
 
 
@@ -87,6 +88,7 @@ class Progress(Struct, eq=False):
     submitted: Submission | None = None
     codes: Counter[str] = field(default_factory=Counter)
     errors: Counter[str] = field(default_factory=Counter)
+    last_error: str = ""
     same_code: int = 0
     same_error: int = 0
     mistake: str = ""
@@ -122,6 +124,7 @@ class Progress(Struct, eq=False):
             self.errors_in_a_row += 1
             error = f"{result.error.type}: {result.error.message}"
             self.errors[error] += 1
+            self.last_error = error
             self.same_error = max(self.same_error, self.errors[error])
 
     def note_mistake(self, kind: str) -> int:
@@ -140,7 +143,9 @@ class Progress(Struct, eq=False):
         """Return why failures in a row end the run, and the limit they reach; else None."""
         failed, invalid = self.errors_in_a_row, self.invalid_in_a_row
         if failed >= (guards.repl_error_limit or max_errors):
-            return f"{counted(failed, 'cell')} failed in a row", "errors"
+            last = " ".join(self.last_error.split())[:MAX_ERROR_CHARS]
+            reason = f"{counted(failed, 'cell')} failed in a row, the last with: {last}"
+            return reason, "errors"
         if invalid >= guards.invalid_response_limit:
             reason = (
                 f"{counted(invalid, 'reply', 'replies')} in a row had neither code nor an answer"
