@@ -66,9 +66,9 @@ def fake_server(
 ) -> None:
     """Serve the answers in SCRIPT to any program that calls a model.
 
-    It speaks chat completions, responses, Anthropic messages and Gemini at once. Its address is
-    printed to standard output; the variables to export, and a line per request, to standard error.
-    Ctrl-C stops it.
+    It speaks chat completions, responses, Anthropic messages, Gemini and Amazon Bedrock's Converse
+    at once. Its address is printed to standard output; the variables to export, and a line per
+    request, to standard error. Ctrl-C stops it.
     """
     from rlm.testing.fake_server import FakeServer
 
