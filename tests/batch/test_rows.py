@@ -190,3 +190,9 @@ def test_any_bytes_are_rows_or_clear_errors(
         assert position.number == number
         with contextlib.suppress(RowError):
             assert found.row(position).query.strip()
+
+
+def test_a_row_that_ends_too_early_is_not_complete_json(tmp_path: Path) -> None:
+    (position,) = source(tmp_path, '{"query": "a", ').positions()
+    told = source(tmp_path, '{"query": "a", ').problem(position) or ""
+    assert told.startswith("line 1: the row is not complete JSON; a row is a JSON object")

@@ -22,6 +22,7 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "empty.txt").touch()
     (tmp_path / "loop").symlink_to("loop")
     (tmp_path / "text.txt").write_text("no { json")
+    (tmp_path / "b.bin").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "list.json").write_text("[1]")
     (tmp_path / "no-schema.json").write_text(json.dumps({"type": "nonsense"}))
     return tmp_path
@@ -247,6 +248,7 @@ def test_an_unreachable_server_is_reported(run: Run, monkeypatch: pytest.MonkeyP
         (["judge", "last", "--score", "nan"], "'--score': a score must be a number"),
         (["judge", "last", "--tag", "a b"], "'--tag': 'a b' can't be a tag"),
         (["ask", "?", "--schema", "text.txt"], "text.txt is not JSON"),
+        (["ask", "?", "--schema", "b.bin"], "b.bin is not a text in UTF-8, so it is not JSON"),
         (["ask", "?", "--schema", "list.json"], "list.json is not a JSON schema"),
         (
             ["ask", "?", "--schema", "no-schema.json"],

@@ -18,6 +18,9 @@ from rlm.errors import ConfigError
 __all__ = ["BadRowsError", "Row", "RowError", "RowPosition", "Source"]
 
 MAX_ROW_BYTES = 256 * 1024**2
+TRUNCATED = "Input data was truncated"
+"""What the decoder says of a line that ends too early."""
+
 HOW_TO_WRITE = (
     "a row is a JSON object on one line, with query and, if needed, context, context_file, id, meta"
 )
@@ -124,7 +127,8 @@ class Source:
         try:
             row = _decoded(text)
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
-            raise RowError(f"line {position.line}: {error}; {HOW_TO_WRITE}") from error
+            what = "the row is not complete JSON" if str(error) == TRUNCATED else error
+            raise RowError(f"line {position.line}: {what}; {HOW_TO_WRITE}") from error
         if not row.query.strip():
             raise RowError(f"line {position.line}: the query is empty")
         if row.context is not UNSET and row.context_file is not UNSET:

@@ -287,6 +287,8 @@ def _schema(path: Path) -> Any:
     """Read a JSON schema from a file, and check it before anything is sent."""
     try:
         schema = json.loads(path.read_text("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise _misused(f"{path} is not a text in UTF-8, so it is not JSON") from error
     except (ValueError, RecursionError) as error:
         raise _misused(f"{path} is not JSON: {error}") from error
     except OSError as error:
