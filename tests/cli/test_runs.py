@@ -181,3 +181,12 @@ def test_an_unreadable_folder_is_reported_in_one_line(state: Path, run: Run) -> 
     code, out, err = run("runs")
     assert (code, out) == (1, "")
     assert "Not a directory" in err
+
+
+def test_an_exported_run_calls_its_passages_the_same_everywhere(state: Path, run: Run) -> None:
+    kept.offline(state)
+    code, out, _ = run("export", "last", "--format", "markdown")
+    assert code == 0
+    assert out.count("Passages, not an answer") == 2
+    assert "**Answer**" not in out
+    assert "sent to the model (" in out

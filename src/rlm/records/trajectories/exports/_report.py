@@ -134,8 +134,7 @@ def _outcome(trajectory: Trajectory, root: RunOutline) -> Iterator[Block]:
             if event.answer is None:
                 yield Note(f"No answer: {event.detail or event.error or event.stop_reason}", True)
             else:
-                is_answer = event.stop_reason != "passages"
-                yield Passage("Answer" if is_answer else "Passages, not an answer", event.answer)
+                yield Passage(_title(event), event.answer)
     if not ended:
         yield Note(f"No answer: this run is {root.status}", is_trouble=True)
     yield from _judgment(trajectory.judgments.get(root.run_id, Judgment()))
@@ -246,6 +245,10 @@ def _step_usage(used: StepUsage | None) -> str | None:
     return f"used {_usage(used.whole)}{'' if used.own == used.whole else own}"
 
 
+def _title(event: RunEnded) -> str:
+    return "Passages, not an answer" if event.stop_reason == "passages" else "Answer"
+
+
 def _usage(usage: Usage | None) -> str:
     if usage is None or not usage.total_tokens:
         return ""
@@ -257,7 +260,7 @@ def _request_blocks(event: ModelAsked) -> Iterator[Block]:
     sent = [message for message in event.new_messages if message.role != "assistant"]
     if sent:
         count = counted(len(sent), "message")
-        yield FoldStart(one_line(f"what was sent to the model for its {event.purpose}: {count}"))
+        yield FoldStart(one_line(f"{count} sent to the model ({event.purpose})"))
         for message in sent:
             yield Passage(message.role, text_of(message.content))
         yield FoldEnd()
@@ -305,7 +308,8 @@ def _tool(event: ToolCalled) -> Iterator[Block]:
 def _other(event: Any) -> Iterator[Block]:
     if isinstance(event, RunEnded):
         yield Heading(3, "End")
-        yield Passage("Answer", event.answer) if event.answer is not None else Note("no answer")
+        has_answer = event.answer is not None
+        yield Passage(_title(event), event.answer or "") if has_answer else Note("no answer")
         why = event.detail or event.error or event.limit or ""
         parts = (event.stop_reason, _usage(event.usage), f"{event.seconds:.2f} s")
         line = ", ".join(part for part in parts if part)
