@@ -118,6 +118,7 @@ CODE = {
     "an action": "Thought: I should look.\nAction: print(rows)",
     "JSON": '{"python": "print(rows)"}',
     "JSON with a thought": '{"thought": "I look.", "code": "print(rows)"}',
+    "JSON with a language": '{"language": "python", "code": "print(rows)"}',
     "the line of a lead-in": "Let me check: print(rows[0])",
     "several lines in bold": "**x = 1\nprint(rows)**",
     "two statements after words": "The call is: import os; print(rows)",

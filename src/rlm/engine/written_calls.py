@@ -129,7 +129,8 @@ def code_in_json(text: str) -> str:
     plain = _json(text) if any(f'"{key}"' in text for key in _CODE_KEYS) else None
     if not isinstance(plain, dict):
         return ""
-    said = [value for key, value in plain.items() if key not in _BESIDE_CODE]
+    beside = (*_BESIDE_CODE, "language") if "code" in plain else _BESIDE_CODE
+    said = [value for key, value in plain.items() if key not in beside]
     key = next((key for key in _CODE_KEYS if key in plain), "")
     return said[0] if key and len(said) == 1 and isinstance(said[0], str) else ""
 
