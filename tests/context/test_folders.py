@@ -259,11 +259,11 @@ def test_a_deeply_nested_folder_needs_no_deep_recursion(tmp_path: Path) -> None:
 
 def test_files_that_usually_hold_secrets_are_omitted_and_named(tmp_path: Path) -> None:
     names = (".env", ".env.example", "a.txt", "deploy/server.pem", "deploy/b.txt", ".aws/config")
-    names += ("docs/secrets.md", "passwords.txt", "src/token/shadow.py")  # These may be anything.
-    make_tree(tmp_path, dict.fromkeys(names, "text"))
+    others = ("docs/secrets.md", "passwords.txt", "src/token/shadow.py")  # They may hold anything.
+    make_tree(tmp_path, dict.fromkeys((*names, *others), "text"))
     (tmp_path / "settings.txt").symlink_to(".env")
     stored = store_context(tmp_path)
-    assert stored.documents == (".env.example", "a.txt", "deploy/b.txt", *names[-3:])
+    assert stored.documents == (".env.example", "a.txt", "deploy/b.txt", *others)
     secrets = (".aws", ".env", "deploy/server.pem", "settings.txt")
     assert reasons(stored) == dict.fromkeys(secrets, "probable secret")
     (notice,) = stored.notices
