@@ -70,7 +70,7 @@ def test_files_are_quoted_with_their_names_and_lines(tmp_path: Path) -> None:
 
 def test_a_request_without_a_text_says_what_is_missing() -> None:
     reply = asyncio.run(ask(sub("Hello")))
-    assert reply.text.startswith("NOT FOUND: ")
+    assert reply.text.startswith("No language model is configured. ")
     assert "OPENAI_API_KEY" in reply.text
 
 

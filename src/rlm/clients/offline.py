@@ -38,8 +38,8 @@ NOT_A_TEXT = (
 )
 NOT_FOUND = "NOT FOUND"
 NO_TEXT = (
-    "NOT FOUND: the offline stand-in can only quote text, and this request contains none. "
-    "For a language model, set a key such as OPENAI_API_KEY, or choose one as provider/model."
+    "No language model is configured. Search finds passages in texts, and this request contains "
+    f"none.\n{GET_A_MODEL}"
 )
 ONLY_QUOTES = "This offline stand-in can only quote, not count or summarize. The closest passage: "
 COUNTING = re.compile(
