@@ -56,6 +56,16 @@ async def test_a_wrong_field_is_named(
         _check(answer, 404 if "file_ids" in json.dumps(more) else 400, param)
 
 
+async def test_a_missing_field_is_named_once(tmp_path: Path) -> None:
+    async with server(tmp_path) as client:
+        answer = await client.post("/v1/chat/completions", {"model": WITH_REPL})
+    error = _check(answer, 400, "messages")
+    assert (error["message"], error["code"]) == (
+        "messages is missing",
+        "missing_required_parameter",
+    )
+
+
 @pytest.mark.parametrize(
     ("path", "more", "told"),
     [

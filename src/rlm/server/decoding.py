@@ -118,6 +118,9 @@ def mistake(error: msgspec.ValidationError, kind: type[Any]) -> ApiError:
         known = list(_fields_at(kind, where)) if "unknown field" in what else []
         hint = f"; {meant_or_all(field[1], known, 'choose one of')}" if known else ""
         where = f"{where}.{field[1]}"
+        if "missing" in what:
+            missing = where.lstrip(".")
+            return bad_request(f"{missing} is missing", missing, "missing_required_parameter")
     elif what.startswith("Invalid enum value"):
         hint = _choice_hint(kind, where)
     param = where.lstrip(".") or None
