@@ -32,8 +32,8 @@ SURE_SECRETS = (
 )
 """What hardly ever holds anything but secrets.
 
-Whoever makes a folder a context means to read what is in it: a guide called `secrets.md`, or a
-package called `token`, must not be missing.
+A folder becomes a context in order to be read, so a guide called `secrets.md` or a package called
+`token` must not be missing.
 """
 
 DEFAULT_DENIALS = (
