@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-_MARK = "_rlm_turn"
+_MARK, _RUNS_CELLS = "_rlm_turn", "_rlm_runs_cells"
 _numbers = itertools.count()
 _EARLIER = "this thread or task was started in an earlier turn"
 
@@ -69,6 +69,7 @@ class Turns:
         """Note that what follows in this thread belongs to the current turn."""
         _turn.set(self.current)
         _mark_thread(self.current)
+        vars(threading.current_thread())[_RUNS_CELLS] = True
 
     def add_cell(self, task: Any) -> None:
         """Note that a task is a cell of the current turn, in whatever context it calls functions.
@@ -97,14 +98,15 @@ class Turns:
 def _turn_here() -> Turn | None:
     """Return the turn of the calling code, or None if that is unknown."""
     turn: Turn | None = _turn.get()
-    marked: Turn | None = vars(threading.current_thread()).get(_MARK)
-    if turn is None or marked is None or turn is marked:
-        return marked if turn is None else turn
+    thread = vars(threading.current_thread())
+    marked: Turn | None = thread.get(_MARK)
+    if marked is None or turn is marked:
+        return turn
     asyncio = sys.modules.get("asyncio")
     running_loop = getattr(asyncio, "_get_running_loop", lambda: None)()
-    if asyncio is not None and running_loop is not None:
+    if asyncio is not None and running_loop is not None and (turn or _RUNS_CELLS in thread):
         return getattr(asyncio.current_task(running_loop), _MARK, turn)
-    return max(turn, marked, key=lambda each: each.number)
+    return marked if turn is None else max(turn, marked, key=lambda each: each.number)
 
 
 def _mark_thread(turn: Turn) -> None:
