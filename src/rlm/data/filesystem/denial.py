@@ -24,7 +24,7 @@ SURE_SECRETS = (
     *_DOTENV,
     *(".netrc", "_netrc", ".npmrc", ".pypirc", ".pgpass", "pgpass.conf", ".my.cnf", ".htpasswd"),
     *(".git-credentials", ".dockercfg", ".s3cfg", ".boto", ".databrickscfg"),
-    *(".ssh", ".aws", ".azure", ".gcloud", ".config/gcloud", ".gnupg", ".kube", ".password-store"),
+    *(".ssh", ".aws", ".azure", ".gcloud", ".gnupg", ".kube", ".password-store"),
     *("*.pem", "*.p8", "*.p12", "*.pfx", "*.pkcs12", "*.jks", "*.keystore", "*.kdb", "*.kdbx"),
     *("*.ppk", "*.keytab", "id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", "ssh_host_*_key"),
     *("credentials.json", "client[-_]secret*.json", "service[-_]account*.json"),

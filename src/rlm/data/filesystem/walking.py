@@ -90,7 +90,7 @@ def walk(
             name = here.prefix + entry.name
             if (reason := _reason(entry, name, rules, top)) is not None:
                 yield Skipped(name, reason)
-            elif not secrets and _is_secret(Path(entry.path), name, top):
+            elif not secrets and _is_secret(entry, top):
                 yield Skipped(name, skipping.SENSITIVE)
             elif entry.is_dir(follow_symlinks=False):
                 ahead.append(_Folder(Path(entry.path), f"{name}/", rules))
@@ -112,7 +112,7 @@ def reaches(folder: Path, path: Path) -> bool:
         is_folder = here != path or here.is_dir()
         if part in TOOL_FOLDERS and (is_folder or part == ".git"):
             return False
-        if rules.ignore(name, is_folder=is_folder) or SECRETS.forbid(name.split("/")):
+        if rules.ignore(name, is_folder=is_folder) or SECRETS.forbid((part,)):
             return False
         prefix = f"{name}/"
     return True
@@ -139,11 +139,14 @@ def _reason(entry: os.DirEntry[str], name: str, rules: IgnoreRules, top: Path) -
     return None if is_folder or entry.is_file(follow_symlinks=False) else skipping.SPECIAL
 
 
-def _is_secret(path: Path, name: str, top: Path) -> bool:
-    """Return whether an entry, or the file inside that it links to, is named like a secret."""
-    if SECRETS.forbid(name.split("/")):
+def _is_secret(entry: os.DirEntry[str], top: Path) -> bool:
+    """Return whether an entry, or the file inside that it links to, is named like a secret.
+
+    The folders above an entry were checked when they were entered.
+    """
+    if SECRETS.forbid((entry.name,)):
         return True
-    return path.is_symlink() and SECRETS.forbid(path.resolve().relative_to(top).parts)
+    return entry.is_symlink() and SECRETS.forbid(Path(entry.path).resolve().relative_to(top).parts)
 
 
 def _reason_for_link(link: Path, top: Path) -> str | None:
