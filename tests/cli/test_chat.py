@@ -336,15 +336,17 @@ def test_ctrl_c_ends_a_turn_and_keeps_the_chat(notes: Path, state: Path) -> None
 
 def test_ctrl_c_in_a_cell_keeps_its_variables(notes: Path, state: Path) -> None:
     script = by_query(
-        keep="n = 5\nFINAL(n)", busy="n += 1\nprint(1)\nwhile True: pass", after="FINAL(n)"
+        keep="n = 5\nFINAL(n)",
+        busy="n += 1\nllm_query('Query: started')\nwhile True: pass",
+        started="pass",
+        after="FINAL(n)",
     )
     with endpoint(script) as server:
         known: dict[str, Any] = {"LLM_BASE_URL": server.url, "RLM_STATE_DIR": str(state)}
         with talking(str(notes), *MODEL, cwd=notes.parent, **known) as terminal:
             terminal.say("keep")
             terminal.type("busy\r")
-            terminal.until("cell 1")
-            _settle(lambda: len(server.bodies) == 2)
+            _settle(lambda: len(server.bodies) == 3)  # the third is from the cell
             terminal.interrupt()
             terminal.until(PROMPT)
             assert terminal.say("after").endswith("6\n\nrlm> ")

@@ -223,7 +223,7 @@ def test_setup_tries_and_stores_the_first_model(
 def test_setup_does_not_store_a_model_that_fails(run: Run, programs: dict[str, str]) -> None:
     code, _, err = run("setup", "--yes", "--model", "command/llm", **programs)
     assert code == 1
-    assert "command/llm does not answer: " in err
+    assert "command/llm did not answer a test question: " in err
     assert "not logged in" in err
     assert "The default model is unchanged." in err
     assert run("config", "get", "model")[0] == 1

@@ -253,6 +253,7 @@ sub_model_option = click.option(
 environment_option = click.option(
     "--environment",
     type=environment_name,
+    metavar="NAME",
     default="auto",
     show_default=True,
     help="Where model-written code runs; `rlm env list` lists the choices. `auto` is the first of "

@@ -78,7 +78,7 @@ def set_up(wanted: str | None, *, yes: bool, tries: bool) -> int:
     variables = dotenv.settings(os.environ, Path.cwd()).variables  # with a key stored just now
     if tries:
         if (problem := _try(model, variables)) is not None:
-            say(f"{model} does not answer: {problem}")
+            say(f"{model} did not answer a test question: {problem}")
             kept = (
                 " A key that you entered is kept: see `rlm keys list`."
                 if not (wanted or yes)

@@ -18,7 +18,7 @@ Examples:
 
 @click.command(epilog=EXAMPLES)
 @click.argument("recorded", metavar="RUN|LOG", shell_complete=complete_recorded)
-@click.option("--score", type=float, metavar="N", help="Give a score, such as 0.8 or 1.")
+@click.option("--score", type=float, metavar="N", help="Give a score: any number; 0 to 1 is usual.")
 @click.option("--no-score", is_flag=True, help="Remove the score.")
 @click.option("--tag", "tags", multiple=True, metavar="TAG", help="Add a tag; may be repeated.")
 @click.option("--untag", "untags", multiple=True, metavar="TAG", help="Remove a tag.")

@@ -104,6 +104,7 @@ _RUNS = (
     click.option(
         "--environment",
         type=environment_name,
+        metavar="NAME",
         default="auto",
         show_default=True,
         help="Where model-written code runs.",

@@ -18,12 +18,10 @@ async def called(tool: Tool, values: dict[str, Any]) -> Any:
     task = asyncio.current_task()
     try:
         return await tool.call(values)
-    except Exception:
-        raise
     except BaseException as error:
-        if is_failure(error, task):
-            raise ToolError(f"{tool.name} failed: {named(error)}") from error
-        raise
+        if isinstance(error, Exception) or not is_failure(error, task):
+            raise
+        raise ToolError(f"{tool.name} failed: {named(error)}") from error
 
 
 async def decoded_arguments(given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
