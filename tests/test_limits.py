@@ -127,6 +127,21 @@ async def test_an_overshoot_is_reported_and_sending_stops() -> None:
         await budget.reserve(Amount(tokens=1))
 
 
+async def test_an_overshoot_stops_only_what_has_a_limit_of_its_kind() -> None:
+    over = Amount(tokens=25, picodollars=25)
+    for limits, used in (
+        (Limits(max_cost_usd=1.0), Amount(tokens=25, picodollars=10)),
+        (Limits(max_tokens=1_000), Amount(tokens=10, picodollars=25)),
+    ):
+        budget = Budget(limits)
+        (await budget.reserve(Amount(tokens=10, picodollars=10))).settle(used)
+        (await budget.reserve(Amount(tokens=10, picodollars=10))).settle(over)
+        with pytest.raises(CallRefused, match="more than a request can") as refusal:
+            await budget.reserve(Amount(tokens=1))
+        assert refusal.value.limit == ("tokens" if limits.max_tokens else "cost_usd")
+        assert ("$0.000000" in str(refusal.value)) is (limits.max_tokens is None)
+
+
 async def test_without_a_limit_an_overshoot_stops_nothing() -> None:
     budget = Budget(Limits())
     (await budget.reserve(Amount(tokens=10))).settle(Amount(tokens=25))

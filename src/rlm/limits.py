@@ -378,13 +378,8 @@ class Budget:
         if calls > ceiling.calls:
             text = f"{all_used(ceiling.calls, 'call')} (max_calls)"
             return _Refusal(self, "calls", text, False)
-        capped = self.limits.max_tokens is not None or self.limits.max_cost_usd is not None
-        if capped and self.overshoot != NOTHING:
-            text = (
-                f"the server used {counted(self.overshoot.tokens, 'token')} more than a request "
-                "can, so this budget sends nothing more"
-            )
-            return _Refusal(self, "tokens" if self.limits.max_tokens else "cost_usd", text, False)
+        if self.overshoot is not NOTHING and (refusal := self._overshot()) is not None:
+            return refusal
         if tokens > ceiling.tokens:
             left = ceiling.tokens - tokens + amount.tokens
             text = (
@@ -397,6 +392,18 @@ class Budget:
             text = f"${need_usd:.6f} may be needed, ${left_usd:.6f} is free (max_cost_usd)"
             return _Refusal(self, "cost_usd", text, self.in_flight > 0)
         return None
+
+    def _overshot(self) -> _Refusal | None:
+        """Refuse every request under a limit whose bound a server has already exceeded."""
+        over = self.overshoot
+        if over.tokens and self.limits.max_tokens is not None:
+            used, limit = counted(over.tokens, "token"), "tokens"
+        elif over.picodollars and self.limits.max_cost_usd is not None:
+            used, limit = f"${over.picodollars / PICODOLLARS:.6f}", "cost_usd"
+        else:
+            return None
+        text = f"the server used {used} more than a request can, so this budget sends nothing more"
+        return _Refusal(self, limit, text, False)
 
     def _take(self, amount: Amount, *, in_flight: bool) -> Reservation:
         for node in self.chain:

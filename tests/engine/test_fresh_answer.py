@@ -240,6 +240,9 @@ def go():
 threading.Thread(target=go).start()
 FINAL('first')
 """
+RAW_THREAD = f"import _thread{THREAD}".replace(
+    "threading.Thread(target=go).start()", "_thread.start_new_thread(go, ())"
+)
 TASK = """
 import asyncio
 gate, over = asyncio.Event(), asyncio.Event()
@@ -260,8 +263,12 @@ FINAL('first')
 @pytest.mark.parametrize("answering", ANSWERING.values(), ids=ANSWERING)
 @pytest.mark.parametrize(
     ("left", "wait"),
-    [(THREAD, "gate.set(); over.wait(10)"), (TASK, "gate.set(); await over.wait()")],
-    ids=["thread", "task"],
+    [
+        (THREAD, "gate.set(); over.wait(10)  # no answer yet"),
+        (RAW_THREAD, "gate.set(); over.wait(10)  # no answer yet"),
+        (TASK, "gate.set(); await over.wait()  # no answer yet"),
+    ],
+    ids=["thread", "raw thread", "task"],
 )
 async def test_what_a_turn_left_running_does_not_answer_the_next(
     left: str, wait: str, answering: str, environment: str
@@ -297,6 +304,9 @@ def late():
 threading.Thread(target=late).start()
 FINAL('first')
 """
+LATE_RAW_THREAD = f"import _thread{LATE_THREAD}".replace(
+    "threading.Thread(target=late).start()", "_thread.start_new_thread(late, ())"
+)
 LATE_TASK = """
 import asyncio
 gate, over, said = asyncio.Event(), asyncio.Event(), []
@@ -315,8 +325,12 @@ FINAL('first')
 @pytest.mark.parametrize("calling", CALLING.values(), ids=CALLING)
 @pytest.mark.parametrize(
     ("left", "wait"),
-    [(LATE_THREAD, "gate.set(); over.wait(10)"), (LATE_TASK, "gate.set(); await over.wait()")],
-    ids=["thread", "task"],
+    [
+        (LATE_THREAD, "gate.set(); over.wait(10)"),
+        (LATE_RAW_THREAD, "gate.set(); over.wait(10)"),
+        (LATE_TASK, "gate.set(); await over.wait()"),
+    ],
+    ids=["thread", "raw thread", "task"],
 )
 async def test_what_a_turn_left_running_makes_no_calls_in_the_next(
     left: str, wait: str, calling: str, environment: str
@@ -451,6 +465,19 @@ FINAL("first")
     one = engine(code(helper), code("done('second')"))
     _, second = await two_turns(one.chat("text"))
     assert (second.answer, second.answer_source) == ("second", "submitted")
+
+
+async def test_a_helper_of_an_earlier_turn_may_bind_the_answer() -> None:
+    helper = """
+def done(value):
+    global answer
+    answer = {"content": value, "ready": True}
+done("first")
+"""
+    one = engine(code(helper), code("done('second')"))
+    first, second = await two_turns(one.chat("text"))
+    assert (first.answer, second.answer) == ("first", "second")
+    assert second.answer_source == "submitted"
 
 
 async def test_answer_stays_a_dict_for_cells() -> None:

@@ -45,6 +45,8 @@ LITERALS = {
     "after other code": fenced("x = len(context)\nFINAL('ok')"),
     "a variable bound to a literal": fenced("mine = 'ok'\nFINAL(mine)"),
     "an f-string without values": fenced("FINAL(f'ok')"),
+    "a literal that changes later": fenced("mine = 'ok'\nFINAL(mine)\nmine = 'no'"),
+    "the last of two": fenced("if rows:\n    FINAL('no')\nFINAL('ok')"),
     "the last cell": fenced("FINAL('no')") + "\n" + fenced("FINAL('ok')"),
     "beside prose": f"I am done.\n{fenced('FINAL(chr(1))')}\n{fenced('FINAL(' + repr('ok') + ')')}",
     "a tool call as text": '<tool_call>{"name": "submit_answer", "arguments": {"answer": "ok"}}'
@@ -65,6 +67,7 @@ VARIABLES = {
     "FINAL_VAR in a fence": fenced("FINAL_VAR('best')"),
     "FINAL": "FINAL(best)",
     "FINAL in a fence": fenced("print(best)\nFINAL(best)"),
+    "a change after it": fenced("FINAL(best)\nbest = 'Bob'"),
     "wide brackets": "FINAL_VAR\uff08best\uff09",
     "a label": "FINAL_VAR: best",
     "an f-string": fenced("FINAL(f'{best}')"),
@@ -93,7 +96,20 @@ CODE = {
     "an unknown name": "FINAL(no_such_name)",
     "a variable that the code would change": fenced("rows.append(3)\nFINAL(rows)"),
     "under a condition": fenced("if rows:\n    FINAL('ok')"),
+    "under a condition after a literal": fenced("FINAL('no')\nif rows:\n    FINAL(rows[0])"),
+    "in a loop after a literal": fenced(
+        "answer['content'] = 'no'\nfor r in rows:\n    answer['content'] = r\n"
+        "answer['ready'] = True"
+    ),
+    "a variable that a print changes": fenced("print(best := 'Bob')\nFINAL(best)"),
+    "a variable that is imported": fenced("from names import best\nFINAL(best)"),
+    "a variable that is a function": fenced("def best(): ...\nFINAL(best)"),
+    "a literal that text changes": fenced("mine = 'no'\nexec('mine = 2')\nFINAL(mine)"),
+    "a literal that a dict changes": fenced("mine = 'no'\nlocals().update(mine=2)\nFINAL(mine)"),
     "no submission": fenced("print(rows)"),
+    "indented": "    import re\n    rows = re.findall('A', context)\n    print(rows)",
+    "quoted": "> import re\n> rows = re.findall('A', context)\n> print(rows)",
+    "a submission cut off": "FINAL('\\n'.join(f'{r}' for r in rows",
     "another fence": fenced("print(rows)", "python"),
     "no fence": "print(rows)",
     "a broken string": "```repl\nFINAL('ok",
@@ -118,6 +134,8 @@ CODE = {
     "an action": "Thought: I should look.\nAction: print(rows)",
     "JSON": '{"python": "print(rows)"}',
     "JSON with a thought": '{"thought": "I look.", "code": "print(rows)"}',
+    "JSON with a tool": '{"tool": "python", "code": "print(rows[:5])"}',
+    "JSON with a name": '{"name": "functions.python", "code": "print(rows[:5])"}',
     "JSON with a language": '{"language": "python", "code": "print(rows)"}',
     "the line of a lead-in": "Let me check: print(rows[0])",
     "several lines in bold": "**x = 1\nprint(rows)**",
@@ -163,6 +181,10 @@ FORMULAS = {
     "a formula": "n*(n-1)/2",
     "a comparison": "n > 3",
     "a remainder": "n % 2",
+    "an equation": "total = word * (n - s)",
+    "words": "word and total",
+    "a word that Python has": "not total",
+    "a range in brackets": "total (1-3)",
 }
 NAMES = "n = 3\ntotal = 3\nword = 'Ada'\ns = 4"
 

@@ -373,7 +373,7 @@ class Chat:
 
     async def _note(self, query: str, result: RunResult) -> None:
         """Record a turn: with its answer, the best answer at a limit, or none."""
-        answer = None if result.answer is None else str(result.answer)
+        answer = str(result.answer) if result.has_answer else None
         turn: dict[str, Any] = {"query": query, "answer": answer}
         if result.stop_reason != "answer":
             turn["ended"] = result.limit or result.stop_reason

@@ -142,7 +142,7 @@ def show(
     """
     if as_json:
         click.echo(as_harmless_json({**(beside or {}), **_facts(result, model)}))
-    elif typed and (result.stop_reason == "answer" or result.answer is not None):
+    elif typed and (result.stop_reason == "answer" or result.has_answer):
         click.echo(as_harmless_json(result.answer))
     elif result.answer is not None:
         # Passages are quotes of files, which are not written to be rendered.
@@ -297,12 +297,12 @@ def as_harmless_json(value: Any) -> str:
 
 def _why_it_stopped(result: RunResult, *, resumable: bool) -> str:
     if result.stop_reason == "cancelled":
-        what = "no answer yet" if result.answer is None else "this is a best guess"
+        what = "this is a best guess" if result.has_answer else "no answer yet"
         return f"Cancelled: {what} (run {result.run_id})."
     option = MORE_OF.get(result.limit or result.stop_reason)
     purpose = "continue it" if resumable else "allow more"  # A turn of a chat can't be continued.
     hint = f" Raise {option.split()[0]} to {purpose}." if option else ""
-    best = "there is no answer" if result.answer is None else "this is a best guess"
+    best = "this is a best guess" if result.has_answer else "there is no answer"
     if result.answer_source == "last_output":
         best = "there is no answer, only what the last cell printed"
     return f"Stopped early: {_with_options(result.detail).rstrip('.')}; {best}.{hint}"

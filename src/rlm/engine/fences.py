@@ -10,6 +10,7 @@ __all__ = ["as_fences", "without_marks"]
 
 _FORMAT_MARKS = pattern("[\ufeff\u200b\u200e\u200f\u2060]")
 _QUOTED_FENCE = pattern(r"^[ \t]*+>(?:[> \t]*+(?:```|~~~)|[ \t]++>>>)", re.MULTILINE)
+_QUOTED = pattern(r"(?:[ \t]*+(?:>[^\n]*+)?(?:\n|\Z))++")
 _QUOTE = pattern(r"^[ \t]*+>(?!>>)(?:[ \t]?>(?!>>))*+[ \t]?", re.MULTILINE)
 _INFO = pattern(
     r"""^(?P<mark>[ \t]*+(?:`{3,}+|~{3,}+)[ \t]*+) (?:lang(?:uage)?[-=:])?
@@ -52,19 +53,23 @@ MAX_OUTER_FENCES = 4
 
 
 def without_marks(text: str) -> str:
-    """Return a text without the invisible marks before it, such as a byte order mark."""
+    """Return a text without the invisible marks before it and the margin that all lines have."""
     start = 0
     while start < len(text) and (
         text[start].isspace() or unicodedata.category(text[start]) == "Cf"
     ):
         start += 1
-    return text[start:].rstrip()
+    margin = text[text.rfind("\n", 0, start) + 1 : start]
+    first, *others = text[start:].rstrip().split("\n")
+    if margin and all(each.startswith(margin) or not each.strip() for each in others):
+        others = [each.removeprefix(margin) for each in others]
+    return "\n".join([first, *others])
 
 
 def as_fences(text: str) -> str:
     """Return a text whose code is in fences: quoted, in tags, on one line, after prompts."""
     text = _FORMAT_MARKS.sub("", text)
-    if ">" in text and _QUOTED_FENCE.search(text):
+    if ">" in text and (_QUOTED_FENCE.search(text) or _QUOTED.fullmatch(text)):
         text = _QUOTE.sub("", text)
     span = _SPAN.fullmatch(text.strip())
     if span is not None:

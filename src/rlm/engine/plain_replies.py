@@ -25,14 +25,17 @@ from rlm.engine.cells import (
 from rlm.engine.fences import as_fences, without_marks
 from rlm.engine.finals import unfenced
 from rlm.engine.repl_code import (
+    MAX_COMPLETED_CHARS,
     OF_THE_REPL,
     CodeInProse,
     ReplNames,
     acts,
     code_paragraphs,
+    completed,
     defines,
     is_formula,
     is_one_line,
+    is_statement_in_words,
 )
 from rlm.engine.submissions import (
     CODE,
@@ -80,9 +83,10 @@ def json_of(reply: Reply) -> str:
 class _Reading:
     """How one reply is read. `text` is what it says; `shown` has all code in fences."""
 
-    def __init__(self, text: str, names: ReplNames) -> None:
+    def __init__(self, text: str, names: ReplNames, *, is_argument: bool = False) -> None:
         self._text = text
         self._names = names
+        self._is_argument = is_argument
         self._python = PythonParser()
         shown = as_fences(text)
         self._shown = _with_spans_as_lines(shown) if _announces(shown) else shown
@@ -157,7 +161,8 @@ class _Reading:
 
     def _formula(self) -> str:
         """Return the reply if it may be a formula: it counts if the next one is no better."""
-        return self._shown if is_formula(self._shown) else ""
+        is_words = not self._is_argument and is_statement_in_words(self._shown)
+        return self._shown if is_words or is_formula(self._shown) else ""
 
     def _is_for_repl(self, found: CodeInProse, prose: str) -> bool:
         """Whether code between other lines is for the REPL, or cut off and all there is."""
@@ -193,9 +198,12 @@ class _Reading:
     def _of_argument(self, text: str) -> PlainReply:
         """Read what stands in the brackets of `FINAL(...)`, or after a label, without quotes."""
         call = f"FINAL({text}\n)"
-        if _KEYWORD.match(text) and self._python.parse(call) is not None:
+        if self._python.parse(call) is None:
+            if _is_cut_off(text, self._names, self._python):
+                return CODE
+        elif _KEYWORD.match(text):
             return submitted([call], self._python) or CODE
-        inner = _Reading(text, self._names)
+        inner = _Reading(text, self._names, is_argument=True)
         actions = parse_reply(inner._shown)
         if actions.final is not None:
             return PlainReply(text)
@@ -241,6 +249,16 @@ def _is_expression(text: str, names: ReplNames, python: PythonParser) -> bool:
         tree = python.parse(f"_({text}\n)")
     only = tree.body[0] if tree is not None and len(tree.body) == 1 else None
     return isinstance(only, ast.Expr) and names.compute(_arguments(only.value))
+
+
+def _is_cut_off(text: str, names: ReplNames, python: PythonParser) -> bool:
+    """Whether a text is the beginning of an expression over variables."""
+    if len(text) > MAX_COMPLETED_CHARS:
+        return False
+    return any(
+        python.parse(each) is not None and _is_expression(each, names, python)
+        for each in completed(text)
+    )
 
 
 def _arguments(value: ast.expr) -> Sequence[ast.expr]:

@@ -15,14 +15,17 @@ from rlm._util.python_source import PythonParser
 from rlm.worker.repl_names import REPL_NAMES
 
 __all__ = [
+    "MAX_COMPLETED_CHARS",
     "OF_THE_REPL",
     "CodeInProse",
     "ReplNames",
     "acts",
     "code_paragraphs",
+    "completed",
     "defines",
     "is_formula",
     "is_one_line",
+    "is_statement_in_words",
     "words_of",
 ]
 
@@ -216,8 +219,19 @@ def is_formula(text: str) -> bool:
 
     In a formula, names have one letter: `n*(n-1)/2`, `O(n)`. Words are `total (2)` or `word(s)`.
     """
-    found = _FORMULA.fullmatch(text.strip())
-    return found is not None and found["word"] not in OF_THE_REPL | _OF_PYTHON
+    return _matches(_FORMULA, text)
+
+
+def is_statement_in_words(text: str) -> bool:
+    """Whether code may be an answer in words: `names and counts`, `total = price * n`."""
+    return _matches(_STATEMENT, text)
+
+
+def _matches(form: re.Pattern[str], text: str) -> bool:
+    """Whether a text has a form, and names nothing that Python or the REPL provides."""
+    text = text.strip()
+    words = {word for word in words_of(text) if len(word) > 1}
+    return form.fullmatch(text) is not None and words.isdisjoint(OF_THE_REPL | _OF_PYTHON)
 
 
 def is_one_line(tree: ast.Module, code: str) -> bool:
@@ -226,10 +240,13 @@ def is_one_line(tree: ast.Module, code: str) -> bool:
 
 
 _FORMULA = pattern(
-    r"""(?P<word>\w++)(?:\((?:s|es)\)|[ ]+\([\w .,]*+\))
+    r"""\w++(?:\((?:s|es)\)|[ ]+\([\w .,-]*+\))
       | (?:\b[A-Za-z]\b|[\d\s+\-*/%<>=!().,]++)++
     """,
     re.VERBOSE,
+)
+_STATEMENT = pattern(
+    r"(?:\w++[ ]?+)++ | \w++[ ]=(?:[ ]\(*+\w++\)*+|[ ][-+*/%]{1,2}+)++", re.VERBOSE
 )
 
 
@@ -305,7 +322,7 @@ def code_paragraphs(text: str, python: PythonParser) -> Iterator[CodeInProse]:
                 whole = "\n".join(lines) if tree is not None else piece
                 yield CodeInProse(whole, piece, parsed)
     if code and tree is None and len(code) <= MAX_COMPLETED_CHARS:
-        for more in _completed(code):
+        for more in completed(code):
             if (tree := python.parse(more)) is not None:
                 yield CodeInProse("\n".join(lines), code, tree, is_cut_off=True)
                 return
@@ -358,7 +375,7 @@ _STRING_ENDS = {
 }
 
 
-def _completed(code: str) -> Iterator[str]:
+def completed(code: str) -> Iterator[str]:
     """Yield ways to complete code that was cut off: with its strings and brackets closed."""
     closing: list[str] = []
     position = 0

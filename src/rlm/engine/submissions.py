@@ -13,7 +13,8 @@ from rlm.engine.repl_code import OF_THE_REPL, words_of
 __all__ = ["CODE", "SUBMITTING", "PlainReply", "submitted", "submitted_expression", "touched"]
 
 SUBMITTING = frozenset({"FINAL", "FINAL_VAR", "SUBMIT", "submit_answer"})
-_HARMLESS = frozenset({*dir(builtins), *OF_THE_REPL}) - {"exec", "eval", "setattr", "delattr"}
+_CHANGES_ANY = frozenset({"exec", "eval", "setattr", "delattr", "globals", "locals", "vars"})
+_HARMLESS = frozenset({*dir(builtins), *OF_THE_REPL}) - _CHANGES_ANY
 
 
 class PlainReply(Struct, frozen=True):
@@ -68,10 +69,14 @@ def touched(code: str, name: str, python: PythonParser) -> bool:
 
 def _names_in(statement: ast.stmt) -> set[str]:
     """Return the names in a statement, also in text, as in `globals()["rows"]`."""
-    nodes = tuple(ast.walk(statement))
-    texts = {node.value for node in nodes if isinstance(node, ast.Constant)}
-    names = {node.id for node in nodes if isinstance(node, ast.Name)}
-    return names | {each for each in texts if isinstance(each, str)}
+    found = set[str]()
+    for node in ast.walk(statement):
+        if not isinstance(node, ast.Attribute | ast.keyword):
+            given = (value for _, value in ast.iter_fields(node))
+            found |= {each for each in given if isinstance(each, str)}
+        if isinstance(node, ast.alias):
+            found.add(node.name.partition(".")[0])
+    return found
 
 
 def _calls_unknown(statement: ast.stmt) -> bool:
@@ -81,20 +86,25 @@ def _calls_unknown(statement: ast.stmt) -> bool:
 
 
 def _last_given(tree: ast.Module) -> PlainReply | None:
+    """Return what the last submission at the top level means; CODE if later code may submit too."""
     literals: dict[str, Any] = {}
-    given: ast.expr | None = None
     others: set[str] = set()
     changes_any = False
+    meant: PlainReply | None = None
     for statement in tree.body:
         if (found := submitted_expression(statement)) is not None:
-            given = found
+            meant = CODE if changes_any and _variable(found) else _meant_by(found, literals, others)
         elif not _is_assigned(statement, literals) and not _prints(statement):
+            if any(map(_submits, ast.walk(statement))):
+                meant = CODE
             others |= _names_in(statement)
             changes_any = changes_any or _calls_unknown(statement)
-    if given is None:
-        return None
-    meant = _meant_by(given, literals, others)
-    return CODE if changes_any and meant.variable else meant
+    return meant
+
+
+def _submits(node: ast.AST) -> bool:
+    is_submitted = isinstance(node, ast.stmt) and submitted_expression(node) is not None
+    return is_submitted or _is_submitting_call(node)
 
 
 def submitted_expression(statement: ast.stmt) -> ast.expr | None:
@@ -202,8 +212,10 @@ def _prints(statement: ast.stmt) -> bool:
     call = statement.value if isinstance(statement, ast.Expr) else None
     if not isinstance(call, ast.Call) or getattr(call.func, "id", "") != "print":
         return False
-    inner = (node for node in ast.walk(call) if isinstance(node, ast.Call))
-    return all(getattr(each.func, "id", "") in _HARMLESS for each in inner)
+    inner = tuple(ast.walk(call))
+    calls = (node for node in inner if isinstance(node, ast.Call))
+    binds = any(isinstance(node, ast.NamedExpr) for node in inner)
+    return not binds and all(getattr(each.func, "id", "") in _HARMLESS for each in calls)
 
 
 def _is_answer(node: ast.expr) -> bool:

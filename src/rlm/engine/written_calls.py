@@ -130,9 +130,17 @@ def code_in_json(text: str) -> str:
     if not isinstance(plain, dict):
         return ""
     beside = (*_BESIDE_CODE, "language") if "code" in plain else _BESIDE_CODE
-    said = [value for key, value in plain.items() if key not in beside]
+    said = [
+        value
+        for key, value in plain.items()
+        if key not in beside and not (key in _NAMES and _runs_code(value))
+    ]
     key = next((key for key in _CODE_KEYS if key in plain), "")
     return said[0] if key and len(said) == 1 and isinstance(said[0], str) else ""
+
+
+def _runs_code(tool: object) -> bool:
+    return isinstance(tool, str) and _plain_name(tool) == "execute_python"
 
 
 def value_in_json(text: str) -> str:

@@ -227,9 +227,14 @@ class RunResult(Struct, frozen=True, kw_only=True):
     samples: tuple[Sample, ...] = ()
     journal_path: str | None = None
 
+    @property
+    def has_answer(self) -> bool:
+        """Whether there is an answer: a typed one may be None."""
+        return self.answer_source != "none"
+
     def __str__(self) -> str:
         """Return the answer, or why there is none. A best guess is marked as such."""
-        if self.answer is None:
+        if not self.has_answer:
             return f"(no answer: {self._problem()})"
         if self.stop_reason in BY_ITSELF:
             return str(self.answer)
@@ -264,7 +269,7 @@ class RunResult(Struct, frozen=True, kw_only=True):
 
         card = ended_card(
             Outline(self.events),
-            None if self.answer is None else str(self.answer),
+            str(self.answer) if self.has_answer else None,
             self._figures(),
             problem=problem_of(self, self.answer),
             citations=self.citations,
@@ -299,7 +304,7 @@ class RunResult(Struct, frozen=True, kw_only=True):
 
     def strictly(self, strict: bool) -> "RunResult":
         """Return this result; if `strict` and it has no answer, raise NoAnswerError."""
-        if strict and (self.answer is None or self.stop_reason == "passages"):
+        if strict and (not self.has_answer or self.stop_reason == "passages"):
             why = self.detail or self.stop_reason
             raise NoAnswerError(f"the run ended without an answer: {why}", result=self)
         return self

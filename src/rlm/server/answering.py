@@ -288,7 +288,7 @@ def answer_text(result: RunResult, *, typed: bool) -> str:
     """
     if not typed:
         return "" if result.answer is None else str(result.answer)
-    if result.answer is None:
+    if not result.has_answer:
         detail = result.detail or "the run ended without one"
         raise ApiError(
             502,

@@ -134,7 +134,7 @@ def run_object(row: RunRow, state: RunState, **more: Any) -> RunObject:
 def completed(row: RunRow, result: RunResult) -> RunObject:
     """Describe a run that ended on its own or at a limit."""
     state, answer = ENDINGS[result.stop_reason], result.answer
-    if state == "completed" and answer is None:
+    if state == "completed" and not result.has_answer:
         state = "failed"  # There is no answer of the wanted type.
     return run_object(
         row,

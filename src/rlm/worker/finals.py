@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import sys
 
 from .replies import whole_text
 from .turns import Turns, follow_threads
@@ -80,8 +81,8 @@ class Finals:
         follow_threads()
         self._turns = turns
         self._answer: Any = _Answer(self._turns, {"content": "", "ready": False})
-        self._may_rebind = True
         self._source = ""  # of the current cell
+        self._naming: list[str] = []  # the cells of this turn that name `answer`
         self._last: tuple[Any, str] | None = None  # the last answer submitted by `ready`
 
     def names(self) -> dict[str, Any]:
@@ -119,7 +120,7 @@ class Finals:
             return value
         self._turns.begin(after_setup=value.pop("after_setup", False))
         self._answer = _Answer(self._turns, value)
-        self._may_rebind = False
+        self._naming.clear()
         self._last = None
         return self._answer
 
@@ -129,13 +130,14 @@ class Finals:
         self._answer._was_set = False
         self._turns.enter()
         self._source = source
-        self._may_rebind = self._may_rebind or "answer" in source
+        if "answer" in source:
+            self._naming.append(source)
 
     def collect(self) -> tuple[Submission | None, str | None]:
         """Return what the cell submitted and the content of `answer`; this runs user code."""
-        if not self._may_rebind:  # No cell of this turn can have bound `answer` to anything else.
-            self._namespace["answer"] = self._answer
         answer = self._namespace.get("answer")
+        if answer is not self._answer and not self._may_have_bound():
+            answer = self._namespace["answer"] = self._answer
         if not isinstance(answer, dict):
             return self._submission, None
         content = answer.get("content")
@@ -146,6 +148,16 @@ class Finals:
             self._note_if_kept(answer)
             return self._submission, self._submission and self._submission.text
         return self._submission, str(content)[: self.max_chars]
+
+    def _may_have_bound(self) -> bool:
+        """Whether the turn itself may have bound `answer` to another value.
+
+        A function of an earlier turn may do so for it. But while code of earlier turns may still
+        run, in threads or tasks, a cell has to do it.
+        """
+        if self._turns.current.is_first or not self._turns.are_shared:
+            return True
+        return any(_binds_answer(source) for source in self._naming)
 
     def _note_if_kept(self, answer: dict[str, Any]) -> None:
         """Note that an earlier cell set the answer; this one may have set it to an equal value."""
@@ -202,6 +214,21 @@ class Finals:
         return value.get("content", value)
 
 
+def _binds_answer(source: str) -> bool:
+    """Whether a cell binds the name `answer`; True if it is not plain Python."""
+    import ast  # Few turns get here.
+
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return True
+    return any(
+        (isinstance(node, ast.Name) and node.id == "answer" and not isinstance(node.ctx, ast.Load))
+        or "answer" in (getattr(node, "name", None), getattr(node, "asname", None))
+        for node in ast.walk(tree)
+    )
+
+
 def _sets_answer(source: str) -> bool:
     """Whether a cell sets items of an `answer` that is a dict of its own, judging by its text."""
     import re  # Few cells replace the dict.
@@ -214,6 +241,23 @@ _SETTING = r"\banswer\s*(?:\[[^\]\n]*\]\s*)?(?:=(?!=)|\|=|\.\s*(?:update|setdefa
 
 def _json_of(value: Any) -> str | None:
     try:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, default=_plain)
     except Exception:  # Whatever a user's type raises, it has no JSON form.
         return None
+
+
+def _plain(value: Any) -> Any:
+    """Return the usual JSON form of values such as sets, dates, decimals and NumPy's numbers."""
+    if isinstance(value, set | frozenset):
+        return list(value)
+    for method in ("isoformat", "tolist"):
+        if not isinstance(value, type) and callable(found := getattr(value, method, None)):
+            return found()
+    kind = type(value)
+    if (kind.__module__, kind.__name__) in {("decimal", "Decimal"), ("uuid", "UUID")}:
+        return str(value)
+    if fields := getattr(kind, "__dataclass_fields__", None):
+        return {name: getattr(value, name) for name in fields}
+    if "enum" in sys.modules and isinstance(value, sys.modules["enum"].Enum):
+        return value.value
+    raise TypeError(f"{kind.__name__} has no JSON form")

@@ -11,6 +11,7 @@ thread, so the context decides, except in the task that is the cell.
 
 from __future__ import annotations
 
+import _thread
 import functools
 import itertools
 import sys
@@ -56,9 +57,13 @@ class Turns:
 
     def __init__(self) -> None:
         self.current = Turn(is_first=True)
+        self.are_shared = False
+        """Whether code of earlier turns may still run: in a thread, or in a task."""
+        self._have_awaited = False
 
     def begin(self, *, after_setup: bool = False) -> None:
         """Begin another turn, in the thread of cells."""
+        self.are_shared = self._have_awaited or _thread._count() > 0
         self.current.is_setup = after_setup
         self.current = Turn(is_first=False)
         self.enter()
@@ -76,6 +81,7 @@ class Turns:
 
         Other tasks of the event loop may be of earlier turns.
         """
+        self._have_awaited = True
         setattr(task, _MARK, self.current)
 
     def check_answer(self) -> None:
@@ -88,7 +94,7 @@ class Turns:
     def check_call(self) -> None:
         """Raise CallFailed if the calling thread or task belongs to an earlier turn.
 
-        A thread of unknown origin may call: libraries start some without Python's `threading`.
+        A thread of unknown origin may call: libraries written in C start some by themselves.
         So may the threads of `setup_code`, which every turn uses.
         """
         if self.current.is_over_here():
@@ -125,6 +131,22 @@ def follow_threads() -> None:
         start(thread)
 
     setattr(threading.Thread, "start", start_in_turn)  # noqa: B010 (checkers take it for a type)
+    start_new: Callable[..., int] = _thread.start_new_thread
+
+    @functools.wraps(start_new)
+    def start_new_in_turn(function: Any, arguments: Any, *named: Any) -> int:
+        turn = _turn_here()
+        if turn is None or not (callable(function) and isinstance(arguments, tuple)):
+            return start_new(function, arguments, *named)
+        return start_new(_begun, (turn, function, arguments, *named))
+
+    setattr(_thread, "start_new_thread", start_new_in_turn)  # noqa: B010 (as above)
+
+
+def _begun(turn: Turn, function: Any, arguments: Any, named: Any = None) -> None:
+    """Call a function in a thread that code of this turn started without `threading`."""
+    _turn.set(turn)
+    function(*arguments, **(named or {}))
 
 
 @functools.lru_cache(maxsize=None)

@@ -211,6 +211,8 @@ def test_a_value_of_the_wrong_type_is_not_searched_for_a_fitting_part() -> None:
         (Point, {"x": "many"}, "at x: Expected int, got str"),
         (Point, {}, "Object missing required field x"),
         (list[int], [1, "b"], "at [1]: Expected int, got str"),
+        (dict[int, str], {"a": "b"}, "a key: Expected int, got str"),
+        (dict[str, dict[int, str]], {"c": {"a": "b"}}, "a key at [...]: Expected int"),
         (Answer, "maybe", "Invalid enum value 'maybe'"),
         (SCHEMA, {"rows": []}, "'title' is a required property"),
         (SCHEMA, {"title": "ab", "rows": [{"n": "x"}]}, "at rows[0].n: expected integer"),

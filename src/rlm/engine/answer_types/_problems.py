@@ -79,7 +79,9 @@ MAX_PROBLEMS = 100
 
 _MAX_SHOWN = 5
 _MAX_CHARS = 200
-_MSGSPEC_TEXT = re.compile(r"(?P<problem>.*?)(?: - at `(?P<path>.*)`)?", re.DOTALL)
+_MSGSPEC_TEXT = re.compile(
+    r"(?P<problem>.*?)(?: - at `(?P<key>key` in `)?(?P<path>.*)`)?", re.DOTALL
+)
 _MSGSPEC_VALUE = re.compile(
     r", got .*|(?<=^Invalid value ).*|(?<=^Invalid enum value ).*"
     r"|(?<=^Object contains unknown field ).*",
@@ -189,7 +191,10 @@ def _msgspec_problems(
         kind = f"{type(cause).__name__} {_without_values(str(cause))}"
     else:
         kind = _MSGSPEC_VALUE.sub("", problem)
-    where = f"at {path.removeprefix('$').removeprefix('.')}: " if path else ""
+    inside = (path or "").removeprefix("$").removeprefix(".")
+    where = f"at {inside}: " if inside else ""
+    if found and found["key"]:
+        where, place = f"a key {where}" if where else "a key: ", f"key in {place}"
     return [Problem(where + cut(problem.replace("`", "")), f"{place}: {kind}")]
 
 
