@@ -32,7 +32,11 @@ __all__ = [
 
 CONNECT_SECONDS = 0.3
 ANSWER_SECONDS = 2.0
-"""A closed port refuses at once; a server may need a moment."""
+NAMED_ANSWER_SECONDS = 10.0
+"""A closed port refuses at once; a server may need a moment, and longer on a busy machine.
+
+What listens at the usual port of a server may be something else, but not at a named address.
+"""
 
 LARGEST_ANSWER_BYTES = 1_000_000
 MAX_MODELS = 200
@@ -118,7 +122,7 @@ def find_servers(
     doubtful: Collection[str] = (),
     *,
     only: Collection[str] = (*COMPATIBLE, *LOCAL),
-    seconds: float = ANSWER_SECONDS,
+    seconds: float | None = None,
 ) -> list[Server]:
     """Ask all servers at once, with a short timeout; those without an address are left out."""
     addresses = {name: address_of(name, variables, doubtful) for name in only}
@@ -128,18 +132,27 @@ def find_servers(
     def ask(name: str) -> None:
         keys = PROVIDERS[name].key_variables
         key = next((variables[each] for each in keys if variables.get(each)), None)
-        found[name] = probe(name, addresses[name], key, seconds)
+        found[name] = probe(name, addresses[name], key, patience[name])
 
-    threads = [threading.Thread(target=ask, args=(name,), daemon=True) for name in addresses]
-    ending = time.monotonic() + seconds
-    for thread in threads:
+    patience = {
+        name: seconds or _patience(address, PROVIDERS[name].base_url)
+        for name, address in addresses.items()
+    }
+    threads = {name: threading.Thread(target=ask, args=(name,), daemon=True) for name in addresses}
+    started = time.monotonic()
+    for thread in threads.values():
         thread.start()
-    for thread in threads:
-        thread.join(max(0.0, ending - time.monotonic()))
+    for name, thread in threads.items():
+        thread.join(max(0.0, started + patience[name] - time.monotonic()))
     return [
         found.get(name, Server(name, shown_address(address), False))
         for name, address in addresses.items()
     ]
+
+
+def _patience(address: str, usual: str | None) -> float:
+    is_named = address != usual and is_local(address)
+    return NAMED_ANSWER_SECONDS if is_named else ANSWER_SECONDS
 
 
 def first_model(servers: Collection[Server]) -> tuple[Server, str] | None:
