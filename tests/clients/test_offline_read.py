@@ -16,6 +16,10 @@ from tests.clients.offline_runs import NEEDLE, OTHER, QUESTION, ask, sub
         ("Preface.\nQuery: one?", "one?"),
         ("Query: Read this.\n\nIt is long.\n\nWhat now?\n\nContext: x", "What now?"),
         ("no query", None),
+        ("Query:\n \nContext: x", None),
+        ("Query: x" + "\n" * 50_000 + "y", "x"),
+        ("Query: " + "\n" * 50_000, None),
+        ("Query: " + "word " * 100_000, ("word " * 400)),
     ],
 )
 def test_the_query_is_found_in_the_first_message(text: str, query: str | None) -> None:

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -215,3 +216,30 @@ def test_utf_16_is_reported(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("id,name\n1,a\n", "utf-16")
     with pytest.raises(ConfigError, match="is encoded in UTF-16"):
         open_tables(table(tmp_path / "t.csv"))
+
+
+@pytest.mark.parametrize(
+    ("declared", "shown"),
+    [
+        ("ENUM('a', 'b''c')", "ENUM"),
+        ("ENUM(" + "'" * 5_000, "ENUM"),
+        ("ENUM('" + "a" * 50_000, "ENUM"),
+        ("VARCHAR(10)", "VARCHAR(10)"),
+        ("ENUM('" * 2_000, "ENUM('ENUM("),
+    ],
+    ids=["values", "quotes", "one value", "another type", "many"],
+)
+def test_the_values_of_an_enumeration_are_not_shown(
+    tmp_path: Path, declared: str, shown: str
+) -> None:
+    """Whatever a file declares: it is read in a limited process, but described in ours."""
+    path = tmp_path / "t.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(f'create table t (a "{declared}")')
+        connection.execute("insert into t values (1)")
+        connection.commit()
+    source = open_tables(table(path))
+    described = source.description
+    source.close()
+    assert f"- a: {shown}" in described
+    assert "aaa" not in described

@@ -162,7 +162,7 @@ async def test_files_and_a_context_of_many_values_can_be_combined(tmp_path: Path
         ({**_asked([[]] * MANY), "temperature": "hot"}, 400, "temperature"),
         ({**_asked(None), "messages": [{"role": "user", "content": []}] * 20_000}, 400, "messages"),
         (
-            {**_asked(None), "tool_choice": {str(n): {} for n in range(MANY)}},
+            {**_asked(None), "tool_choice": {str(n): {} for n in range(4 * MANY)}},
             400,
             "too many values",
         ),
@@ -188,6 +188,24 @@ async def test_a_body_that_takes_too_long_to_decode_is_too_large(
         assert answer.status == 413
         assert "/v1/files" in answer.json["error"]["message"]
         assert client.service.bodies.memory.used == client.service.admission.running == 0
+
+
+@pytest.mark.parametrize("parts", [False, True], ids=["text", "parts"])
+def test_ten_thousand_messages_are_read(parts: bool) -> None:
+    content: Any = [{"type": "text", "text": "hello"}] if parts else "hello"
+    asked = {"model": "m", "messages": [{"role": "user", "content": content}] * 10_000}
+    facts = json.loads(read(json.dumps(asked).encode(), "ChatRequest").partition("\n")[0])
+    assert len(json.loads(facts["request"])["messages"]) == 10_000
+
+
+async def test_too_many_values_are_not_called_invalid_json(tmp_path: Path) -> None:
+    content = [{"type": "text", "text": ""}] * 500_000
+    body = {"model": "rlm/m", "messages": [{"role": "user", "content": content}]}
+    async with server(tmp_path) as client:
+        answer = await _send(client, body)
+    assert answer.status == 400
+    assert "too many values" in answer.json["error"]["message"]
+    assert "JSON" not in answer.json["error"]["message"]
 
 
 def test_deep_nesting_is_refused() -> None:

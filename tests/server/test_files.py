@@ -112,3 +112,33 @@ async def test_invalid_forms_are_refused(tmp_path: Path) -> None:
         headers = {"Content-Type": "multipart/form-data"}
         answer = await client.ask("POST", "/v1/files", data=b"x", headers=headers)
         assert answer.status == 400
+
+
+async def test_a_codec_that_a_client_names_is_not_used(tmp_path: Path) -> None:
+    """Decoding punycode, for one, takes quadratic time."""
+    field = b"Content-Disposition: form-data; name="
+    form = (
+        b"--x\r\n" + field + b'"purpose"\r\n\r\nuser_data\r\n'
+        b"--x\r\n" + field + b'"file"; filename="a-b.txt"\r\n\r\ntext\r\n--x--\r\n'
+    )
+    headers = {"Content-Type": "multipart/form-data; boundary=x; charset=punycode"}
+    async with server(tmp_path) as client:
+        kept = await client.ask("POST", "/v1/files", data=form, headers=headers)
+        assert (kept.status, kept.json["filename"]) == (200, "a-b.txt"), kept.text
+        long = form.replace(b"user_data", b"u" * 20_000)
+        refused = await client.ask("POST", "/v1/files", data=long, headers=headers)
+    assert refused.status == 400
+    assert "maximum size" in refused.json["error"]["message"]
+
+
+async def test_listing_files_reads_none_of_them(tmp_path: Path) -> None:
+    async with server(tmp_path) as client:
+        ids = [(await _upload(client, b"x")).json["id"] for _ in range(3)]
+    async with server(tmp_path) as client:  # It reads them once, when it starts.
+        for about in (tmp_path / "state").rglob("about.json"):
+            about.write_text("damaged")
+        page = await client.get("/v1/files?limit=2")
+        rest = await client.get(f"/v1/files?after={page.json['last_id']}")
+        assert sorted(each["id"] for each in page.json["data"] + rest.json["data"]) == sorted(ids)
+        assert (await client.ask("DELETE", f"/v1/files/{ids[0]}")).status == 200
+        assert len((await client.get("/v1/files")).json["data"]) == 2

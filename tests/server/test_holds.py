@@ -244,7 +244,10 @@ class Holds(RuleBasedStateMachine):
             assert free <= 0
             return
         assert grant is not None
-        assert grant.tokens == (free if wanted is None else min(wanted, free))
+        before = self.counted.get(run or "", 0) if continues else 0
+        more = free if wanted is None else max(0, wanted - before)
+        assert grant.tokens == min(more, free)
+        assert grant.max_tokens == grant.tokens + before
         for each in mine:
             del self.left[each.identity]
         self.open[grant.identity] = grant
@@ -314,3 +317,26 @@ HoldsTest = pytest.mark.hypothesis(Holds.TestCase)
 HoldsTest.settings = hypothesis_settings(
     deadline=None, max_examples=max(40, hypothesis_settings().max_examples // 2)
 )
+
+
+async def test_a_resumed_run_gets_all_that_is_left_of_the_budget(tmp_path: Path) -> None:
+    """Its limits cover what it has used already, which was counted before."""
+    ledger = Ledger(tmp_path / "ledger.sqlite")
+    ada = _token("ada", ADA, max_tokens=60_000, max_cost_usd=1.0, per="total")
+    first = ledger.hold(ada, "big", None)
+    assert first is not None
+    ledger.settle(first, Amount(tokens=32_000, picodollars=4 * 10**11))
+    resumed = ledger.hold(ada, "big", None, continues=True)
+    assert resumed is not None
+    assert (resumed.tokens, resumed.max_tokens, resumed.max_cost_usd) == (28_000, 60_000, 1.0)
+    ledger.release(resumed)
+    wanted = Amount(tokens=40_000, picodollars=5 * 10**11)
+    resumed = ledger.hold(ada, "big", wanted, continues=True)
+    assert resumed is not None
+    assert (resumed.tokens, resumed.max_tokens, resumed.max_cost_usd) == (8_000, 40_000, 0.5)
+    ledger.settle(resumed, Amount(tokens=40_000, picodollars=5 * 10**11))
+    assert ledger.used(ada).tokens == 40_000
+    other = ledger.hold(ada, "new", None)
+    assert other is not None
+    assert (other.tokens, other.max_tokens) == (20_000, 20_000)
+    ledger.close()

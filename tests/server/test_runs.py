@@ -2,13 +2,18 @@
 
 import asyncio
 import json
+import sqlite3
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from rlm.limits import Limits
+from rlm.server.requests import RunRequest
+from rlm.server.run_records import RunRow, RunStore
 from rlm.server.tokens import Token
 from rlm.testing.scripted import ScriptedClient
+from rlm.web.responses import json_bytes
 from tests.server.serving import WITH_REPL, Client, Held, server, submits
 from tests.server.test_tokens import ADA, BOB, _as, _token
 
@@ -285,3 +290,40 @@ async def test_the_queue_limit_applies_to_background_runs_too(tmp_path: Path) ->
         model.gate.set()
         for answer in answers[:3]:
             await _until(client, answer.json["id"], "completed")
+
+
+async def test_a_list_of_runs_reads_no_requests(tmp_path: Path) -> None:
+    """A request may have megabytes, of which a list shows the beginning of the query."""
+    query = "q" * 1_000_000
+    model = ScriptedClient([GOES_ON, "no answer yet", submits("found")])
+    async with server(tmp_path, model) as client:
+        created = await client.run(query=query, context="text", limits={"max_steps": 1})
+        run_id = created.json["id"]
+        await _until(client, run_id, "incomplete")
+        store = client.service.runs._store
+        read: list[str] = []
+        store._database.set_trace_callback(read.append)
+        listed = (await client.get("/v1/runs")).json["data"]
+        store._database.set_trace_callback(None)
+        assert [(each["id"], each["query"]) for each in listed] == [(run_id, query[:2_000])]
+        assert read
+        assert not [each for each in read if "request," in each]
+        (size,) = store._database.execute("select length(request) from runs").fetchone()
+        assert size < 10_000
+        await client.post(f"/v1/runs/{run_id}/resume", {"limits": {"max_steps": 4}})
+        assert (await _until(client, run_id, "completed"))["answer"] == "found"
+
+
+def test_the_table_of_an_earlier_version_gets_the_queries(tmp_path: Path) -> None:
+    path = tmp_path / "runs.sqlite"
+    RunStore(path).close()
+    request = RunRequest(model="rlm/m", query="What?", run_id="one")
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.execute("alter table runs drop column query")
+        values = ("one", "ada", 1.0, "rlm/m", json_bytes(request), None, None)
+        database.execute("insert into runs values (?, ?, ?, ?, ?, ?, ?)", values)
+    for _ in range(2):
+        store = RunStore(path)
+        assert store.get("one") == RunRow("one", "ada", 1.0, "rlm/m", "What?", True)
+        assert store.request_of("one") == request
+        store.close()

@@ -46,8 +46,11 @@ COUNTING = re.compile(
     r"\b(how many|how often|count|sum|total number|average|summar\w+|compare|list all)\b",
     re.IGNORECASE,
 )
-LARGE_CHARS = 1_000_000
+LARGE_CHARS = 10_000
+"""Longer requests are searched in a thread."""
+
 LONGEST_QUESTION_CHARS = 400
+LONGEST_LINE_CHARS = 2_000
 MAX_TRIES = 2
 TASK = "Task:\n"
 
@@ -98,7 +101,8 @@ SEARCHED = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 
-QUERY = re.compile(r"^Query:\s*(.+?)\s*(?=\n\s*Context:|\Z)", re.MULTILINE | re.DOTALL)
+QUERY = re.compile(r"^Query:", re.MULTILINE)
+CONTEXT = re.compile(r"^[^\S\n]*+Context:", re.MULTILINE)
 QUESTION = re.compile(r"^[ \t]*(?:question|query)[ \t]*:[ \t]*", re.IGNORECASE | re.MULTILINE)
 BODY = re.compile(
     r"(?:^|(?<=\s))(?P<kind>passage|text|chunk|context|document|excerpt|content"
@@ -249,7 +253,11 @@ def _disclaimer(question: str) -> str:
 def query_of(text: str) -> str | None:
     """Return what follows `Query:` in a run's first message, up to the context's description."""
     found = QUERY.search(text)
-    return question_in(found[1]) if found else None
+    if found is None:
+        return None
+    described = CONTEXT.search(text, found.end())
+    query = text[found.end() : len(text) if described is None else described.start()].strip()
+    return question_in(query) if query else None
 
 
 def search_query(question: str) -> str:
@@ -270,7 +278,7 @@ def question_in(text: str) -> str:
         return text.strip()
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     asking = [line for line in lines if line.endswith(("?", "？"))]
-    return (asking or lines[:1] or [""])[-1]
+    return (asking or lines[:1] or [""])[-1][:LONGEST_LINE_CHARS]
 
 
 def answer_prompt(prompt: str) -> str:

@@ -27,7 +27,8 @@ _RANGED = re.compile(
     r"|(?:DECIMAL|NUMERIC)(?:\([\d, ]+\))?|TIME(?:STAMP)?[\w ]*(?:\(\d\))?[\w ]*"
 )
 """Types whose range is given; the range of a list or structure would be content."""
-_ENUM = re.compile(r"ENUM\s?\((?:'(?:[^']|'')*'(?:, )?)*\)")
+_ENUM = re.compile(r"ENUM\s?\((?:'(?:[^']|'')*+(?:'(?:, )?|\Z))*+(?:\)|\Z)")
+MAX_READ_TYPE_CHARS = 4_000
 
 
 def described_tables(
@@ -98,7 +99,7 @@ def _about(kind: str, statistics: list[Any] | None, rows: int | None) -> str:
 
 def _type(kind: str) -> str:
     """Return a type on one line; the values of an enumeration are content."""
-    return _ENUM.sub("ENUM", " ".join(kind.split()))[:MAX_TYPE_CHARS]
+    return _ENUM.sub("ENUM", " ".join(kind[:MAX_READ_TYPE_CHARS].split()))[:MAX_TYPE_CHARS]
 
 
 def _name(name: str) -> str:

@@ -243,7 +243,7 @@ def narrowed(limits: Limits, grant: Grant | None) -> Limits:
     """Return the limits of a run, lowered to its grant."""
     if grant is None:
         return limits
-    tokens, money = grant.tokens, grant.cost_usd
+    tokens, money = grant.max_tokens, grant.max_cost_usd
     if tokens is not None:
         most = tokens if limits.max_tokens is None else min(tokens, limits.max_tokens)
         limits = replace(limits, max_tokens=max(1, most))

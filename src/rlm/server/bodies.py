@@ -331,6 +331,8 @@ def _decode_in_process(file: BinaryIO, kind: type[T], weight: Weight) -> T:
     facts: dict[str, Any] = json.loads(line)
     if "mistake" in facts:
         raise msgspec.ValidationError(facts["mistake"])
+    if "too_many" in facts:
+        raise bad_request(f"the body can't be read: {facts['too_many']}")
     if "invalid" in facts:
         raise ValueError(facts["invalid"])
     request: Any = decode(facts["request"].encode(), kind)

@@ -18,8 +18,8 @@ from rlm.server.responses import ResponsesRequest
 __all__ = ["read"]
 
 KINDS = {kind.__name__: kind for kind in (ChatRequest, ResponsesRequest, RunRequest)}
-MAX_OTHER_BYTES = 8 << 20
-"""What values other than the context may take: far more than 10,000 messages."""
+MAX_OTHER_BYTES = 32 << 20
+"""What values other than the context may take: those of 10,000 messages take less than half."""
 
 
 def read(body: bytes, kind_name: str) -> str:
@@ -33,7 +33,7 @@ def read(body: bytes, kind_name: str) -> str:
     context, rest = _split(sent)
     request = msgspec.json.encode(rest)
     if weight_of(request).values > MAX_OTHER_BYTES:
-        return json.dumps({"invalid": "it has too many values besides its context"})
+        return json.dumps({"too_many": "it has too many values besides its context"})
     facts: dict[str, Any] = {"request": request.decode()}
     if context is None:
         return json.dumps(facts)

@@ -7,8 +7,8 @@ import secrets
 import shutil
 import tempfile
 import time
-from collections import Counter
-from collections.abc import AsyncGenerator, Iterator
+from collections import Counter, defaultdict
+from collections.abc import AsyncGenerator
 from contextlib import ExitStack, asynccontextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
@@ -40,6 +40,9 @@ class StoredFile(Struct, frozen=True, kw_only=True):
     filename: str
     purpose: str
     expires_at: int | None = None
+
+    def has_expired(self) -> bool:
+        return self.expires_at is not None and self.expires_at <= time.time()
 
 
 class Upload:
@@ -76,6 +79,7 @@ class Upload:
             expires_at=now + int(days * DAY_SECONDS),
         )
         (self._folder / "about.json").write_bytes(msgspec.json.encode(about))
+        self._files._kept[self._home][self._id] = about  # Without it, the folder is swept away.
         self._folder.rename(self._home / self._id)
         self.size = 0
         return about
@@ -91,8 +95,8 @@ class Upload:
 class Files:
     """The files of all tokens, in one folder that only the server's user can read.
 
-    What every token stores is counted in memory, together with its uploads in progress, so that
-    they share one limit. When a server starts, it counts what is on disk.
+    What every token stores is listed and counted in memory, together with its uploads in progress,
+    so that they share one limit. When a server starts, it reads what is on disk.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -102,6 +106,7 @@ class Files:
         self._swept = 0.0
         self._bytes: Counter[Path] = Counter()
         self._count: Counter[Path] = Counter()
+        self._kept: defaultdict[Path, dict[str, StoredFile]] = defaultdict(dict)
         for folder in (self._folder, self._laid_out):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for left in self._laid_out.iterdir():  # left by a server that was killed
@@ -114,6 +119,10 @@ class Files:
             if _ID.fullmatch(folder.name):
                 self._bytes[home] += _size_of(folder)
                 self._count[home] += 1
+                with suppress(OSError, msgspec.MsgspecError):
+                    self._kept[home][folder.name] = msgspec.json.decode(
+                        (folder / "about.json").read_bytes(), type=StoredFile
+                    )
             else:  # It was arriving, or being deleted, when the server was killed.
                 shutil.rmtree(folder, ignore_errors=True)
 
@@ -155,14 +164,16 @@ class Files:
 
     def get(self, token: Token, identity: str, param: str = "file_id") -> StoredFile:
         """Return one of this token's files; for a token, the files of others do not exist."""
-        about = self._read(self._folder_of(token, identity, param))
-        if about is None:
+        folder = self._folder_of(token, identity, param)
+        about = self._kept[folder.parent].get(identity)
+        if about is None or about.has_expired():
             raise not_found(f"there is no file {identity}", param, "file_not_found")
         return about
 
     def listed(self, token: Token) -> list[StoredFile]:
         """Return all of this token's files, newest first."""
-        found = [about for about in map(self._read, self._folders(token)) if about is not None]
+        kept = list(self._kept[self._home(token)].values())
+        found = [about for about in kept if not about.has_expired()]
         return sorted(found, key=lambda each: (each.created_at, each.id), reverse=True)
 
     def data_of(self, token: Token, identity: str) -> Path:
@@ -175,21 +186,27 @@ class Files:
         gone = await asyncio.to_thread(_remove, folder)
         if gone is None:
             raise not_found(f"there is no file {identity}", "file_id", "file_not_found")
-        self._give_back(self._home(token), gone)
+        self._kept[folder.parent].pop(identity, None)
+        self._give_back(folder.parent, gone)
 
     async def sweep(self) -> None:
         """Delete expired files once in a while."""
         if time.monotonic() - self._swept < SWEEP_SECONDS and self._swept:
             return
         self._swept = time.monotonic()
-        for home, size in await asyncio.to_thread(self._remove_expired):
-            self._give_back(home, size)
+        for folder, size in await asyncio.to_thread(self._remove_expired):
+            self._kept[folder.parent].pop(folder.name, None)
+            self._give_back(folder.parent, size)
 
     def _remove_expired(self) -> list[tuple[Path, int]]:
         folders = [each for home in self._folder.iterdir() for each in home.glob("file-*")]
-        expired = [folder for folder in folders if self._read(folder) is None]
-        removed = [(folder.parent, _remove(folder)) for folder in expired]
-        return [(home, size) for home, size in removed if size is not None]
+        removed = [(folder, _remove(folder)) for folder in folders if self._is_over(folder)]
+        return [(folder, size) for folder, size in removed if size is not None]
+
+    def _is_over(self, folder: Path) -> bool:
+        """Whether a file has expired, or nothing says what it is."""
+        about = self._kept[folder.parent].get(folder.name)
+        return about is None or about.has_expired()
 
     # -- using -------------------------------------------------------------------------------
 
@@ -224,20 +241,10 @@ class Files:
         home.mkdir(mode=0o700, exist_ok=True)
         return home
 
-    def _folders(self, token: Token) -> Iterator[Path]:
-        return self._home(token).glob("file-*")
-
     def _folder_of(self, token: Token, identity: str, param: str) -> Path:
         if not _ID.fullmatch(identity):
             raise not_found("there is no such file", param, "file_not_found")
         return self._home(token) / identity
-
-    def _read(self, folder: Path) -> StoredFile | None:
-        with suppress(OSError, msgspec.MsgspecError):
-            about = msgspec.json.decode((folder / "about.json").read_bytes(), type=StoredFile)
-            if about.expires_at is None or about.expires_at > time.time():
-                return about
-        return None
 
 
 def _size_of(folder: Path) -> int:

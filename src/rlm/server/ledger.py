@@ -16,7 +16,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from rlm.limits import Amount, picodollars
+from rlm.limits import NOTHING, Amount, picodollars
 from rlm.messages import PICODOLLARS
 from rlm.server.errors import too_many
 from rlm.server.tokens import Token
@@ -47,10 +47,18 @@ class Grant(Struct, frozen=True):
     period: str
     tokens: int | None
     money: int | None
+    counted: Amount = NOTHING
+    """What a run that continues has used already: its limits cover all of it."""
 
     @property
-    def cost_usd(self) -> float | None:
-        return None if self.money is None else self.money / PICODOLLARS
+    def max_tokens(self) -> int | None:
+        return None if self.tokens is None else self.tokens + self.counted.tokens
+
+    @property
+    def max_cost_usd(self) -> float | None:
+        if self.money is None:
+            return None
+        return (self.money + self.counted.picodollars) / PICODOLLARS
 
 
 class Ledger:
@@ -99,11 +107,12 @@ class Ledger:
                 max_money, used.picodollars
             ):
                 raise _exhausted(token, self._is_held(token.name))
-            most = None if wanted is None else wanted.tokens
+            counted = self._counted(token.name, run)
+            most = None if wanted is None else max(0, wanted.tokens - counted.tokens)
             tokens = _part(token.max_tokens, used.tokens, most)
-            most = None if wanted is None else wanted.picodollars
+            most = None if wanted is None else max(0, wanted.picodollars - counted.picodollars)
             money = _part(max_money, used.picodollars, most)
-            grant = Grant(secrets.token_hex(16), run, token.name, period, tokens, money)
+            grant = Grant(secrets.token_hex(16), run, token.name, period, tokens, money, counted)
             self._database.execute(
                 "insert into holds values (?, ?, ?, ?, ?, ?, ?, ?)",
                 (
@@ -163,13 +172,18 @@ class Ledger:
         if run is None:
             self._add(name, period, tokens, money)
             return
-        find = "select tokens, money from counted where token = ? and run = ?"
-        before = self._database.execute(find, (name, run)).fetchone() or (0, 0)
-        tokens, money = max(tokens, before[0]), max(money, before[1])
-        self._add(name, period, tokens - before[0], money - before[1])
+        before = self._counted(name, run)
+        tokens, money = max(tokens, before.tokens), max(money, before.picodollars)
+        self._add(name, period, tokens - before.tokens, money - before.picodollars)
         self._database.execute(
             "insert or replace into counted values (?, ?, ?, ?)", (name, run, tokens, money)
         )
+
+    def _counted(self, name: str, run: str | None) -> Amount:
+        """Return what is counted for a run already."""
+        find = "select tokens, money from counted where token = ? and run = ?"
+        row = self._database.execute(find, (name, run)).fetchone() or (0, 0)
+        return Amount(tokens=row[0], picodollars=row[1])
 
     def _forget(self, name: str, run: str | None, *, continues: bool) -> None:
         """Delete an earlier server's records of a run that continues or starts from scratch."""

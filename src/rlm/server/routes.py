@@ -171,6 +171,7 @@ class StatusRoutes:
 
 MULTIPART_OVERHEAD_BYTES = 1 << 20
 MAX_FIELDS = 16
+MAX_FIELD_BYTES = 10_000
 SLOWER = 10
 """Files may take this many times longer to arrive than other bodies."""
 
@@ -264,8 +265,14 @@ class _Form(MultiPartParser):
     def __init__(
         self, headers: Headers, chunks: AsyncGenerator[bytes, None], incoming: Upload
     ) -> None:
-        super().__init__(headers, chunks, max_files=1, max_fields=MAX_FIELDS)
+        super().__init__(
+            headers, chunks, max_files=1, max_fields=MAX_FIELDS, max_part_size=MAX_FIELD_BYTES
+        )
         self._incoming = incoming
+
+    def on_part_begin(self) -> None:
+        self._charset = "utf-8"  # Another, which the client names, may take quadratic time.
+        super().on_part_begin()
 
     def on_headers_finished(self) -> None:
         super().on_headers_finished()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from rlm._util.slow_numbers import decode
 from rlm._util.text import sendable
@@ -15,26 +16,33 @@ from rlm.server.answering import facts_of
 from rlm.server.errors import ApiError
 from rlm.server.replies import ErrorBody, RunObject, RunState, usage_of
 from rlm.server.requests import RunRequest
+from rlm.web.responses import json_bytes
 
 __all__ = ["RunRow", "RunStore", "completed", "failed", "run_object"]
 
 MAX_ROWS = 50_000
 _TABLE = """
 create table if not exists runs (run_id text primary key, token text not null, created real,
-    model text, request blob, ended real, reply blob);
+    model text, request blob, ended real, reply blob, query text);
 create index if not exists by_token on runs (token, created);
 """
-_COLUMNS = "run_id, token, created, model, request, ended, reply"
+_COLUMNS = "run_id, token, created, model, query, length(request) > 0, ended, reply"
+SHOWN_QUERY_CHARS = 2_000
 
 
 class RunRow(Struct, frozen=True):
-    """One run. `request` is without its context; `reply` is set when the run has ended."""
+    """One run; `reply` is set when it has ended.
+
+    `query` is as much of it as is shown. `has_request`: the store has the request that started it,
+    which may be large and is read only to resume the run.
+    """
 
     run_id: str
     token: str
     created: float
     model: str
-    request: bytes
+    query: str
+    has_request: bool
     ended: float | None = None
     reply: bytes | None = None
 
@@ -46,6 +54,7 @@ class RunStore:
         self._database = sqlite3.connect(path, isolation_level=None)
         self._database.execute("pragma journal_mode = wal")
         self._database.executescript(_TABLE)
+        self._add_queries()
         self._database.execute(
             "delete from runs where ended is not null and run_id not in "
             "(select run_id from runs order by created desc limit ?)",
@@ -55,11 +64,17 @@ class RunStore:
     def close(self) -> None:
         self._database.close()
 
-    def add(self, run_id: str, token: str, model: str, request: bytes) -> RunRow:
-        row = RunRow(run_id, token, time.time(), model, request)
-        values = (row.run_id, row.token, row.created, row.model, row.request, None, None)
+    def add(self, run_id: str, token: str, model: str, request: RunRequest | None) -> RunRow:
+        """Store a run, with the request that started it if the server has to finish it.
+
+        The journal has the whole query.
+        """
+        query = "" if request is None else sendable(request.query[:SHOWN_QUERY_CHARS])
+        row = RunRow(run_id, token, time.time(), model, query, request is not None)
+        kept = b"" if request is None else json_bytes(replace(request, query=query))
+        values = (run_id, token, row.created, model, kept, None, None, row.query)
         try:
-            self._database.execute("insert into runs values (?, ?, ?, ?, ?, ?, ?)", values)
+            self._database.execute("insert into runs values (?, ?, ?, ?, ?, ?, ?, ?)", values)
         except sqlite3.IntegrityError:
             raise run_exists(run_id) from None
         return row
@@ -69,12 +84,17 @@ class RunStore:
             "update runs set ended = ?, reply = ? where run_id = ?", (time.time(), reply, run_id)
         )
 
-    def reopen(self, run_id: str, request: bytes) -> None:
+    def reopen(self, run_id: str, request: RunRequest) -> None:
         """Mark a run as not ended: it continues."""
         self._database.execute(
             "update runs set ended = null, reply = null, request = ? where run_id = ?",
-            (request, run_id),
+            (json_bytes(request), run_id),
         )
+
+    def request_of(self, run_id: str) -> RunRequest:
+        """Return the request that started a run, without its context and most of a long query."""
+        find = "select request from runs where run_id = ?"
+        return decode(self._database.execute(find, (run_id,)).fetchone()[0], RunRequest)
 
     def remove(self, run_id: str) -> None:
         self._database.execute("delete from runs where run_id = ?", (run_id,))
@@ -82,7 +102,7 @@ class RunStore:
     def get(self, run_id: str) -> RunRow | None:
         find = f"select {_COLUMNS} from runs where run_id = ?"  # noqa: S608 - our own words
         row = self._database.execute(find, (run_id,)).fetchone()
-        return None if row is None else RunRow(*row)
+        return None if row is None else _row(row)
 
     def of_token(self, token: str, most: int, before: RunRow | None) -> list[RunRow]:
         """Return runs, newest first, after the last one seen."""
@@ -92,11 +112,27 @@ class RunStore:
         )
         at = (float("inf"), "") if before is None else (before.created, before.run_id)
         rows = self._database.execute(find, (token, *at, most)).fetchall()
-        return [RunRow(*row) for row in rows]
+        return [_row(row) for row in rows]
 
     def unended(self) -> list[RunRow]:
         find = f"select {_COLUMNS} from runs where ended is null order by created"  # noqa: S608
-        return [RunRow(*row) for row in self._database.execute(find).fetchall()]
+        return [_row(row) for row in self._database.execute(find).fetchall()]
+
+    def _add_queries(self) -> None:
+        """Add the column of a table that an earlier version created."""
+        names = {row[1] for row in self._database.execute("pragma table_info(runs)")}
+        if "query" in names:
+            return
+        self._database.execute("alter table runs add column query text")
+        rows = self._database.execute("select run_id from runs where length(request) > 0")
+        for (run_id,) in rows.fetchall():
+            query = sendable(self.request_of(run_id).query[:SHOWN_QUERY_CHARS])
+            self._database.execute("update runs set query = ? where run_id = ?", (query, run_id))
+
+
+def _row(columns: tuple[Any, ...]) -> RunRow:
+    run_id, token, created, model, query, has_request, ended, reply = columns
+    return RunRow(run_id, token, created, model, query or "", bool(has_request), ended, reply)
 
 
 def run_exists(run_id: str) -> ApiError:
@@ -108,7 +144,6 @@ def run_exists(run_id: str) -> ApiError:
     )
 
 
-SHOWN_QUERY_CHARS = 2_000
 ENDINGS: Mapping[str, RunState] = {
     "answer": "completed",
     "passages": "completed",
@@ -120,13 +155,12 @@ ENDINGS: Mapping[str, RunState] = {
 
 
 def run_object(row: RunRow, state: RunState, **more: Any) -> RunObject:
-    query = decode(row.request, RunRequest).query if row.request else ""
     return RunObject(
         id=row.run_id,
         created_at=int(row.created),
         model=row.model,
         status=state,
-        query=query[:SHOWN_QUERY_CHARS],
+        query=row.query,
         **more,
     )
 

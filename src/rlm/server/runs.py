@@ -94,7 +94,7 @@ class Runs:
             try:
                 grant = self._answerer.hold(plan, run_id, background=True)
                 await plan.engine.runner.begin(plan.task, plan.request.schema, run_id, plan.config)
-                kept = json_bytes(replace(request, context=None, file_ids=None, run_id=run_id))
+                kept = replace(request, context=None, file_ids=None, run_id=run_id)
                 row = self._store.add(run_id, token.name, request.model, kept)
             except BaseException:
                 self._answerer.release(grant)
@@ -242,11 +242,11 @@ class Runs:
         current = self._run_object(row)
         if run_id in self._live or run_id in self._named or current.status == "completed":
             return current
-        if not row.request:
+        if not row.has_request:
             raise bad_request(
                 "this run was started at another endpoint: repeat that request instead"
             )
-        request = decode(row.request, RunRequest)
+        request = self._store.request_of(run_id)
         if limits is not None:
             request = replace(request, limits=limits)
         with self._naming(run_id), self._lining_up(token, checked=checked) as slot:
@@ -256,7 +256,7 @@ class Runs:
             except BaseException:
                 plan.cleanup.close()
                 raise
-            self._store.reopen(run_id, json_bytes(request))
+            self._store.reopen(run_id, request)
             return self._start(LiveRun(self._row(run_id, token), plan, grant, slot))
 
     async def _again(self, request: RunRequest, token: Token) -> Plan:
@@ -284,8 +284,8 @@ class Runs:
         if run_id in self._named or run_id in self._live:
             raise _busy(run_id)
         if row is None and not is_begun:
-            self._store.add(run_id, token.name, plan.request.model, b"")
-        elif row is None or row.token != token.name or row.request:
+            self._store.add(run_id, token.name, plan.request.model, None)
+        elif row is None or row.token != token.name or row.has_request:
             raise run_exists(run_id)
         self._named.add(run_id)
         plan.cleanup.callback(self._unclaim, run_id)
@@ -311,7 +311,7 @@ class Runs:
         count = 0
         for row in self._store.unended():
             token = tokens.get(row.token) or (ANYBODY if row.token == ANYBODY.name else None)
-            if not row.request or token is None:
+            if not row.has_request or token is None:
                 continue
             try:
                 await self.resume(row.run_id, token, checked=False)

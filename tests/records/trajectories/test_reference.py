@@ -9,6 +9,7 @@ import pytest
 from rlm.events import CallEnded, CellEnded, CellOutput, Event, ModelAsked, ModelReplied, RunStarted
 from rlm.records.trajectories import open_trajectory
 from rlm.records.trajectories import reference as reference_module
+from rlm.records.trajectories.decoding import Skipped
 from rlm.records.trajectories.exports import export
 from tests.records.trajectories.samples import REFERENCE_LOG, scripted_log
 
@@ -196,3 +197,18 @@ async def test_an_exported_log_can_be_opened(tmp_path: Path) -> None:
     facts = [(run.depth, run.steps, run.calls, run.answer) for run in original.runs()]
     assert [(run.depth, run.steps, run.calls, run.answer) for run in again.runs()] == facts
     assert isinstance(next(again.events()), RunStarted)
+
+
+def test_the_states_between_lines_share_their_variables(tmp_path: Path) -> None:
+    """Otherwise a small log with many lines takes a thousand times its size in memory."""
+    variables = {f"v{number}": 1 for number in range(1_000)}
+    first = {"type": "iteration", "code_blocks": [{"result": {"locals": variables}}]}
+    lines = [{"type": "metadata"}, first, *[{"type": "iteration", "code_blocks": [{}]}] * 500]
+    path = tmp_path / "log.jsonl"
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    source = reference_module.ReferenceSource(path)
+    for _ in source.glances(0, Skipped(), Skipped()):
+        pass
+    states = source._before.values()
+    assert len(states) == 501
+    assert len({id(state.variables) for state in states}) == 2

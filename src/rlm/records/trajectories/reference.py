@@ -203,7 +203,8 @@ class _Making:
         room = max(0, MAX_VARIABLES - len(self.after.variables))
         names = [name for name in variables if as_text(name) not in self.after.variables][:room]
         new = {as_text(name): described(variables[name]) for name in names}
-        self.after = replace(self.after, variables=self.after.variables | new.keys())
+        if new:  # Otherwise the states of all lines share one set.
+            self.after = replace(self.after, variables=self.after.variables | new.keys())
         return new
 
     def _call(self, call: dict[str, Any]) -> None:
