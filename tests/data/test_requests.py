@@ -97,6 +97,14 @@ def test_a_forbidden_function_is_found_in_every_position(name: str, form: str, b
         check_words(f"select {before} {form.format(name)}", ["public"], ["public", "x"])
 
 
+@pytest.mark.parametrize("query", ["select $a$ x", "".join(f"$a{n}$ " for n in range(100_000))])
+def test_an_open_dollar_quote_is_refused_at_once(query: str) -> None:
+    """Each one that goes on would be searched for its end, in quadratic time."""
+    with pytest.raises(DataRefused, match=r"ambiguous '\$a"):
+        list(names_in(query))
+    assert list(names_in("select $a$ $b$ $a$, a$b$, $1")) == [("select", False), ("a$b$", False)]
+
+
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1))
 def test_a_quoted_name_is_one_name(name: str) -> None:
     assert list(names_in(f"select {quoted(name)}.x")) == [

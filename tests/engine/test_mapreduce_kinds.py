@@ -481,3 +481,10 @@ async def test_an_explicit_strategy_is_not_explained() -> None:
     rlm = RLM(client, environment=PlanEnvironment(), strategy="direct")
     result = await rlm.aask("q", "some text")
     assert not any(isinstance(event, Planned) for event in result.events)
+
+
+def test_long_runs_of_spaces_take_linear_time() -> None:
+    """In lines of a context and in replies; quadratic time would be hours."""
+    spaces = " " * 2_000_000
+    assert merging.fields_of(f"a: b{spaces}c ||  D: e") == {"a": f"b{spaces}c", "D": "e"}
+    assert merging.labels_in(f"1: a{spaces}b\n- 2) {spaces}", {1, 2}) == {1: "a b"}

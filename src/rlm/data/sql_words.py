@@ -22,7 +22,7 @@ _TOKENS = re.compile(
     | (?P<number>\d\w*)
     | (?P<dot>\.)
     | (?P<space>\s+)
-    | (?P<open>['"])
+    | (?P<open>['"]|\$(?:[^\W\d]\w*)?\$)
     | (?P<other>.)
     """,
     re.VERBOSE | re.DOTALL,

@@ -18,8 +18,8 @@ __all__ = [
 
 _NUMBER = re.compile(r"(?<![\w.])-?\d{1,3}(?:,\d{3})+(?![\w,])|(?<![\w.])-?\d+(?![\w])")
 _BULLET = re.compile(r"^\s*(?:[-*•–]|\(?\d{1,4}[.)])\s+")
-_LABEL = re.compile(r"^\W*(\d{1,9})\s*[:|.)\-–]\s*(.+?)\s*$")
-_FIELD = re.compile(r"(?:^|\|\|\s*)([A-Za-z][\w ]{0,30}?):\s*(.*?)\s*(?=\|\||$)")
+_LABEL = re.compile(r"\W*+(\d{1,9})\s*+[:|.)\-–](.*+)")
+_FIELD = re.compile(r"([A-Za-z][\w ]{0,30}?):(.*+)")
 _NONE = re.compile(r"\W*(none|no|not found|zero|nothing)\b", re.IGNORECASE)
 MAX_VALUES = 5_000
 SHORT_CHARS = 16
@@ -54,14 +54,19 @@ def labels_in(reply: str, numbers: Collection[int]) -> dict[int, str]:
     found: dict[int, str] = {}
     for line in reply.splitlines():
         match = _LABEL.match(line)
-        if match and int(match[1]) in numbers:
-            found.setdefault(int(match[1]), " ".join(match[2].strip("`\"'*. ").casefold().split()))
+        label = "" if match is None else match[2].strip()
+        if match and label and int(match[1]) in numbers:
+            found.setdefault(int(match[1]), " ".join(label.strip("`\"'*. ").casefold().split()))
     return found
 
 
 def fields_of(line: str) -> dict[str, str]:
     """Return the fields of a line like `Name: value || Name: value`, else an empty dict."""
-    return dict(_FIELD.findall(line)) if "||" in line else {}
+    if "||" not in line:
+        return {}
+    first, *others = line.split("||")
+    found = (_FIELD.match(part) for part in (first, *map(str.lstrip, others)))
+    return {match[1]: match[2].strip() for match in found if match is not None}
 
 
 def table_of(query: str, lines: Sequence[str], labels: Mapping[int, str], max_chars: int) -> str:
