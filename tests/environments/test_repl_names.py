@@ -195,7 +195,8 @@ async def test_tools_by_name_and_by_call_tool(repl: Repl) -> None:
 FINALS = [
     ("FINAL('text')", "text", "FINAL", '"text"'),
     ("FINAL([1, 'é'])", "[1, 'é']", "FINAL", '[1, "é"]'),
-    ("FINAL({1, 1})", "{1}", "FINAL", None),
+    ("FINAL({1, 1})", "{1}", "FINAL", "[1]"),
+    ("FINAL(1j)", "1j", "FINAL", None),
     ("FINAL(float('nan'))", "nan", "FINAL", None),
     ("FINAL(None)", "None", "FINAL", "null"),
     ("FINAL(1); FINAL(2)", "2", "FINAL", "2"),

@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlm.data.filesystem.denial import Denials
+from rlm.engine.answer_types import AnswerType, answer_type
+from rlm.gateway import citations as citations_module
 from rlm.gateway.citations import CitedFiles, Claim, read_answer
 from rlm.gateway.files import MAX_BYTES, MAX_LINES, Loaded
 from rlm.gateway.paths import Root
@@ -142,3 +144,45 @@ def test_an_answer_of_any_shape_can_be_read(value: Any, has_json: bool) -> None:
     found = read_answer(text, json.dumps(value) if has_json else None)
     assert isinstance(found.answer, str)
     library(TEXT).checked(found.citations, MAX_BYTES)
+
+
+def test_of_very_many_citations_the_first_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[Any] = []
+
+    def counted(kind: Any) -> AnswerType:
+        built.append(kind)
+        return answer_type(kind)
+
+    monkeypatch.setattr(citations_module, "answer_type", counted)
+    claims = [{"file": "a.py", "quote": "x", "start_line": "?"}, *[1] * 90_000]
+    cited = read_answer("", json.dumps({"answer": "a", "citations": claims}))
+    assert (cited.answer, len(cited.citations)) == ("a", 90_001)
+    assert len(built) == 3, "one for each form, not one for each citation"
+
+
+@given(st.text("a\n", max_size=60).map(str.encode), st.integers(1, 9))
+def test_lines_are_counted_in_blocks(data: bytes, block: int) -> None:
+    whole = data.splitlines(keepends=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(citations_module, "_BLOCK", block)
+        lines = citations_module._Lines(data)
+        starts = [len(b"".join(whole[:number])) for number in range(len(whole))]
+        for at in range(len(data)):
+            assert lines.number_at(at) == data.count(b"\n", 0, at) + 1
+        for number, start in enumerate(starts, 1):
+            assert lines.start_of(number) == start
+            assert lines.between(number, number) == whole[number - 1]
+            assert lines.between(1, number) == b"".join(whole[:number])
+        assert lines.start_of(max(2, len(whole) + 1)) is None
+        assert lines.end_of(len(whole) + 1) == len(data)
+
+
+def test_quotes_are_searched_for_within_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "one\n" * 100 + "two\n"
+    claims = [Claim(quote=f"no {number}") for number in range(40)] + [Claim(quote="two")]
+    assert len(library(text, names=("a.py",)).checked(claims, 10_000)[0]) == 1
+    monkeypatch.setattr(citations_module, "MAX_SEARCHED_BYTES", 20 * len(text))
+    found, dropped = library(text, names=("a.py",)).checked(claims, 10_000)
+    assert (found, dropped) == ([], 41)
+    named = [*claims[:40], Claim(quote="two", start_line=101)]
+    assert len(library(text, names=("a.py",)).checked(named, 10_000)[0]) == 1

@@ -176,3 +176,13 @@ async def test_what_the_model_failed_with(
     assert "secret" not in answer.text
     if status == 429:
         assert answer.headers["Retry-After"] == "7"
+
+
+async def test_a_long_name_is_not_repeated(tmp_path: Path) -> None:
+    body = {"model": "rlm/m", "query": "q", "limits": {"x" * 500_000: 1}}
+    async with server(tmp_path) as client:
+        answer = await client.post("/v1/runs", body)
+    error = answer.json["error"]
+    assert answer.status == 400
+    assert "limits" in error["message"]
+    assert len(answer.text) < 20_000

@@ -294,10 +294,11 @@ async def test_the_queue_limit_applies_to_background_runs_too(tmp_path: Path) ->
 
 async def test_a_list_of_runs_reads_no_requests(tmp_path: Path) -> None:
     """A request may have megabytes, of which a list shows the beginning of the query."""
-    query = "q" * 1_000_000
+    query = "q" * 400_000
     model = ScriptedClient([GOES_ON, "no answer yet", submits("found")])
     async with server(tmp_path, model) as client:
-        created = await client.run(query=query, context="text", limits={"max_steps": 1})
+        given = {"query": query, "instructions": query, "context": "text"}
+        created = await client.run(**given, limits={"max_steps": 1})
         run_id = created.json["id"]
         await _until(client, run_id, "incomplete")
         store = client.service.runs._store
@@ -307,23 +308,33 @@ async def test_a_list_of_runs_reads_no_requests(tmp_path: Path) -> None:
         store._database.set_trace_callback(None)
         assert [(each["id"], each["query"]) for each in listed] == [(run_id, query[:2_000])]
         assert read
-        assert not [each for each in read if "request," in each]
-        (size,) = store._database.execute("select length(request) from runs").fetchone()
+        assert not [each for each in read if "requests" in each]
+        (size,) = store._database.execute("select length(request) from requests").fetchone()
         assert size < 10_000
         await client.post(f"/v1/runs/{run_id}/resume", {"limits": {"max_steps": 4}})
         assert (await _until(client, run_id, "completed"))["answer"] == "found"
 
 
-def test_the_table_of_an_earlier_version_gets_the_queries(tmp_path: Path) -> None:
+def test_the_table_of_an_earlier_version_is_read(tmp_path: Path) -> None:
     path = tmp_path / "runs.sqlite"
-    RunStore(path).close()
     request = RunRequest(model="rlm/m", query="What?", run_id="one")
+    rows = [
+        ("one", "ada", 1.0, "rlm/m", json_bytes(request), None, None),
+        ("two", "ada", 2.0, "rlm/m", b'{"unknown": 1}', 3.0, b"{}"),
+        ("three", "ada", 3.0, "rlm/m", b"", None, None),
+    ]
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
-        database.execute("alter table runs drop column query")
-        values = ("one", "ada", 1.0, "rlm/m", json_bytes(request), None, None)
-        database.execute("insert into runs values (?, ?, ?, ?, ?, ?, ?)", values)
+        database.execute(
+            "create table runs (run_id text primary key, token text not null, created real, "
+            "model text, request blob, ended real, reply blob)"
+        )
+        database.execute("create index by_token on runs (token, created)")
+        database.executemany("insert into runs values (?, ?, ?, ?, ?, ?, ?)", rows)
     for _ in range(2):
         store = RunStore(path)
         assert store.get("one") == RunRow("one", "ada", 1.0, "rlm/m", "What?", True)
         assert store.request_of("one") == request
+        assert [row.run_id for row in store.of_token("ada", 9, None)] == ["three", "two", "one"]
+        assert [row.run_id for row in store.unended()] == ["one", "three"]
+        assert store.get("two") == RunRow("two", "ada", 2.0, "rlm/m", "", True, 3.0, b"{}")
         store.close()

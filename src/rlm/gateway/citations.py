@@ -7,8 +7,10 @@ that the engine found, are passed on in the same form, with the bytes of their l
 
 import hashlib
 import json
-from bisect import bisect_right
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from itertools import accumulate
 from typing import Any
 
 from msgspec import Struct, field
@@ -22,6 +24,10 @@ from rlm.results import Submission
 __all__ = ["Cited", "CitedFiles", "claims_of", "read_answer", "with_instructions"]
 
 MAX_CITATIONS = 50
+MAX_SEARCHED_BYTES = 4 << 30
+"""How far all quotes of an answer together are searched for beyond the lines that are named."""
+
+_BLOCK = 1 << 16
 
 _INSTRUCTIONS = """{query}
 
@@ -74,12 +80,11 @@ def _read_loosely(submission: Submission) -> Cited:
         found: _Loose = answer_type(_Loose).parse(submission)
     except AnswerMismatch:
         return Cited(submission.text)
-    claims = []
-    for each in found.citations if isinstance(found.citations, list) else ():
-        try:
-            claims.append(answer_type(Claim).parse(Submission("", "answer", _json(each))))
-        except AnswerMismatch:
-            claims.append(Claim())  # This will count as dropped.
+    given = found.citations if isinstance(found.citations, list) else []
+    kind, claims = answer_type(Claim), [Claim()] * len(given)  # These will count as dropped.
+    for number, each in enumerate(given[:MAX_CITATIONS]):
+        with suppress(AnswerMismatch):
+            claims[number] = kind.parse(Submission("", "answer", _json(each)))
     return Cited(found.answer if isinstance(found.answer, str) else _json(found.answer), claims)
 
 
@@ -93,7 +98,9 @@ class CitedFiles:
 
     def __init__(self, files: Mapping[str, Loaded]) -> None:
         self._files = files
-        self._starts: dict[str, list[int]] = {}
+        self._lines: dict[str, _Lines] = {}
+        self._known: dict[Claim, Answer | None] = {}
+        self._searched_bytes = 0
 
     def checked(self, claims: Sequence[Claim], max_bytes: int) -> tuple[list[Answer], int]:
         """Return the true citations with correct lines, and the number of the others.
@@ -102,7 +109,9 @@ class CitedFiles:
         """
         found: list[Answer] = []
         for claim in claims[:MAX_CITATIONS]:
-            citation = self._citation(claim)
+            if claim not in self._known:
+                self._known[claim] = self._citation(claim)
+            citation = self._known[claim]
             if citation is None or citation in found:
                 continue
             max_bytes -= len(citation["quote"].encode())
@@ -116,15 +125,16 @@ class CitedFiles:
         if name is None or not claim.quote.strip():
             return None
         file = self._files[name]
+        lines = self._lines.setdefault(name, _Lines(file.data))
         for quote in _spellings(claim.quote, file.data):
-            at = self._place(name, file.data, quote, claim)
+            at = self._place(lines, quote, claim)
             if at is not None:
-                first, last = self._line(name, at), self._line(name, at + len(quote) - 1)
+                first, last = lines.number_at(at), lines.number_at(at + len(quote) - 1)
                 return {
                     "handle": file.handle.id,
                     "start_line": first,
                     "end_line": last,
-                    "sha256": hashlib.sha256(self._lines(name, first, last)).hexdigest(),
+                    "sha256": hashlib.sha256(lines.between(first, last)).hexdigest(),
                     "quote": quote.decode(),
                     "version": file.version,
                 }
@@ -141,35 +151,55 @@ class CitedFiles:
                 return found[0]
         return None
 
-    def _place(self, name: str, data: bytes, quote: bytes, claim: Claim) -> int | None:
+    def _place(self, lines: "_Lines", quote: bytes, claim: Claim) -> int | None:
         """Find the quote in the named lines, or at its only occurrence."""
-        starts = self._line_starts(name)
+        data = lines.data
         first = max(1, claim.start_line or 0)
         last = max(first, claim.end_line or first)
-        if claim.start_line is not None and first <= len(starts):
-            end = starts[last] if last < len(starts) else len(data)
-            at = data.find(quote, starts[first - 1], end)
+        if claim.start_line is not None and (start := lines.start_of(first)) is not None:
+            at = data.find(quote, start, lines.end_of(last))
             if at >= 0:
                 return at
+        self._searched_bytes += len(data)
+        if self._searched_bytes > MAX_SEARCHED_BYTES:
+            return None
         at = data.find(quote)
         return at if at >= 0 and data.find(quote, at + 1) < 0 else None
 
-    def _line(self, name: str, offset: int) -> int:
-        return bisect_right(self._line_starts(name), offset)
 
-    def _lines(self, name: str, first: int, last: int) -> bytes:
-        starts, data = self._line_starts(name), self._files[name].data
-        return data[starts[first - 1] : starts[last] if last < len(starts) else len(data)]
+class _Lines:
+    """The numbers and places of lines, of which only the number in each block is stored."""
 
-    def _line_starts(self, name: str) -> list[int]:
-        known = self._starts.get(name)
-        if known is None:
-            known, at, data = [0], 0, self._files[name].data
-            while (at := data.find(b"\n", at) + 1) > 0:
-                if at < len(data):
-                    known.append(at)
-            self._starts[name] = known
-        return known
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        counts = (data.count(b"\n", at, at + _BLOCK) for at in range(0, len(data), _BLOCK))
+        self._before = list(accumulate(counts, initial=0))
+        """The number of line ends before each block, and in all."""
+
+    def number_at(self, offset: int) -> int:
+        block = offset // _BLOCK
+        return self._before[block] + self.data.count(b"\n", block * _BLOCK, offset) + 1
+
+    def start_of(self, number: int) -> int | None:
+        """Return where a line begins; None if there is no such line."""
+        ends = number - 1
+        if ends > self._before[-1]:
+            return None
+        if ends == 0:
+            return 0
+        block = bisect_left(self._before, ends) - 1
+        at = block * _BLOCK - 1
+        for _ in range(ends - self._before[block]):
+            at = self.data.find(b"\n", at + 1)
+        return at + 1 if at + 1 < len(self.data) else None
+
+    def end_of(self, number: int) -> int:
+        start = self.start_of(number + 1)
+        return len(self.data) if start is None else start
+
+    def between(self, first: int, last: int) -> bytes:
+        """Return the bytes of the lines from the first to the last."""
+        return self.data[self.start_of(first) : self.end_of(last)]
 
 
 def _spellings(quote: str, data: bytes) -> list[bytes]:

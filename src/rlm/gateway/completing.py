@@ -4,9 +4,11 @@ The model is the operator's, or the client's own by sampling. With neither, the 
 do the work with the other tools.
 """
 
+import asyncio
 import hashlib
 import logging
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from rlm._util.text import sendable
 from rlm.errors import ModelError, RLMError
@@ -82,12 +84,14 @@ class Completer:
         chosen = self._ledger.root(session, root)
         parts = None if path is None else parts_of(path)
 
-        def load() -> Loading:
+        def load() -> tuple[Loading, list[list[str]]]:
             named = chosen_files(session, handles, chosen, parts, ignored=self._shows_ignored)
-            return load_files(named, session.ceilings.run_bytes)
+            loading = load_files(named, session.ceilings.run_bytes)
+            hashes = [[f.handle.id, hashlib.sha256(f.data).hexdigest()] for f in loading.files]
+            return loading, hashes
 
-        loading = await self._threads.run(session.principal, load)
-        run = self._begin(session, query, asked, loading, samples=not is_own)
+        loading, hashes = await self._threads.run(session.principal, load)
+        run = self._begin(session, query, asked, loading, hashes, samples=not is_own)
         return await self._waiter.wait(caller, run)
 
     async def continue_run(
@@ -109,7 +113,14 @@ class Completer:
     # -- one run -----------------------------------------------------------------------------
 
     def _begin(
-        self, session: GatewaySession, query: str, asked: Answer, loading: Loading, *, samples: bool
+        self,
+        session: GatewaySession,
+        query: str,
+        asked: Answer,
+        loading: Loading,
+        hashes: list[list[str]],
+        *,
+        samples: bool,
     ) -> GatewayRun:
         if session.is_closed:
             raise Refused("this session has ended")
@@ -127,7 +138,7 @@ class Completer:
             "rlm_complete",
             asked,
             run=run.id,
-            files=[[f.handle.id, hashlib.sha256(f.data).hexdigest()] for f in loading.files],
+            files=hashes,
         )
         work = self._tasks.start(self._work(run, query, files))
         run.start(work, lambda: self._settle(run, held, loading.skipped))
@@ -176,7 +187,8 @@ class Completer:
         except RLMError as error:
             _log.warning("a run failed: %s", error)
             return {"problem": _problem(error, is_sampled=run.requests is not None)}
-        return self._answer(result, CitedFiles(files), run.session)
+        checked = await asyncio.to_thread(_check, result, CitedFiles(files))
+        return self._answer(result, checked, run.session)
 
     async def _result(self, run: GatewayRun, query: str, files: dict[str, Loaded]) -> RunResult:
         seconds = self._ledger.left(run.session)["seconds"]
@@ -190,14 +202,11 @@ class Completer:
         finally:
             await engine.aclose()
 
-    def _answer(self, result: RunResult, library: CitedFiles, session: GatewaySession) -> Answer:
-        cited = read_answer(str(result.answer or ""), result.answer_json)
-        _, dropped = library.checked(cited.citations, MAX_BYTES)
-        found = [*cited.citations, *claims_of(result.citations)]
-        citations, _ = library.checked(found, MAX_BYTES)
+    def _answer(self, result: RunResult, checked: "_Checked", session: GatewaySession) -> Answer:
+        citations, dropped = checked.citations, checked.dropped
         for each in citations:
             each |= self._ledger.name(session.handle(each["handle"]).parts)
-        data = sendable(cited.answer).encode()
+        data = sendable(checked.answer).encode()
         text = data[:MAX_ANSWER_BYTES].decode("utf-8", "ignore")
         return {
             "answer": text,
@@ -217,6 +226,23 @@ class Completer:
         except Refused as refusal:
             raise ModelError(str(refusal)) from None
         self._ledger.record(session, "sampling", {"messages": texts}, run=run.id, bytes=size)
+
+
+class _Checked(NamedTuple):
+    """The answer of a run with the citations that are true."""
+
+    answer: str
+    citations: list[Answer]
+    dropped: int
+
+
+def _check(result: RunResult, library: CitedFiles) -> _Checked:
+    """Read an answer and look up what it cites; in a thread, as both may be large."""
+    cited = read_answer(str(result.answer or ""), result.answer_json)
+    _, dropped = library.checked(cited.citations, MAX_BYTES)
+    found = [*cited.citations, *claims_of(result.citations)]
+    citations, _ = library.checked(found, MAX_BYTES)
+    return _Checked(cited.answer, citations, dropped)
 
 
 def _problem(error: RLMError, *, is_sampled: bool) -> str:

@@ -22,6 +22,7 @@ SLICE_BYTES = 1 << 20
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 _MISTAKE = re.compile(r"(?P<what>.*?)(?: - at `(?P<key>key in )?\$(?P<where>.*)`)?", re.DOTALL)
 _FIELD = re.compile(r"field `([^`]*)`")
+MAX_MISTAKE_CHARS = 1_000
 
 
 class Weight(NamedTuple):
@@ -110,8 +111,9 @@ def _with_whole_numbers(value: Any, kind: inspect.Type) -> Any:
 
 def mistake(error: msgspec.ValidationError, kind: type[Any]) -> ApiError:
     """Say what is wrong with a body of this type, and where; suggest known fields and values."""
-    found = _MISTAKE.fullmatch(str(error))
-    what, where = (found["what"], found["where"] or "") if found else (str(error), "")
+    what, where = _cut(str(error)), ""
+    if (found := _MISTAKE.fullmatch(what)) is not None:
+        what, where = found["what"], found["where"] or ""
     field = _FIELD.search(what)
     hint = ""
     if field is not None:
@@ -125,6 +127,13 @@ def mistake(error: msgspec.ValidationError, kind: type[Any]) -> ApiError:
         hint = _choice_hint(kind, where)
     param = where.lstrip(".") or None
     return bad_request(f"{what}{f' at {param}' if param else ''}{hint}", param, "invalid_type")
+
+
+def _cut(text: str) -> str:
+    """Return a message without the middle of a long name, which the client has chosen."""
+    if len(text) <= 2 * MAX_MISTAKE_CHARS:
+        return text
+    return f"{text[:MAX_MISTAKE_CHARS]}…{text[-MAX_MISTAKE_CHARS:]}"
 
 
 def _choice_hint(kind: type[msgspec.Struct], where: str) -> str:

@@ -79,8 +79,13 @@ class Upload:
             expires_at=now + int(days * DAY_SECONDS),
         )
         (self._folder / "about.json").write_bytes(msgspec.json.encode(about))
-        self._files._kept[self._home][self._id] = about  # Without it, the folder is swept away.
-        self._folder.rename(self._home / self._id)
+        kept = self._files._kept[self._home]
+        kept[self._id] = about  # Without it, the folder would be swept away.
+        try:
+            self._folder.rename(self._home / self._id)
+        except BaseException:
+            del kept[self._id]
+            raise
         self.size = 0
         return about
 
@@ -136,6 +141,7 @@ class Files:
         if self._count[home] >= MAX_FILES:
             raise too_large(f"{MAX_FILES:,} files are stored already; delete some of them")
         self._count[home] += 1
+        self._kept[home]  # Created here, where no other thread does.
         try:
             incoming = Upload(self, home)
         except BaseException:
@@ -184,9 +190,9 @@ class Files:
         self.get(token, identity)
         folder = self._folder_of(token, identity, "file_id")
         gone = await asyncio.to_thread(_remove, folder)
+        self._kept[folder.parent].pop(identity, None)
         if gone is None:
             raise not_found(f"there is no file {identity}", "file_id", "file_not_found")
-        self._kept[folder.parent].pop(identity, None)
         self._give_back(folder.parent, gone)
 
     async def sweep(self) -> None:
@@ -205,7 +211,7 @@ class Files:
 
     def _is_over(self, folder: Path) -> bool:
         """Whether a file has expired, or nothing says what it is."""
-        about = self._kept[folder.parent].get(folder.name)
+        about = self._kept.get(folder.parent, {}).get(folder.name)
         return about is None or about.has_expired()
 
     # -- using -------------------------------------------------------------------------------

@@ -2,7 +2,8 @@
 
 import sqlite3
 import time
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,13 @@ from rlm.web.responses import json_bytes
 __all__ = ["RunRow", "RunStore", "completed", "failed", "run_object"]
 
 MAX_ROWS = 50_000
-_TABLE = """
-create table if not exists runs (run_id text primary key, token text not null, created real,
-    model text, request blob, ended real, reply blob, query text);
-create index if not exists by_token on runs (token, created);
-"""
-_COLUMNS = "run_id, token, created, model, query, length(request) > 0, ended, reply"
+_TABLES = (
+    """create table if not exists runs (run_id text primary key, token text not null, created real,
+    model text, query text, has_request integer, ended real, reply blob)""",
+    "create table if not exists requests (run_id text primary key, request blob not null)",
+    "create index if not exists by_token on runs (token, created)",
+)
+_COLUMNS = "run_id, token, created, model, query, has_request, ended, reply"
 SHOWN_QUERY_CHARS = 2_000
 
 
@@ -34,7 +36,7 @@ class RunRow(Struct, frozen=True):
     """One run; `reply` is set when it has ended.
 
     `query` is as much of it as is shown. `has_request`: the store has the request that started it,
-    which may be large and is read only to resume the run.
+    which is read only to resume the run.
     """
 
     run_id: str
@@ -53,13 +55,23 @@ class RunStore:
     def __init__(self, path: Path) -> None:
         self._database = sqlite3.connect(path, isolation_level=None)
         self._database.execute("pragma journal_mode = wal")
-        self._database.executescript(_TABLE)
-        self._add_queries()
-        self._database.execute(
-            "delete from runs where ended is not null and run_id not in "
-            "(select run_id from runs order by created desc limit ?)",
-            (MAX_ROWS,),
-        )
+        with self._transaction():
+            old = self._is_of_an_earlier_version()
+            if old:
+                self._database.execute("alter table runs rename to old_runs")
+                self._database.execute("drop index by_token")
+            for table in _TABLES:
+                self._database.execute(table)
+            if old:
+                self._copy_old_runs()
+            self._database.execute(
+                "delete from runs where ended is not null and run_id not in "
+                "(select run_id from runs order by created desc limit ?)",
+                (MAX_ROWS,),
+            )
+            self._database.execute(
+                "delete from requests where run_id not in (select run_id from runs)"
+            )
 
     def close(self) -> None:
         self._database.close()
@@ -67,14 +79,17 @@ class RunStore:
     def add(self, run_id: str, token: str, model: str, request: RunRequest | None) -> RunRow:
         """Store a run, with the request that started it if the server has to finish it.
 
-        The journal has the whole query.
+        The journal has the texts: the whole query, and the instructions as a part of it or of the
+        context.
         """
         query = "" if request is None else sendable(request.query[:SHOWN_QUERY_CHARS])
         row = RunRow(run_id, token, time.time(), model, query, request is not None)
-        kept = b"" if request is None else json_bytes(replace(request, query=query))
-        values = (run_id, token, row.created, model, kept, None, None, row.query)
+        values = (run_id, token, row.created, model, query, row.has_request, None, None)
         try:
-            self._database.execute("insert into runs values (?, ?, ?, ?, ?, ?, ?, ?)", values)
+            with self._transaction():
+                self._database.execute("insert into runs values (?, ?, ?, ?, ?, ?, ?, ?)", values)
+                if request is not None:
+                    self._keep(run_id, replace(request, query=query, instructions=None))
         except sqlite3.IntegrityError:
             raise run_exists(run_id) from None
         return row
@@ -86,18 +101,21 @@ class RunStore:
 
     def reopen(self, run_id: str, request: RunRequest) -> None:
         """Mark a run as not ended: it continues."""
-        self._database.execute(
-            "update runs set ended = null, reply = null, request = ? where run_id = ?",
-            (json_bytes(request), run_id),
-        )
+        with self._transaction():
+            self._database.execute(
+                "update runs set ended = null, reply = null where run_id = ?", (run_id,)
+            )
+            self._keep(run_id, request)
 
     def request_of(self, run_id: str) -> RunRequest:
-        """Return the request that started a run, without its context and most of a long query."""
-        find = "select request from runs where run_id = ?"
+        """Return the request that started a run, without its context and most of its texts."""
+        find = "select request from requests where run_id = ?"
         return decode(self._database.execute(find, (run_id,)).fetchone()[0], RunRequest)
 
     def remove(self, run_id: str) -> None:
-        self._database.execute("delete from runs where run_id = ?", (run_id,))
+        with self._transaction():
+            self._database.execute("delete from runs where run_id = ?", (run_id,))
+            self._database.execute("delete from requests where run_id = ?", (run_id,))
 
     def get(self, run_id: str) -> RunRow | None:
         find = f"select {_COLUMNS} from runs where run_id = ?"  # noqa: S608 - our own words
@@ -118,16 +136,39 @@ class RunStore:
         find = f"select {_COLUMNS} from runs where ended is null order by created"  # noqa: S608
         return [_row(row) for row in self._database.execute(find).fetchall()]
 
-    def _add_queries(self) -> None:
-        """Add the column of a table that an earlier version created."""
-        names = {row[1] for row in self._database.execute("pragma table_info(runs)")}
-        if "query" in names:
-            return
-        self._database.execute("alter table runs add column query text")
-        rows = self._database.execute("select run_id from runs where length(request) > 0")
-        for (run_id,) in rows.fetchall():
-            query = sendable(self.request_of(run_id).query[:SHOWN_QUERY_CHARS])
-            self._database.execute("update runs set query = ? where run_id = ?", (query, run_id))
+    def _keep(self, run_id: str, request: RunRequest) -> None:
+        values = (run_id, json_bytes(request))
+        self._database.execute("insert or replace into requests values (?, ?)", values)
+
+    def _is_of_an_earlier_version(self) -> bool:
+        columns = self._database.execute("pragma table_info(runs)").fetchall()
+        return "request" in {column[1] for column in columns}
+
+    def _copy_old_runs(self) -> None:
+        """Copy the table of an earlier version, which had the requests among the runs."""
+        self._database.execute(
+            "insert into runs select run_id, token, created, model, '', length(request) > 0, "
+            "ended, reply from old_runs"
+        )
+        self._database.execute(
+            "insert into requests select run_id, request from old_runs where length(request) > 0"
+        )
+        self._database.execute("drop table old_runs")
+        for (run_id,) in self._database.execute("select run_id from requests").fetchall():
+            with suppress(ValueError):  # A request that this version refuses can't be shown.
+                query = sendable(self.request_of(run_id).query[:SHOWN_QUERY_CHARS])
+                values = (query, run_id)
+                self._database.execute("update runs set query = ? where run_id = ?", values)
+
+    @contextmanager
+    def _transaction(self) -> Generator[None, None, None]:
+        self._database.execute("begin immediate")
+        try:
+            yield
+        except BaseException:
+            self._database.execute("rollback")
+            raise
+        self._database.execute("commit")
 
 
 def _row(columns: tuple[Any, ...]) -> RunRow:

@@ -30,8 +30,11 @@ def sent_path(scope: Scope) -> str:
     root = scope.get("root_path", "")
     if not root:
         return sent
-    # The prefix may be encoded in any way, so look for a part that decodes to it.
-    ends = [at for at, char in enumerate(sent) if char == "/"] + [len(sent)]
+    # The prefix may be encoded in any way, with up to three characters for each of its bytes.
+    longest = 3 * len(root.encode("utf-8", "replace"))
+    ends = [at for at, char in enumerate(sent[: longest + 1]) if char == "/"]
+    if len(sent) <= longest:
+        ends.append(len(sent))
     for end in ends:
         if unquote(sent[:end]) == root:
             return sent[end:]

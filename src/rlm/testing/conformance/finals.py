@@ -12,7 +12,8 @@ checks = Checks("finals")
 _FINALS = (
     ("FINAL('text')", "text", "FINAL", '"text"'),
     ("FINAL([1, 'é'])", "[1, 'é']", "FINAL", '[1, "é"]'),
-    ("FINAL({1, 1})", "{1}", "FINAL", None),
+    ("FINAL({1, 1})", "{1}", "FINAL", "[1]"),
+    ("FINAL(1j)", "1j", "FINAL", None),
     ("FINAL(1); FINAL(2)", "2", "FINAL", "2"),
     ("x = 5; FINAL_VAR('x')", "5", "FINAL_VAR", "5"),
     ("x = 'Paris'; FINAL_VAR(x)", "Paris", "FINAL_VAR", '"Paris"'),
