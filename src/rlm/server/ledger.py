@@ -10,12 +10,11 @@ when they end.
 import secrets
 import sqlite3
 import time
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 
 from msgspec import Struct
 
+from rlm._util.transactions import transaction
 from rlm.limits import NOTHING, Amount, picodollars
 from rlm.messages import PICODOLLARS
 from rlm.server.errors import too_many
@@ -73,7 +72,7 @@ class Ledger:
         self._database.execute("pragma journal_mode = wal")
         self._database.execute("pragma synchronous = normal")
         self._database.executescript(_TABLES)
-        with self._transaction():
+        with transaction(self._database):
             self._count_left("background = 0")
 
     def close(self) -> None:
@@ -97,7 +96,7 @@ class Ledger:
         if run is None and not token.has_budget:
             return None
         period = _period(token)
-        with self._transaction():
+        with transaction(self._database):
             self._forget(token.name, run, continues=continues)
             if not token.has_budget:
                 return None
@@ -127,7 +126,7 @@ class Ledger:
 
         A run that continues reports its total usage: what was counted before is subtracted.
         """
-        with self._transaction():
+        with transaction(self._database):
             self._database.execute("delete from holds where id = ?", (grant.identity,))
             self._count(grant.token, grant.run, grant.period, used.tokens, used.picodollars)
 
@@ -137,7 +136,7 @@ class Ledger:
 
     def abandon(self, token: str, run: str) -> None:
         """Count as used what an earlier server held for a run that will not be continued."""
-        with self._transaction():
+        with transaction(self._database):
             self._count_left("token = ? and run = ?", token, run)
 
     def used(self, token: Token) -> Amount:
@@ -204,16 +203,6 @@ class Ledger:
         for name, run, period, tokens, money in self._database.execute(find, values).fetchall():
             self._count(name, run, period, tokens, money)
         self._database.execute(f"delete {left}", values)
-
-    @contextmanager
-    def _transaction(self) -> Generator[None, None, None]:
-        self._database.execute("begin immediate")
-        try:
-            yield
-        except BaseException:
-            self._database.execute("rollback")
-            raise
-        self._database.execute("commit")
 
 
 def _is_used_up(most: int | None, used: int) -> bool:

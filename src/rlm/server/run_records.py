@@ -2,8 +2,8 @@
 
 import sqlite3
 import time
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from rlm._util.slow_numbers import decode
 from rlm._util.text import sendable
+from rlm._util.transactions import transaction
 from rlm.results import RunResult
 from rlm.server.answering import facts_of
 from rlm.server.errors import ApiError
@@ -55,7 +56,7 @@ class RunStore:
     def __init__(self, path: Path) -> None:
         self._database = sqlite3.connect(path, isolation_level=None)
         self._database.execute("pragma journal_mode = wal")
-        with self._transaction():
+        with transaction(self._database):
             old = self._is_of_an_earlier_version()
             if old:
                 self._database.execute("alter table runs rename to old_runs")
@@ -86,7 +87,7 @@ class RunStore:
         row = RunRow(run_id, token, time.time(), model, query, request is not None)
         values = (run_id, token, row.created, model, query, row.has_request, None, None)
         try:
-            with self._transaction():
+            with transaction(self._database):
                 self._database.execute("insert into runs values (?, ?, ?, ?, ?, ?, ?, ?)", values)
                 if request is not None:
                     self._keep(run_id, replace(request, query=query, instructions=None))
@@ -101,7 +102,7 @@ class RunStore:
 
     def reopen(self, run_id: str, request: RunRequest) -> None:
         """Mark a run as not ended: it continues."""
-        with self._transaction():
+        with transaction(self._database):
             self._database.execute(
                 "update runs set ended = null, reply = null where run_id = ?", (run_id,)
             )
@@ -113,7 +114,7 @@ class RunStore:
         return decode(self._database.execute(find, (run_id,)).fetchone()[0], RunRequest)
 
     def remove(self, run_id: str) -> None:
-        with self._transaction():
+        with transaction(self._database):
             self._database.execute("delete from runs where run_id = ?", (run_id,))
             self._database.execute("delete from requests where run_id = ?", (run_id,))
 
@@ -159,16 +160,6 @@ class RunStore:
                 query = sendable(self.request_of(run_id).query[:SHOWN_QUERY_CHARS])
                 values = (query, run_id)
                 self._database.execute("update runs set query = ? where run_id = ?", values)
-
-    @contextmanager
-    def _transaction(self) -> Generator[None, None, None]:
-        self._database.execute("begin immediate")
-        try:
-            yield
-        except BaseException:
-            self._database.execute("rollback")
-            raise
-        self._database.execute("commit")
 
 
 def _row(columns: tuple[Any, ...]) -> RunRow:

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from rlm._util.slow_numbers import decode
 from rlm._util.text import counted, sendable
+from rlm._util.transactions import transaction
 from rlm.errors import ConfigError
 from rlm.records.journal.records import private
 
@@ -171,7 +172,7 @@ class Judgments:
         if not run_id or len(run_id) > MAX_ID_CHARS:
             raise ConfigError("no such run")
         change.applied_to(Judgment())  # What can't be stored must not create a file.
-        with self._opened(make=True) as connection, _transaction(connection):
+        with self._opened(make=True) as connection, transaction(connection):
             row = connection.execute(
                 "select value from judgments where run_id = ?", (run_id,)
             ).fetchone()
@@ -194,7 +195,7 @@ class Judgments:
         """Remove the judgments of runs that were removed."""
         if self.stamp() is None:
             return
-        with self._opened(make=False) as connection, _transaction(connection):
+        with self._opened(make=False) as connection, transaction(connection):
             connection.executemany(
                 "delete from judgments where run_id = ?", [(run_id,) for run_id in run_ids]
             )
@@ -232,7 +233,7 @@ class Judgments:
             raise ConfigError(
                 f"{self.path} belongs to another version of rlm, or not to rlm; {_ADVICE}"
             )
-        with _transaction(connection):
+        with transaction(connection):
             if connection.execute("select 1 from sqlite_master").fetchone() is None:
                 connection.execute(_TABLE)
                 connection.execute(f"pragma application_id={_OURS}")
@@ -240,17 +241,6 @@ class Judgments:
 
 
 _ADVICE = "move it away to start with an empty one"
-
-
-@contextmanager
-def _transaction(connection: sqlite3.Connection) -> Generator[None, None, None]:
-    connection.execute("begin immediate")
-    try:
-        yield
-        connection.execute("commit")
-    finally:
-        if connection.in_transaction:
-            connection.execute("rollback")
 
 
 def _decoded(value: object) -> Judgment | None:
