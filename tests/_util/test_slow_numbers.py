@@ -164,10 +164,10 @@ def test_the_count_is_exact(value: Any) -> None:
 )
 def test_slices_split_nothing(parts: list[str], size: int) -> None:
     text = f"[{', '.join(parts)}]".encode()
-    whole = b"".join(slow_numbers._outside_strings(text))
+    whole = b"".join(slow_numbers.outside_strings(text))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(slow_numbers, "_SLICE_BYTES", size)
-        assert b"".join(slow_numbers._outside_strings(text)) == whole
+        assert b"".join(slow_numbers.outside_strings(text)) == whole
         assert has_many(text, SlowNumbers(0, 0)) is ("1e5" in parts)
 
 

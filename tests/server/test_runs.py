@@ -8,6 +8,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from rlm.limits import Limits
 from rlm.server.requests import RunRequest
 from rlm.server.run_records import RunRow, RunStore
@@ -313,6 +315,34 @@ async def test_a_list_of_runs_reads_no_requests(tmp_path: Path) -> None:
         assert size < 10_000
         await client.post(f"/v1/runs/{run_id}/resume", {"limits": {"max_steps": 4}})
         assert (await _until(client, run_id, "completed"))["answer"] == "found"
+
+
+async def test_long_answers_make_a_page_shorter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = ScriptedClient([submits(f"{number}" * 1_000) for number in range(5)])
+    async with server(tmp_path, model) as client:
+        for number in range(5):
+            created = await client.run(query="q", context="x", run_id=f"run-{number}")
+            await _until(client, created.json["id"], "completed")
+        whole = (await client.get("/v1/runs")).json
+        assert [each["id"] for each in whole["data"]] == [f"run-{n}" for n in (4, 3, 2, 1, 0)]
+        assert whole["data"] == [
+            (await client.get(f"/v1/runs/{each['id']}")).json for each in whole["data"]
+        ]
+        monkeypatch.setattr("rlm.server.runs.MAX_PAGE_BYTES", 4_000)
+        seen, after = [], ""
+        while True:
+            page = (await client.get(f"/v1/runs?limit=4{after}")).json
+            assert 1 <= len(page["data"]) <= 2
+            assert (page["first_id"], page["last_id"]) == tuple(
+                page["data"][at]["id"] for at in (0, -1)
+            )
+            seen += page["data"]
+            if not page["has_more"]:
+                break
+            after = f"&after={page['last_id']}"
+    assert seen == whole["data"]
 
 
 def test_the_table_of_an_earlier_version_is_read(tmp_path: Path) -> None:

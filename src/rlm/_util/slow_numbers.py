@@ -27,6 +27,7 @@ __all__ = [
     "exponents_in",
     "has_many",
     "loads",
+    "outside_strings",
     "slow_in",
 ]
 
@@ -106,7 +107,7 @@ def has_many(data: Data, more_than: SlowNumbers = FEW) -> bool:
 def slow_in(data: Data) -> SlowNumbers:
     """Count the slow numbers outside of strings."""
     exponents = digits = 0
-    for part in _outside_strings(data):
+    for part in outside_strings(data):
         exponents += exponents_in(part)
         digits += _RUN * part.translate(_DIGIT_OR_E).count(_RUN_OF_DIGITS)
     return SlowNumbers(exponents, digits)
@@ -129,8 +130,8 @@ def _may_have_many(data: Data, more_than: SlowNumbers = FEW) -> bool:
     return exponents > more_than.exponents or digits > more_than.long_digits
 
 
-def _outside_strings(data: Data) -> Iterator[bytes]:
-    """Yield, for each slice, what is not in a string."""
+def outside_strings(data: Data) -> Iterator[bytes]:
+    """Yield what is not in a string, for each slice: other threads run in between."""
     at, inside = 0, False
     while at < len(data):
         part = _bytes_of(data[at : at + _SLICE_BYTES])

@@ -19,7 +19,9 @@ T = TypeVar("T")
 SLICE_BYTES = 1 << 20
 """Bodies are scanned in slices, so that other threads can run in between."""
 
-_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+_TEXT_BYTES = 32
+"""What each quotation mark of a string stands for."""
+
 _MISTAKE = re.compile(r"(?P<what>.*?)(?: - at `(?P<key>key in )?\$(?P<where>.*)`)?", re.DOTALL)
 _FIELD = re.compile(r"field `([^`]*)`")
 MAX_MISTAKE_CHARS = 1_000
@@ -44,7 +46,8 @@ def weight_of(body: bytes | mmap.mmap) -> Weight:
         quotes += part.count(b'"') - part.count(b'\\"')
         values += _of_values(part)
     if quotes <= len(body) // 16:
-        values = min(values, _of_values(_without_texts(body)))
+        outside = sum(map(_of_values, slow_numbers.outside_strings(body)))
+        values = min(values, outside + _TEXT_BYTES * quotes)
     return Weight(len(body) * (8 if wide else 4), values)
 
 
@@ -52,15 +55,6 @@ def _slices(body: bytes | mmap.mmap) -> Iterator[bytes]:
     """Yield the body in slices; a pair of characters may be split between two."""
     for at in range(0, len(body), SLICE_BYTES):
         yield body[at : at + SLICE_BYTES + 1]
-
-
-def _without_texts(body: bytes | mmap.mmap) -> bytes:
-    """Return the body without the content of its strings, which is only text."""
-    kept, end = bytearray(), 0
-    for found in _STRING.finditer(body):
-        kept += body[end : found.start()] + b'""'
-        end = found.end()
-    return bytes(kept) + body[end:]
 
 
 def _of_values(structure: bytes) -> int:
@@ -71,7 +65,7 @@ def _of_values(structure: bytes) -> int:
         + 72 * objects
         + 128 * (objects - structure.count(b"{}"))
         + 40 * structure.count(b":")
-        + 32 * structure.count(b'"')
+        + _TEXT_BYTES * structure.count(b'"')
         + 44 * structure.count(b",")
     )
 

@@ -3,7 +3,9 @@
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
+from typing import Any
 
+from msgspec import Raw
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartException, MultiPartParser
@@ -114,9 +116,10 @@ class RunRoutes:
 
     async def listed(self, request: Request) -> Response:
         most, after = page_of(request)
-        data, more = self._service.runs.listed(token_of(request), most, after)
-        first, last = (data[0].id, data[-1].id) if data else (None, None)
-        return json_response(RunList(data=data, has_more=more, first_id=first, last_id=last))
+        page, more = self._service.runs.listed(token_of(request), most, after)
+        ids: list[str | None] = [*page] or [None]
+        data: Any = [Raw(told) for told in page.values()]
+        return json_response(RunList(data=data, has_more=more, first_id=ids[0], last_id=ids[-1]))
 
     async def run(self, request: Request) -> Response:
         return json_response(

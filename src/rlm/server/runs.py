@@ -37,6 +37,7 @@ from rlm.web.responses import json_bytes
 __all__ = ["LiveRun", "Runs"]
 
 CANCEL_SECONDS = 5.0
+MAX_PAGE_BYTES = 4 << 20
 _log = logging.getLogger("rlm.server")
 
 
@@ -173,11 +174,22 @@ class Runs:
     def get(self, run_id: str, token: Token) -> RunObject:
         return self._run_object(self._row(run_id, token))
 
-    def listed(self, token: Token, most: int, after: str | None) -> tuple[list[RunObject], bool]:
-        """Return this token's runs, newest first, and whether there are more."""
+    def listed(self, token: Token, most: int, after: str | None) -> tuple[dict[str, bytes], bool]:
+        """Return this token's runs as JSON by id, newest first, and whether there are more.
+
+        Long answers make a page shorter. What is stored is JSON already.
+        """
         before = None if after is None else self._row(after, token, "after")
         rows = self._store.of_token(token.name, most + 1, before)
-        return [self._run_object(row) for row in rows[:most]], len(rows) > most
+        page: dict[str, bytes] = {}
+        size = 0
+        for row in rows[:most]:
+            told = json_bytes(self._run_object(row)) if row.reply is None else row.reply
+            size += len(told)
+            if page and size > MAX_PAGE_BYTES:
+                break
+            page[row.run_id] = told
+        return page, len(rows) > len(page)
 
     def live(self, run_id: str) -> LiveRun | None:
         return self._live.get(run_id)

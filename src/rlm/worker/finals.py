@@ -224,9 +224,16 @@ def _binds_answer(source: str) -> bool:
         return True
     return any(
         (isinstance(node, ast.Name) and node.id == "answer" and not isinstance(node.ctx, ast.Load))
-        or "answer" in (getattr(node, "name", None), getattr(node, "asname", None))
+        or _binds(node, "answer")
         for node in ast.walk(tree)
     )
+
+
+def _binds(node: Any, name: str) -> bool:
+    """Whether a definition, an import, a clause or a pattern binds a name."""
+    if hasattr(node, "asname"):
+        return bool((node.asname or node.name).partition(".")[0] in (name, "*"))
+    return name in (getattr(node, "name", None), getattr(node, "rest", None))
 
 
 def _sets_answer(source: str) -> bool:
