@@ -83,9 +83,10 @@ UNSAFE = [
     Setting("no seccomp, as another user", ("seccomp",), as_user=True),
     Setting("nothing at all", ("namespaces", "landlock", "seccomp")),
 ]
+# Python 3.10 looks for no signal in a loop whose body begins with `try`: such a cell is killed.
 OTHER_PYTHONS = [
     version
-    for version in ("3.11", "3.12", "3.13")
+    for version in ("3.9", "3.11", "3.12", "3.13")
     if version != f"{sys.version_info[0]}.{sys.version_info[1]}"
 ]
 

@@ -123,11 +123,18 @@ def _worker_complaints(module: Module, modules: dict[str, Module]) -> list[str]:
                     found.append(
                         f"{module.path.name}:{node.lineno}: the worker may not import {name}"
                     )
+        if isinstance(node, ast.Call) and _checks_a_union(node):
+            found.append(f"{module.path.name}:{node.lineno}: `isinstance(x, a | b)` is Python 3.10")
     try:
         ast.parse(module.path.read_text("utf-8"), feature_version=WORKER_PYTHON)
     except SyntaxError as error:
         found.append(f"{module.path.name}: not Python {WORKER_PYTHON}: {error}")
     return found
+
+
+def _checks_a_union(call: ast.Call) -> bool:
+    is_check = ast.unparse(call.func) in {"isinstance", "issubclass"}
+    return is_check and isinstance(call.args[1], ast.BinOp)
 
 
 def _only(node: ast.stmt) -> ast.Module:
@@ -208,6 +215,7 @@ def _sample(folder: Path, files: dict[str, str]) -> dict[str, Module]:
         ({"rlm/worker/main.py": "from ..errors import x"}, "may not import rlm.errors"),
         ({"rlm/worker/main.py": "import rlm.worker.frames"}, "may not import rlm.worker.frames"),
         ({"rlm/worker/main.py": "match 1:\n    case 1:\n        pass"}, "not Python"),
+        ({"rlm/worker/main.py": "isinstance(1, int | str)"}, "is Python 3.10"),
     ],
 )
 def test_the_checker_finds_violations(tmp_path: Path, files: dict[str, str], words: str) -> None:

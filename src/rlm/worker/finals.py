@@ -255,7 +255,7 @@ def _json_of(value: Any) -> str | None:
 
 def _plain(value: Any) -> Any:
     """Return the usual JSON form of values such as sets, dates, decimals and NumPy's numbers."""
-    if isinstance(value, set | frozenset):
+    if isinstance(value, (set, frozenset)):
         return list(value)
     for method in ("isoformat", "tolist"):
         if not isinstance(value, type) and callable(found := getattr(value, method, None)):

@@ -131,7 +131,7 @@ def follow_threads() -> None:
         start(thread)
 
     setattr(threading.Thread, "start", start_in_turn)  # noqa: B010 (checkers take it for a type)
-    start_new: Callable[..., int] = _thread.start_new_thread
+    start_new: Callable[..., int] = vars(_thread)["start_new_thread"]
 
     @functools.wraps(start_new)
     def start_new_in_turn(function: Any, arguments: Any, *named: Any) -> int:

@@ -217,7 +217,8 @@ import importlib, sys, warnings
 warnings.simplefilter('ignore')
 left_out = set('{_LEFT_OUT}'.split())
 missing = []
-names = [n for n in sorted(sys.stdlib_module_names) if n[0] != '_' and n not in left_out]
+known = getattr(sys, 'stdlib_module_names', sys.builtin_module_names)  # all since Python 3.10
+names = [n for n in sorted(known) if n[0] != '_' and n not in left_out]
 for name in names:
     try: importlib.import_module(name)
     except ImportError: missing.append(name)
