@@ -38,6 +38,25 @@ def test_commands_name_the_installed_distribution(monkeypatch: pytest.MonkeyPatc
     assert distribution.install_command("mcp") == "pip install 'a-fork[mcp]'"
 
 
+@pytest.mark.parametrize(
+    ("installer", "version", "command"),
+    [
+        ("uv", "1.0", "uv pip install --python '/an env' 'recursivelm[mcp]'"),
+        ("pip", "1.0", "pip --python '/an env' install 'recursivelm[mcp]'"),
+        ("", "unknown", f"pip --python '/an env' install '{ROOT}[mcp]'"),
+    ],
+)
+def test_commands_work_where_the_environment_has_no_pip(
+    installer: str, version: str, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in those of `uv tool install`, `uv sync` and `make demo`."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr(sys, "prefix", "/an env")
+    monkeypatch.setattr(distribution, "_installer", lambda: installer)
+    monkeypatch.setattr(distribution, "own_version", lambda: version)
+    assert distribution.install_command("mcp") == command
+
+
 def _record(site: Path, name: str, *files: str) -> None:
     """Put a distribution into a site-packages folder as pip records it."""
     folder = site / f"{name.replace('-', '_')}-1.0.0.dist-info"

@@ -159,7 +159,7 @@ async def test_money_in_journals_is_counted_as_spent_once(
     assert paid_usd
     assert before > paid_usd  # by the most that the request without a reply could have cost
     _, tally = await benched(client, NEEDLE, tmp_path, max_cost_usd=before)
-    assert "--max-cost" in tally.stopped
+    assert "--budget-usd" in tally.stopped
     assert client.answered == 2
     monkeypatch.setattr(Budget, "shared", seen)
     outcomes, tally = await benched(client, NEEDLE, tmp_path, max_cost_usd=before + 1.0)
@@ -183,7 +183,7 @@ async def test_a_failed_attempt_of_a_trial_counts_in_the_next_pass(tmp_path: Pat
     spent = outcome.cost_usd + outcome.kept_usd
     sent = len(client.requests)
     _, tally = await benched(client, NEEDLE, tmp_path, seeds=range(2), max_cost_usd=spent)
-    assert "--max-cost" in tally.stopped
+    assert "--budget-usd" in tally.stopped
     assert len(client.requests) == sent
 
 
@@ -196,7 +196,7 @@ async def test_a_trial_stopped_by_the_money_limit_resumes(tmp_path: Path) -> Non
 
     client = ScriptedClient(rules=[("", wordy)], price=PRICE, window_tokens=100_000)
     _, tally = await benched(client, NEEDLE, tmp_path, max_cost_usd=0.045)
-    assert "--max-cost" in tally.stopped
+    assert "--budget-usd" in tally.stopped
     (line,) = lines_in(tmp_path)
     assert (line["status"], line["stop_reason"]) == ("failed", None)
     assert line["cost_usd"] == 0  # The journal holds all that was paid, its last words too.

@@ -214,12 +214,12 @@ async def test_the_money_limit_covers_all_trials_and_the_rest_can_continue(tmp_p
     outcomes, tally = await pass_with(2.2)  # a call may cost 1.6, and does cost 0.2
     done = [each for each in outcomes.values() if each.is_done]
     assert 0 < len(done) < 6
-    assert "--max-cost" in tally.stopped
+    assert "--budget-usd" in tally.stopped
     spent = sum(each["cost_usd"] or 0 for each in lines_in(tmp_path))
     assert spent <= 2.2
     sent = len(client.requests)
     _, tally = await pass_with(spent)  # what is spent already counts
-    assert "--max-cost" in tally.stopped
+    assert "--budget-usd" in tally.stopped
     assert len(client.requests) == sent
     outcomes, tally = await pass_with(None)
     assert [each.score for each in outcomes.values()] == [1.0] * 6
@@ -236,7 +236,7 @@ async def test_an_answer_after_a_call_that_was_refused_is_not_scored(tmp_path: P
     outcomes, tally = await benched(client, NEEDLE, tmp_path, max_cost_usd=10.0)
     (outcome,) = outcomes.values()
     assert (outcome.status, outcome.score, outcome.answer) == ("failed", None, gold)
-    assert "--max-cost" in tally.stopped
+    assert "--budget-usd" in tally.stopped
     outcomes, _ = await benched(client, NEEDLE, tmp_path)
     assert outcomes[key(0, "rlm")].score == 1.0
 

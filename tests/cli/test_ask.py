@@ -123,7 +123,7 @@ def test_a_query_and_a_file_in_the_wrong_order_are_explained(tmp_path: Path) -> 
     path = str(tmp_path / "notes.txt")
     done = rlm("ask", path, "Who?")
     assert done.returncode == 2
-    assert f"name files with -f: rlm ask 'Who?' -f {path}" in done.stderr
+    assert f"name files with -f, before other options: rlm ask 'Who?' -f {path}" in done.stderr
 
 
 @pytest.mark.heavy
@@ -336,7 +336,7 @@ def test_reaching_a_limit_has_its_own_exit_code() -> None:
     assert done.returncode == 3
     assert re.search(
         r"^Stopped early: a step and a final answer need 10,112 tokens \(--max-tokens\); there is "
-        r"no answer\. Raise --max-tokens to continue it\.$",
+        r"no answer\. Raise --max-tokens to continue the run\.$",
         done.stderr,
         re.MULTILINE,
     )

@@ -144,10 +144,10 @@ def test_mistakes(run: Run, arguments: tuple[str, ...], code: int, words: str) -
 
 
 def test_money_needs_a_price(run: Run) -> None:
-    said = ("bench", "run", "s-niah/single", "-m", "openai-compatible/m", "--max-cost", "1")
+    said = ("bench", "run", "s-niah/single", "-m", "openai-compatible/m", "--budget-usd", "1")
     code, _, err = run(*said, "--n", "1", LLM_BASE_URL="http://127.0.0.1:9/v1", LLM_API_KEY="x")
     assert code == 1
-    assert "--max-cost is set, but a price is unknown" in err
+    assert "--budget-usd is set, but a price is unknown" in err
     assert "pass --price IN,OUT" in err
 
 

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -88,6 +89,23 @@ def test_ctrl_c_before_a_run_has_begun_quits() -> None:
         process.send_signal(signal.SIGINT)  # it waits for its stdin, which stays open
         assert process.wait(SECONDS) == 130
         assert process.stderr.read().split() == ["Cancelled."]
+
+
+def test_an_interrupt_in_code_from_a_string_has_an_exit_code_too(tmp_path: Path) -> None:
+    """Dataclasses and named tuples have such code; CPython notes it as never handled."""
+    program = """
+import sys, click
+from rlm.cli import _errors
+@click.command()
+def command():
+    exec("raise KeyboardInterrupt")
+sys.exit(_errors.run(command, []))
+"""
+    (tmp_path / "program.py").write_text(program)
+    done = subprocess.run(
+        [sys.executable, "-m", "program"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr.split()) == (130, ["Cancelled."])
 
 
 @pytest.mark.parametrize(

@@ -192,7 +192,7 @@ def test_a_missing_extra_is_no_wrong_usage(
 ) -> None:
     schema = folder / "schema.json"
     schema.write_text('{"type": "object"}')
-    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name == "pip" or None)
     code, _, err = run("ask", "?", "-m", "offline/extractive", "--schema", str(schema), stdin=b"t")
     assert code == 1
     assert "a JSON schema for answers needs: pip install 'recursivelm[typed]'" in err

@@ -455,29 +455,34 @@ async def test_nor_does_it_spoil_the_answer_of_the_turn() -> None:
     assert (second.answer, second.answer_source) == ("second", "submitted")
 
 
-async def test_a_helper_of_an_earlier_turn_may_submit() -> None:
-    helper = """
-def done(value):
-    answer["content"] = value
-    answer["ready"] = True
-FINAL("first")
-"""
-    one = engine(code(helper), code("done('second')"))
-    _, second = await two_turns(one.chat("text"))
-    assert (second.answer, second.answer_source) == ("second", "submitted")
-
-
-async def test_a_helper_of_an_earlier_turn_may_bind_the_answer() -> None:
-    helper = """
-def done(value):
-    global answer
-    answer = {"content": value, "ready": True}
-done("first")
-"""
+@pytest.mark.parametrize(
+    "body",
+    [
+        "answer.update(content=value, ready=True)",
+        "global answer; answer = {'content': value, 'ready': True}",
+    ],
+)
+async def test_a_helper_of_an_earlier_turn_may_submit(body: str) -> None:
+    helper = f"def done(value):\n    {body}\ndone('first')"
     one = engine(code(helper), code("done('second')"))
     first, second = await two_turns(one.chat("text"))
     assert (first.answer, second.answer) == ("first", "second")
     assert second.answer_source == "submitted"
+
+
+@pytest.mark.parametrize(
+    "binding",
+    [
+        "globals()['answer'] = {'content': 'second', 'ready': True}",
+        "globals().update(answer={'content': 'second', 'ready': True})",
+        'exec(\'answer = {"content": "second", "ready": True}\')',
+    ],
+)
+async def test_a_cell_may_bind_the_answer_by_any_means(binding: str) -> None:
+    """Also after an earlier turn has awaited something, which may have left tasks."""
+    one = engine(code("import asyncio\nawait asyncio.sleep(0)\nFINAL('first')"), code(binding))
+    first, second = await two_turns(one.chat("text"))
+    assert (first.answer, second.answer) == ("first", "second")
 
 
 async def test_answer_stays_a_dict_for_cells() -> None:

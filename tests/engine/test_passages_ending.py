@@ -90,7 +90,7 @@ def test_a_typed_answer_is_not_made_from_passages() -> None:
     assert (result.answer, result.stop_reason, result.limit) == (None, "passages", None)
     assert (result.rejected_answer, result.steps) == (FOUND, 2)
     assert str(result).startswith("(no answer: no language model is configured")
-    assert "passages have no other type than text" in result.detail
+    assert "passages are text and can't become another type" in result.detail
     assert "these are passages" not in result.detail
 
 

@@ -106,6 +106,13 @@ CODE = {
     "a variable that is a function": fenced("def best(): ...\nFINAL(best)"),
     "a literal that text changes": fenced("mine = 'no'\nexec('mine = 2')\nFINAL(mine)"),
     "a literal that a dict changes": fenced("mine = 'no'\nlocals().update(mine=2)\nFINAL(mine)"),
+    "a list that changes before it is read": fenced(
+        "answer['content'] = rows\nrows.append(3)\nanswer['ready'] = True"
+    ),
+    "a literal that changes before it is read": fenced(
+        "mine = [1]\nanswer['content'] = mine\nmine.append(2)\nanswer['ready'] = True"
+    ),
+    "an answer that changes": fenced("answer['content'] = [1]\nanswer['content'].append(2)"),
     "no submission": fenced("print(rows)"),
     "indented": "    import re\n    rows = re.findall('A', context)\n    print(rows)",
     "quoted": "> import re\n> rows = re.findall('A', context)\n> print(rows)",
@@ -184,8 +191,22 @@ FORMULAS = {
     "an equation": "total = word * (n - s)",
     "words": "word and total",
     "a word that Python has": "not total",
+    "a quote that compares": "> n + 1",
     "a range in brackets": "total (1-3)",
 }
+CUT_OFF = ["FINAL(total (n, s", "Final answer: word [total"]
+
+
+@pytest.mark.parametrize("reply", CUT_OFF)
+async def test_an_answer_that_is_cut_off_counts_if_nothing_is_better(reply: str) -> None:
+    text = reply.removeprefix("FINAL(").removeprefix("Final answer: ")
+    for replies, answer in (((reply, reply), text), ((reply, "Three."), "Three.")):
+        client = ScriptedClient([fenced(f"{NAMES}\nprint('raw output')"), *replies])
+        async with RLM(client, limits=Limits(max_steps=1)) as one:
+            result = await one.aask("Who?", "text")
+        assert (result.answer, result.answer_source) == (answer, "asked")
+
+
 NAMES = "n = 3\ntotal = 3\nword = 'Ada'\ns = 4"
 
 
@@ -200,7 +221,16 @@ async def test_a_formula_over_names_of_variables_counts_if_it_is_repeated(reply:
 
 
 @pytest.mark.parametrize(
-    "reply", ["len(s)", "print (total)", "total + 1", "rows[0]", "word.upper()"]
+    "reply",
+    [
+        "len(s)",
+        "print (total)",
+        "total + 1",
+        "rows[0]",
+        "word.upper()",
+        "await total",
+        "n if total else word",
+    ],
 )
 async def test_an_expression_that_python_can_compute_does_not_count(reply: str) -> None:
     client = ScriptedClient([fenced(f"{NAMES}\nrows = [1]\nprint('raw output')"), reply, reply])

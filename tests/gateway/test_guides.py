@@ -36,7 +36,8 @@ def test_the_guide_lists_every_ceiling_and_its_option() -> None:
     }
     options = {option for each in mcp.params for option in each.opts}
     for name, _, option in told:
-        assert option == f"`--max-{name.replace('_', '-')}`"
+        expected = "--budget-usd" if name == "cost_usd" else f"--max-{name.replace('_', '-')}"
+        assert option == f"`{expected}`"
         assert option.strip("`") in options
 
 

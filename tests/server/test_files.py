@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 from pathlib import Path
 
 import aiohttp
@@ -142,3 +143,14 @@ async def test_listing_files_reads_none_of_them(tmp_path: Path) -> None:
         assert sorted(each["id"] for each in page.json["data"] + rest.json["data"]) == sorted(ids)
         assert (await client.ask("DELETE", f"/v1/files/{ids[0]}")).status == 200
         assert len((await client.get("/v1/files")).json["data"]) == 2
+
+
+async def test_a_file_that_is_gone_from_the_disk_is_not_there(tmp_path: Path) -> None:
+    async with server(tmp_path) as client:
+        kept = (await _upload(client, b"x")).json["id"]
+        (folder,) = (tmp_path / "state").rglob(kept)
+        shutil.rmtree(folder)
+        for path in (f"/v1/files/{kept}", f"/v1/files/{kept}/content"):
+            assert (await client.get(path)).status == 404
+        refused = await client.run(query="q", file_ids=[kept])
+    assert (refused.status, refused.json["error"]["code"]) == (404, "file_not_found")

@@ -317,6 +317,28 @@ async def test_a_list_of_runs_reads_no_requests(tmp_path: Path) -> None:
         assert (await _until(client, run_id, "completed"))["answer"] == "found"
 
 
+@pytest.mark.parametrize("instructions", ["Answer in capitals.", "Answer in capitals. " * 2_000])
+async def test_a_queued_run_keeps_its_instructions_over_a_restart(
+    tmp_path: Path, instructions: str
+) -> None:
+    """Its journal has no request yet that could tell them."""
+    first = Held(["never"])
+    given = {"query": "What?", "instructions": instructions, "context": "text"}
+    async with server(tmp_path, first, max_concurrent_runs=1) as client:
+        created = [await client.run(**given) for _ in range(2)]
+        async with asyncio.timeout(20):
+            while not first.waiting:
+                await asyncio.sleep(0.01)
+    second = ScriptedClient([submits("found")] * 2)
+    async with server(tmp_path, second) as client:
+        for each in created:
+            assert (await _until(client, each.json["id"], "completed"))["answer"] == "found"
+    shown = (
+        "Answer in capitals." if len(instructions) < 100 else "Instructions that you must follow"
+    )
+    assert [shown in str(each.messages) for each in second.requests] == [True, True]
+
+
 async def test_long_answers_make_a_page_shorter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -178,20 +178,30 @@ def test_three_levels_work_with_one_thread_each(monkeypatch: pytest.MonkeyPatch)
         each.close()
 
 
-async def test_time_of_a_nested_run_does_not_count_towards_the_tools_timeout() -> None:
-    go_on = threading.Event()
+async def test_time_of_a_nested_run_does_not_count_towards_the_tools_timeout(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked, go_on = threading.Event(), threading.Event()
+    clocks: list[_function.PausingTimeout] = []
+
+    class Seen(_function.PausingTimeout):
+        def __init__(self, seconds: float) -> None:
+            super().__init__(seconds)
+            clocks.append(self)
 
     def slow_model(prompt: str) -> str:
+        asked.set()
         go_on.wait(60)
         return "FINAL(late but here)"
 
+    monkeypatch.setattr(_function, "PausingTimeout", Seen)
     inner = RLM(slow_model, environment=PlanEnvironment())
-    tool = _function.FunctionTool(
-        lambda: inner.ask("q", "c").answer, name="t", timeout_seconds=0.05
-    )
+    tool = _function.FunctionTool(lambda: inner.ask("q", "c").answer, name="t", timeout_seconds=60)
     waiting = asyncio.create_task(tool.call({}))
-    await asyncio.sleep(0.3)
-    assert not waiting.done()
+    await asyncio.to_thread(asked.wait, 60)
+    await asyncio.sleep(0)  # The run told the loop to stop the clock before it asked the model.
+    (clock,) = clocks
+    assert clock.timeout.when() is None
     go_on.set()
     assert await waiting == "late but here"
     inner.close()

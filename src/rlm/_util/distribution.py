@@ -6,6 +6,10 @@ needed: it takes longer to load than the rest of the engine.
 """
 
 import functools
+import importlib.util
+import shlex
+import sys
+from pathlib import Path
 
 __all__ = ["NAME", "install_command", "own_name", "own_version", "strangers"]
 
@@ -36,8 +40,30 @@ def own_version() -> str:
 
 
 def install_command(extra: str) -> str:
-    """Return the command that installs one of our extras."""
-    return f"pip install '{own_name()}[{extra}]'"
+    """Return the command that installs one of our extras where this program runs."""
+    wanted, where = f"'{_source()}[{extra}]'", shlex.quote(sys.prefix)
+    if importlib.util.find_spec("pip") and "pipx" not in Path(sys.prefix).parts:
+        return f"pip install {wanted}"
+    if _installer() == "uv":
+        return f"uv pip install --python {where} {wanted}"
+    return f"pip --python {where} install {wanted}"
+
+
+def _source() -> str:
+    """Return what to install: the distribution, or a checkout whose source is only on the path."""
+    checkout = Path(__file__).parents[3]
+    if own_version() == "unknown" and (checkout / "pyproject.toml").exists():
+        return str(checkout)
+    return own_name()
+
+
+def _installer() -> str:
+    from importlib import metadata
+
+    try:
+        return (metadata.distribution(own_name()).read_text("INSTALLER") or "").strip()
+    except metadata.PackageNotFoundError:
+        return ""
 
 
 def strangers() -> list[str]:

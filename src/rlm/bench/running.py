@@ -85,7 +85,7 @@ FAILURES_IN_A_ROW = 10
 
 KEPT_ANSWER_CHARS = 20_000
 KEPT_ERROR_CHARS = 1_000
-NO_MONEY = "the budget of this benchmark is used up (--max-cost)"
+NO_MONEY = "the budget of this benchmark is used up (--budget-usd)"
 
 
 class Tally(Struct):

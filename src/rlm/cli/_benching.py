@@ -164,7 +164,7 @@ class Options(Struct, frozen=True, kw_only=True):
     seed: int
     methods: str
     concurrency: int
-    max_cost: float | None
+    budget_usd: float | None
     price: tuple[float, float] | None
     environment: str
     environment_options: tuple[tuple[str, Any], ...]
@@ -272,7 +272,7 @@ def _run_missing(options: Options) -> int:
                 tasks,
                 results,
                 concurrency=options.concurrency,
-                max_cost_usd=options.max_cost,
+                max_cost_usd=options.budget_usd,
                 keeps_runs=options.keep_runs,
                 on_outcome=progress.add,
             )
@@ -321,11 +321,11 @@ def _run(engine: RLM, bench: Bench, left: list[Any], options: Options) -> int:
         return CANCELLED
     except UnknownPriceError as error:
         raise click.ClickException(
-            f"--max-cost is set, but a price is unknown: {error}; pass --price IN,OUT (US dollars "
-            "per million tokens)"
+            f"--budget-usd is set, but a price is unknown: {error}; pass --price IN,OUT "
+            "(US dollars per million tokens)"
         ) from error
     if tally.stopped:
-        is_limit = "--max-cost" in tally.stopped
+        is_limit = "--budget-usd" in tally.stopped
         larger = " with a larger one" if is_limit else ""
         say(f"Stopped early: {tally.stopped}. Run the same command again{larger} to continue.")
         return LIMITED if is_limit else FAILED

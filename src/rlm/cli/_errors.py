@@ -45,6 +45,9 @@ def _run(commands: click.Group, arguments: Sequence[str] | None) -> int:
     except SystemExit as ending:
         return ending.code if isinstance(ending.code, int) else FAILED
     except (click.Abort, KeyboardInterrupt):
+        # CPython notes an interrupt of code in a string, as dataclasses have it, as unhandled
+        # until such code runs again; `python -m rlm` would end by the signal, without a code.
+        exec("")  # noqa: S102
         return say("Cancelled.", CANCELLED)
     except click.exceptions.NoArgsIsHelpError as error:  # a group without its command
         click.echo(error.format_message())

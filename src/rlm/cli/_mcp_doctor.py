@@ -8,7 +8,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -80,11 +80,13 @@ def _line(finding: Finding) -> str:
 def _findings(asked: Asked) -> Iterator[Finding]:
     package = _package()
     yield package
+    can_start = True
     if asked.url is None:
-        yield from _folders(asked.roots or (".",))
-        yield _record(asked.roots or (".",))
+        opened = yield from _folders(asked.roots or (".",))
+        if can_start := bool(opened):
+            yield _record(opened)
     yield from _clients(asked.project or project_of(Path.cwd()))
-    if package.well:
+    if package.well and can_start:
         yield from asyncio.run(_as_a_client(asked))
 
 
@@ -100,15 +102,17 @@ def _package() -> Finding:
     return Finding("package", True, f"mcp {version}")
 
 
-def _folders(given: tuple[str, ...]) -> Iterator[Finding]:
+def _folders(given: tuple[str, ...]) -> Generator[Finding, None, Sequence[Root]]:
+    """Report on the folders, and return them; none if one can't be opened."""
     try:
         opened = roots_of(given, Denials())
     except ConfigError as error:
         yield Finding("root", False, str(error), "give an existing folder with --root")
-        return
+        return ()
     for root in opened:
         yield _folder(root)
         root.close()
+    return opened
 
 
 def _folder(root: Root) -> Finding:
@@ -119,13 +123,12 @@ def _folder(root: Root) -> Finding:
     return Finding("root", True, f"{root.name}: {count} that clients may see")
 
 
-def _record(given: tuple[str, ...]) -> Finding:
+def _record(opened: Sequence[Root]) -> Finding:
     path = new_record()
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         tempfile.TemporaryFile(dir=path.parent).close()
-        for root in roots_of(given, Denials()):
-            root.close()
+        for root in opened:
             keep_out_of([root], path, "the record")
     except OSError as error:
         state = f"can't write to {path.parent}: {error.strerror}"

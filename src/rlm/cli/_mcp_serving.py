@@ -113,7 +113,7 @@ class Options(Struct, frozen=True, kw_only=True):
     max_runs: int | None
     max_run_files: int | None
     max_run_bytes: int | None
-    max_cost_usd: float | None
+    budget_usd: float | None
     search_seconds: float
     exec_seconds: float
     model: str | None
@@ -143,7 +143,7 @@ class Options(Struct, frozen=True, kw_only=True):
             "runs": self.max_runs,
             "run_files": self.max_run_files,
             "run_bytes": self.max_run_bytes,
-            "cost_usd": self.max_cost_usd,
+            "cost_usd": self.budget_usd,
         }
         return Ceilings(**{name: value for name, value in given.items() if value is not None})
 

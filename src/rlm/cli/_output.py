@@ -300,7 +300,8 @@ def _why_it_stopped(result: RunResult, *, resumable: bool) -> str:
         what = "this is a best guess" if result.has_answer else "no answer yet"
         return f"Cancelled: {what} (run {result.run_id})."
     option = MORE_OF.get(result.limit or result.stop_reason)
-    purpose = "continue it" if resumable else "allow more"  # A turn of a chat can't be continued.
+    # A turn of a chat can't be continued.
+    purpose = "continue the run" if resumable else "allow more"
     hint = f" Raise {option.split()[0]} to {purpose}." if option else ""
     best = "this is a best guess" if result.has_answer else "there is no answer"
     if result.answer_source == "last_output":

@@ -150,5 +150,6 @@ def _meant(query: str, others: tuple[str, ...]) -> str:
         # An address may contain a secret, which does not belong on the screen.
         shown = [each.partition("?")[0] if ADDRESS.match(each) else each for each in others]
         files = " ".join(f"-f {shlex.quote(each)}" for each in shown)
-        return f"name files with -f: rlm ask {shlex.quote(query)} {files}"
-    return f"put the query in quotes: rlm ask {shlex.quote(' '.join((query, *others)))}"
+        return f"name files with -f, before other options: rlm ask {shlex.quote(query)} {files}"
+    query = shlex.quote(" ".join((query, *others)))
+    return f"put the query in quotes, before other options: rlm ask {query}"

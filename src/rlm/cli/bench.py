@@ -27,7 +27,7 @@ Examples:
   rlm bench run s-niah -m offline/extractive --size 8k,32k --n 5 --out first
   rlm bench run oolong -m openai/gpt-5-mini --quick
   rlm bench run s-niah/single,depth=50 oolong -m openai/gpt-5-mini --size 8k,128k,1M
-  rlm bench run codeqa,tree=src graphwalks --method rlm,plain --max-cost 5
+  rlm bench run codeqa,tree=src graphwalks --method rlm,plain --budget-usd 5
   rlm bench report first
   rlm bench generate multihop --size 128k --n 50 --out dataset
 """
@@ -117,7 +117,7 @@ def generate(
     help="Run N samples at the same time; they share one scheduler and one budget.",
 )
 @click.option(
-    "--max-cost",
+    "--budget-usd",
     type=above_zero,
     metavar="USD",
     help="At most this many US dollars for the whole folder, including those already spent.",

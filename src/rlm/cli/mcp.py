@@ -66,7 +66,7 @@ _CEILINGS = (
     click.option("--max-run-files", type=_COUNT, help="At most N files per run."),
     click.option("--max-run-bytes", type=_COUNT, help="At most N bytes of files per run."),
     click.option(
-        "--max-cost-usd",
+        "--budget-usd",
         type=above_zero,
         metavar="USD",
         help="At most this many US dollars for the runs of a session.",

@@ -165,9 +165,12 @@ class Endpoint:
     def error(self, model: str, status: int, payload: Any, **facts: Any) -> ModelError:
         """Return the provider's refusal as one line: model, status, its message, what to do."""
         said = self._public(_provider_message(payload))
-        text = f"{model}: HTTP {status} from {self.host}" + (f": {said}" if said else "")
+        advice = self._advice(status)
+        if not advice and not said:
+            advice = "check the request's options"
+        text = ": ".join(filter(None, (f"{model}: HTTP {status} from {self.host}", said)))
         return ModelError(
-            f"{text}; {self._advice(status)}",
+            "; ".join(filter(None, (text, advice))),
             status=status,
             **{"retryable": status in RETRYABLE or status >= 500, **facts},
         )
@@ -225,6 +228,7 @@ class Endpoint:
         )
 
     def _advice(self, status: int) -> str:
+        """Return what to do about a status; empty where only the server's message can tell."""
         if 300 <= status < 400:
             return f"redirects are not followed: set {self._named_url} to where the server is"
         if status >= 500:
@@ -234,7 +238,7 @@ class Endpoint:
             403: f"check that the key in {self.key_variable} may use this model",
             404: f"check the model name and {self._named_url} ({self.host})",
             429: "wait, lower max_concurrent_calls, or check the account's quota",
-        }.get(status, "try again" if status in RETRYABLE else "check the request's options")
+        }.get(status, "try again" if status in RETRYABLE else "")
 
     def _hide_long(self, values: Iterable[Any]) -> None:
         """Hide values of headers and queries, which may be keys, unless they are short."""

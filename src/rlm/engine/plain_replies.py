@@ -51,6 +51,7 @@ from rlm.messages import Reply
 __all__ = ["PlainReply", "json_of", "read_plain", "read_submission"]
 
 _REPL_FENCE = pattern(r"(?:```|~~~)[ \t]*(?:repl|tool_code)\b")
+_WORDS = pattern(r"\w++[ ]")
 _KEYWORD = pattern(r"(?:answer|value|content|result|variable_name|name)\s*=(?!=)")
 
 _AS_TYPED = str.maketrans("\u00a0\uff08\uff09\u201c\u201d\u2018\u2019", " ()\"\"''")
@@ -162,7 +163,8 @@ class _Reading:
     def _formula(self) -> str:
         """Return the reply if it may be a formula: it counts if the next one is no better."""
         is_words = not self._is_argument and is_statement_in_words(self._shown)
-        return self._shown if is_words or is_formula(self._shown) else ""
+        shown = self._text if self._text.startswith(">") else self._shown  # greater than
+        return shown if is_words or is_formula(self._shown) else ""
 
     def _is_for_repl(self, found: CodeInProse, prose: str) -> bool:
         """Whether code between other lines is for the REPL, or cut off and all there is."""
@@ -200,7 +202,7 @@ class _Reading:
         call = f"FINAL({text}\n)"
         if self._python.parse(call) is None:
             if _is_cut_off(text, self._names, self._python):
-                return CODE
+                return PlainReply(text if _WORDS.match(text) else "", is_code=True)
         elif _KEYWORD.match(text):
             return submitted([call], self._python) or CODE
         inner = _Reading(text, self._names, is_argument=True)

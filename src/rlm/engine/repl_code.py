@@ -36,6 +36,7 @@ _DISTINCT = frozenset(
 )
 """Names that hardly occur in other code; `merge` and `context` do."""
 _OF_PYTHON = frozenset({*dir(builtins), "re", "json", "math", "Counter", "defaultdict"})
+_ONLY_IN_CODE = frozenset({"await", "elif", "else", "lambda"})
 _WORD = pattern(r"\w++")
 
 
@@ -231,7 +232,8 @@ def _matches(form: re.Pattern[str], text: str) -> bool:
     """Whether a text has a form, and names nothing that Python or the REPL provides."""
     text = text.strip()
     words = {word for word in words_of(text) if len(word) > 1}
-    return form.fullmatch(text) is not None and words.isdisjoint(OF_THE_REPL | _OF_PYTHON)
+    of_code = OF_THE_REPL | _OF_PYTHON | _ONLY_IN_CODE
+    return form.fullmatch(text) is not None and words.isdisjoint(of_code)
 
 
 def is_one_line(tree: ast.Module, code: str) -> bool:

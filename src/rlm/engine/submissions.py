@@ -89,17 +89,45 @@ def _last_given(tree: ast.Module) -> PlainReply | None:
     """Return what the last submission at the top level means; CODE if later code may submit too."""
     literals: dict[str, Any] = {}
     others: set[str] = set()
+    held: set[str] = set()
     changes_any = False
     meant: PlainReply | None = None
     for statement in tree.body:
         if (found := submitted_expression(statement)) is not None:
             meant = CODE if changes_any and _variable(found) else _meant_by(found, literals, others)
+            held = _held(statement, found)
         elif not _is_assigned(statement, literals) and not _prints(statement):
-            if any(map(_submits, ast.walk(statement))):
+            names, calls = _names_in(statement), _calls_unknown(statement)
+            may_change = not held.isdisjoint(names) or (held and calls)
+            if (may_change and not _marks_ready(statement)) or _may_submit(statement):
                 meant = CODE
-            others |= _names_in(statement)
-            changes_any = changes_any or _calls_unknown(statement)
+            others |= names
+            changes_any = changes_any or calls
     return meant
+
+
+def _held(statement: ast.stmt, given: ast.expr) -> set[str]:
+    """Return the names through which later code can change what a statement submits.
+
+    `answer` is read at the end of the cell, the argument of `FINAL(...)` at once.
+    """
+    if any(map(_is_submitting_call, ast.walk(statement))):
+        return set()
+    return {"answer", _variable(given)}
+
+
+def _marks_ready(statement: ast.stmt) -> bool:
+    """Whether a statement is `answer["ready"] = ...`."""
+    target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+    return (
+        isinstance(target, ast.Subscript)
+        and _is_answer(target.value)
+        and getattr(target.slice, "value", None) == "ready"
+    )
+
+
+def _may_submit(statement: ast.stmt) -> bool:
+    return any(map(_submits, ast.walk(statement)))
 
 
 def _submits(node: ast.AST) -> bool:

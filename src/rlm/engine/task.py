@@ -19,7 +19,10 @@ if TYPE_CHECKING:  # Imported where they are used: few programs use them.
 __all__ = ["Ending", "Objection", "Services", "Task", "Toolset"]
 
 NO_MODEL = "no language model is configured: these are passages found by search, not an answer"
-NO_TYPED_ANSWER = "no language model is configured: passages have no other type than text"
+NO_TYPED_ANSWER = (
+    "no language model is configured: passages are text and can't become another type; "
+    "`rlm setup` chooses a model"
+)
 
 
 class Objection(Struct, frozen=True):

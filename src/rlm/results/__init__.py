@@ -230,7 +230,7 @@ class RunResult(Struct, frozen=True, kw_only=True):
     @property
     def has_answer(self) -> bool:
         """Whether there is an answer: a typed one may be None."""
-        return self.answer_source != "none"
+        return self.answer is not None or self.answer_source != "none"
 
     def __str__(self) -> str:
         """Return the answer, or why there is none. A best guess is marked as such."""

@@ -172,7 +172,7 @@ class Files:
         """Return one of this token's files; for a token, the files of others do not exist."""
         folder = self._folder_of(token, identity, param)
         about = self._kept[folder.parent].get(identity)
-        if about is None or about.has_expired():
+        if about is None or about.has_expired() or not (folder / "data").exists():
             raise not_found(f"there is no file {identity}", param, "file_not_found")
         return about
 
@@ -187,10 +187,15 @@ class Files:
         return self._folder_of(token, identity, "file_id") / "data"
 
     async def delete(self, token: Token, identity: str) -> None:
-        self.get(token, identity)
+        about = self.get(token, identity)
         folder = self._folder_of(token, identity, "file_id")
-        gone = await asyncio.to_thread(_remove, folder)
-        self._kept[folder.parent].pop(identity, None)
+        kept = self._kept[folder.parent]
+        kept.pop(identity, None)
+        try:
+            gone = await asyncio.to_thread(_remove, folder)
+        except OSError:
+            kept[identity] = about
+            raise
         if gone is None:
             raise not_found(f"there is no file {identity}", "file_id", "file_not_found")
         self._give_back(folder.parent, gone)

@@ -60,7 +60,7 @@ class RunStore:
             old = self._is_of_an_earlier_version()
             if old:
                 self._database.execute("alter table runs rename to old_runs")
-                self._database.execute("drop index by_token")
+                self._database.execute("drop index if exists by_token")
             for table in _TABLES:
                 self._database.execute(table)
             if old:
@@ -80,8 +80,7 @@ class RunStore:
     def add(self, run_id: str, token: str, model: str, request: RunRequest | None) -> RunRow:
         """Store a run, with the request that started it if the server has to finish it.
 
-        The journal has the texts: the whole query, and the instructions as a part of it or of the
-        context.
+        The journal has the whole query, and long instructions as a part of the context.
         """
         query = "" if request is None else sendable(request.query[:SHOWN_QUERY_CHARS])
         row = RunRow(run_id, token, time.time(), model, query, request is not None)
@@ -90,7 +89,7 @@ class RunStore:
             with transaction(self._database):
                 self._database.execute("insert into runs values (?, ?, ?, ?, ?, ?, ?, ?)", values)
                 if request is not None:
-                    self._keep(run_id, replace(request, query=query, instructions=None))
+                    self._keep(run_id, replace(request, query=query))
         except sqlite3.IntegrityError:
             raise run_exists(run_id) from None
         return row

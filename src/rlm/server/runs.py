@@ -95,7 +95,10 @@ class Runs:
             try:
                 grant = self._answerer.hold(plan, run_id, background=True)
                 await plan.engine.runner.begin(plan.task, plan.request.schema, run_id, plan.config)
-                kept = replace(request, context=None, file_ids=None, run_id=run_id)
+                shown = plan.task.prologue or None  # Long instructions are in the context.
+                kept = replace(
+                    request, context=None, file_ids=None, run_id=run_id, instructions=shown
+                )
                 row = self._store.add(run_id, token.name, request.model, kept)
             except BaseException:
                 self._answerer.release(grant)

@@ -215,7 +215,7 @@ class Finals:
 
 
 def _binds_answer(source: str) -> bool:
-    """Whether a cell binds the name `answer`; True if it is not plain Python."""
+    """Whether a cell may bind the name `answer`; True if it is not plain Python."""
     import ast  # Few turns get here.
 
     try:
@@ -223,10 +223,15 @@ def _binds_answer(source: str) -> bool:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return True
     return any(
-        (isinstance(node, ast.Name) and node.id == "answer" and not isinstance(node.ctx, ast.Load))
-        or _binds(node, "answer")
+        (isinstance(node, ast.Name) and _binds_name(node)) or _binds(node, "answer")
         for node in ast.walk(tree)
     )
+
+
+def _binds_name(node: Any) -> bool:
+    if node.id == "answer":
+        return type(node.ctx).__name__ != "Load"
+    return node.id in {"exec", "eval", "globals", "locals", "vars"}
 
 
 def _binds(node: Any, name: str) -> bool:
@@ -253,18 +258,29 @@ def _json_of(value: Any) -> str | None:
         return None
 
 
+_EXACT = 2**53  # Floats represent all whole numbers below.
+
+
 def _plain(value: Any) -> Any:
     """Return the usual JSON form of values such as sets, dates, decimals and NumPy's numbers."""
     if isinstance(value, (set, frozenset)):
         return list(value)
-    for method in ("isoformat", "tolist"):
-        if not isinstance(value, type) and callable(found := getattr(value, method, None)):
-            return found()
     kind = type(value)
-    if (kind.__module__, kind.__name__) in {("decimal", "Decimal"), ("uuid", "UUID")}:
+    for method in ("isoformat", "tolist"):
+        if callable(found := getattr(kind, method, None)):  # A Mock has every method by itself.
+            return found(value)
+    name = f"{kind.__module__}.{kind.__name__}"
+    if name == "decimal.Decimal":
+        number = float(value)
+        if kind(repr(number)) != value:
+            return str(value)
+        return int(number) if number.is_integer() and abs(number) < _EXACT else number
+    if name == "uuid.UUID":
         return str(value)
-    if fields := getattr(kind, "__dataclass_fields__", None):
-        return {name: getattr(value, name) for name in fields}
+    if hasattr(kind, "__dataclass_fields__"):
+        import dataclasses  # It is loaded already.
+
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if "enum" in sys.modules and isinstance(value, sys.modules["enum"].Enum):
         return value.value
     raise TypeError(f"{kind.__name__} has no JSON form")

@@ -52,6 +52,10 @@ class Turn:
 _turn: ContextVar[Turn | None] = ContextVar("rlm_turn", default=None)
 
 
+_starting: set[object] = set()
+"""A mark for each thread that does not run yet, so that `_thread._count()` leaves it out."""
+
+
 class Turns:
     """The turns of one session, of which the last one is current."""
 
@@ -63,7 +67,7 @@ class Turns:
 
     def begin(self, *, after_setup: bool = False) -> None:
         """Begin another turn, in the thread of cells."""
-        self.are_shared = self._have_awaited or _thread._count() > 0
+        self.are_shared = self._have_awaited or bool(_starting) or _thread._count() > 0
         self.current.is_setup = after_setup
         self.current = Turn(is_first=False)
         self.enter()
@@ -136,16 +140,25 @@ def follow_threads() -> None:
     @functools.wraps(start_new)
     def start_new_in_turn(function: Any, arguments: Any, *named: Any) -> int:
         turn = _turn_here()
-        if turn is None or not (callable(function) and isinstance(arguments, tuple)):
+        is_right = callable(function) and isinstance(arguments, tuple) and len(named) <= 1
+        if turn is None or not is_right or not all(isinstance(each, dict) for each in named):
             return start_new(function, arguments, *named)
-        return start_new(_begun, (turn, function, arguments, *named))
+        mark = object()
+        _starting.add(mark)
+        try:
+            return start_new(_begun, (turn, mark, function, arguments, *named))
+        except BaseException:
+            _starting.discard(mark)
+            raise
 
-    setattr(_thread, "start_new_thread", start_new_in_turn)  # noqa: B010 (as above)
+    for name in ("start_new_thread", "start_new"):
+        setattr(_thread, name, start_new_in_turn)
 
 
-def _begun(turn: Turn, function: Any, arguments: Any, named: Any = None) -> None:
+def _begun(turn: Turn, mark: object, function: Any, arguments: Any, named: Any = None) -> None:
     """Call a function in a thread that code of this turn started without `threading`."""
     _turn.set(turn)
+    _starting.discard(mark)
     function(*arguments, **(named or {}))
 
 

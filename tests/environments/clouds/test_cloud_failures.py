@@ -57,7 +57,7 @@ async def opened(environment: Cloud) -> Session:
 async def test_without_the_sdk_it_says_what_to_install(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda module: module == "pip" or None)
     environment = CLOUDS[name].environment()
     assert environment.problem() == (
         f"environment={name!r} needs an SDK: pip install 'recursivelm[{name}]'"
