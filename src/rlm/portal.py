@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
@@ -26,6 +27,9 @@ __all__ = [
 
 LAST_SECONDS = 2.0
 """How long the end of the program waits for connections to close."""
+
+SLICE_SECONDS = 0.5
+"""How long a blocking call waits before it lets Python's signal handlers run."""
 
 MAX_NESTED_TOOLS = 8
 """How many tools may wait for one another's blocking calls; each level has its own threads."""
@@ -206,15 +210,25 @@ class _Work(Generic[T]):
         try:
             try:
                 self._loop.call_soon_threadsafe(self._begin)
-                return self.future.result()
+                return self._result()
             except KeyboardInterrupt:
                 if on_interrupt is None or self._task is None:
                     raise
             on_interrupt()
-            return self.future.result()
+            return self._result()
         except KeyboardInterrupt:
             self.future.cancel()
             raise
+
+    def _result(self) -> T:
+        """Wait in slices.
+
+        If a signal came just before a wait, or in another thread, Python handles it only after it.
+        """
+        while not self.future.done():
+            with suppress(TimeoutError):
+                return self.future.result(SLICE_SECONDS)
+        return self.future.result()
 
     def close(self) -> None:
         """Cancel the coroutine unless it has ended, even if it has not begun."""

@@ -15,6 +15,7 @@ OTHERS = tuple(
     getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)
 )  # Windows has no SIGHUP.
 STOPPING = (signal.SIGINT, *OTHERS)
+SLICE_SECONDS = 0.5
 
 T = TypeVar("T")
 
@@ -52,6 +53,11 @@ async def stoppable(work: Coroutine[Any, Any, T]) -> T:
 
     loop, task = asyncio.get_running_loop(), asyncio.ensure_future(work)
     with on_stop(lambda _: loop.call_soon_threadsafe(task.cancel)):
+        try:
+            while not task.done():  # Slices let Python handle a signal that came before the wait.
+                await asyncio.wait({task}, timeout=SLICE_SECONDS)
+        finally:
+            task.cancel()
         return await task
 
 
