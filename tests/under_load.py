@@ -144,7 +144,7 @@ def main() -> int:
     """Run, and print the table; 1 if anything failed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=50)
-    parser.add_argument("--load", type=int, default=8, help="so many busy processes beside")
+    parser.add_argument("--load", type=int, metavar="N", default=8, help="N busy processes")
     parser.add_argument("--table", type=Path, default=ROOT / "build" / "load.tsv")
     given, more = parser.parse_known_args()
     given.table.parent.mkdir(exist_ok=True)

@@ -176,7 +176,7 @@ async def test_frames_with_many_slow_numbers_are_decoded_in_a_thread(
 async def test_answers_that_nobody_reads_are_kept_as_bytes_and_stop_the_reading(
     ends: Ends, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They hold no task each, and so many that they fill the room are never taken in."""
+    """They hold no task each, and more than fit are never read."""
     monkeypatch.setattr(_calls, "_MAX_HELD_BYTES", 100_000)
     cell = await begun_cell(ends)
     flood = b"".join(wire.encode(wire.CALL, n, [b"budget", b"{}"]) for n in range(100_000))

@@ -60,7 +60,7 @@ async def test_clients_that_disconnect_leave_nothing_behind(tmp_path: Path) -> N
             answers = [_stream(session, one, "answer now") for _ in range(CLIENTS)]
             assert all("[DONE]" in text for text in await asyncio.gather(*answers))
             await _runs_are(session, one, 0)
-        await asyncio.sleep(2)  # What is kept ready after so many sessions is ready.
+        await asyncio.sleep(2)  # The sessions that are kept ready have been made.
         before = _held(one)
         for _ in range(3):
             async with aiohttp.ClientSession() as session:

@@ -14,7 +14,7 @@ export function coloursOf<K extends string>(element: Element, names: readonly K[
   return Object.fromEntries(names.map((name) => [name, colourOf(element, name)])) as Record<K, string>
 }
 
-/** A canvas of so many CSS pixels, sharp on every screen; its context, ready to draw in CSS pixels. */
+/** Makes a canvas sharp on every screen; returns its context, ready to draw in CSS pixels. */
 export function sharp(canvas: HTMLCanvasElement, width: number, height: number): CanvasRenderingContext2D | null {
   const scale = Math.min(3, devicePixelRatio || 1)
   canvas.width = Math.max(1, Math.round(width * scale))

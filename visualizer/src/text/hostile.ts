@@ -110,7 +110,7 @@ export function oneLine(text: string, most = 240): string {
   return short.length < text.length ? `${line}…` : line
 }
 
-/** At most so many units from the start of a text, never half of a pair. */
+/** Returns at most `most` units from the start of a text, never half of a surrogate pair. */
 export function cut(text: string, most: number): string {
   if (text.length <= most) return text
   const last = text.charCodeAt(most - 1)
